@@ -1,0 +1,67 @@
+# Everything that a contributor types; `make` alone lists it. ARGS go to the command behind a target.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+FAST := not integration and not spark and not soak
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench simulate explore chaos format coverage env
+
+help: ## This list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: $(VENV)/.demo ## Kafka to Iceberg on this machine: a broker, two participants, a killed coordinator, an audit
+	$(BIN)/headgate demo $(ARGS)
+
+test: $(VENV)/.dev ## Every test, on a real broker (needs Java 17 or 21, or Docker for the broker)
+	$(BIN)/pytest -m 'not soak' $(ARGS)
+
+soak: $(VENV)/.dev ## The long tests: two million records, a zombie of a minute, twenty rolling restarts
+	$(BIN)/pytest -m soak -s $(ARGS)
+
+check: $(VENV)/.dev ## What needs no broker: format, lint, types, layers, wheel, fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	@# Types are checked on an install: only there do the root folders form one package.
+	$(BIN)/python tests/repository/tree.py build/checked
+	cd build/checked && MYPYPATH=. ../../$(BIN)/mypy \
+		--config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p headgate
+	$(BIN)/pytest -q -m '$(FAST)' $(ARGS)
+
+bench: $(VENV)/.dev ## Beside Kafka Connect and Flink, on one topic: ARGS='--full', or as benchmarks/README.md says
+	PYTHONPATH=benchmarks $(BIN)/python -m comparison $(ARGS)
+
+simulate: $(VENV)/.dev ## The simulation, long: ARGS='--seeds 100000 --first 1', or ARGS='--seed 7' to replay one
+	$(BIN)/python tests/simulation/run.py $(ARGS)
+
+chaos: $(VENV)/.dev ## Random faults on a loaded sink, and its audit: ARGS='--minutes 30 --seed 7 --catalog rest --json FILE'
+	PYTHONPATH=tests $(BIN)/python -m integration.faults.chaos $(ARGS)
+
+explore: $(VENV)/.dev ## Every situation of the small and the large worlds; ARGS names some of them
+	$(BIN)/python tests/exploration/explore.py $(or $(ARGS),all)
+
+format: $(VENV)/.dev ## Format the code, and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+coverage: $(VENV)/.dev ## Branches of the pure modules that their own tests never took
+	$(BIN)/coverage run -m pytest -q tests/unit tests/protocol
+	$(BIN)/coverage report
+
+env: $(VENV)/.dev ## The environment in .venv, with all that tests and checks need
+
+# A stamp is older than pyproject.toml when dependencies may have changed.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
+		"need Python 3.11 or newer: make PYTHON=python3.11 ...; this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml
+	@echo 'Installing headgate and Spark into $(VENV), once; Spark is large'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.demo

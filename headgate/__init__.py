@@ -1,0 +1,48 @@
+"""headgate: Kafka topics into lake tables, exactly once.
+
+``load`` reads a sink file, ``run`` is one participant until told to stop, ``open_task`` embeds one
+in your own consumer loop. Errors are in ``headgate.control_protocol.errors``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headgate.participant.embedding import Record, Steering
+    from headgate.participant.steering import ConsumerSteering, partitions_of, records_of
+    from headgate.participant.task import SinkTask
+    from headgate.sink.assembly import open_task, run
+    from headgate.sink.load import load
+
+__all__ = [
+    "ConsumerSteering",
+    "Record",
+    "SinkTask",
+    "Steering",
+    "load",
+    "open_task",
+    "partitions_of",
+    "records_of",
+    "run",
+]
+
+_HOMES = {
+    "ConsumerSteering": "headgate.participant.steering",
+    "Record": "headgate.participant.embedding",
+    "SinkTask": "headgate.participant.task",
+    "Steering": "headgate.participant.embedding",
+    "load": "headgate.sink.load",
+    "open_task": "headgate.sink.assembly",
+    "partitions_of": "headgate.participant.steering",
+    "records_of": "headgate.participant.steering",
+    "run": "headgate.sink.assembly",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Found when first used: who needs only the protocol need not import Kafka and Arrow."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headgate' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,102 @@
+"""What every test may ask for: a real broker, topics and names of its own, a local catalog."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from docker_broker import docker_broker
+from local_catalog import LocalCatalog, local_catalog
+from postgres_server import PostgresServer
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars, require_java
+from headgate.operations.demo.produce import create_topic
+
+TopicFactory = Callable[..., str]
+
+
+def pytest_configure() -> None:
+    """A background job of a shell ignores Ctrl-C, and so would every process of the tests."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Say once that Java is missing, before hundreds of tests say it each in its own way."""
+    named = "HEADGATE_TEST_BOOTSTRAP" in os.environ
+    marks = {mark.name for item in session.items for mark in item.iter_markers()}
+    if "spark" in marks or ("integration" in marks and not named):
+        try:
+            require_java()
+        except ConfigurationError as error:
+            pytest.exit(str(error), returncode=error.exit_code)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker: the one named by the environment, else one in Docker, else the embedded one."""
+    with ExitStack() as stack:
+        yield (
+            os.environ.get("HEADGATE_TEST_BOOTSTRAP")
+            or docker_broker(stack)
+            or stack.enter_context(
+                EmbeddedKafka(tmp_path_factory.mktemp("kafka"), fetch_broker_jars())
+            ).bootstrap
+        )
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[EmbeddedKafka]:
+    """A broker of the test's own, to be killed and restarted at will."""
+    with EmbeddedKafka(tmp_path / "kafka", fetch_broker_jars()) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def unique_name(request: pytest.FixtureRequest) -> str:
+    """A name that nothing else on a shared broker has: for groups, sinks and topics."""
+    test = request.node.name.removeprefix("test_").split("[")[0].replace("_", "-")
+    return f"{test[:60]}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def topic_factory(bootstrap: str, admin: AdminClient, unique_name: str) -> Iterator[TopicFactory]:
+    """Makes topics that are deleted when the test ends: ``topic_factory(partitions, config)``."""
+    made: list[str] = []
+
+    def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        name = f"{unique_name}-{len(made)}"
+        create_topic(bootstrap, name, partitions=partitions, config=config)
+        made.append(name)
+        return name
+
+    yield make
+    for deleted in admin.delete_topics(made).values() if made else ():
+        deleted.result()
+
+
+@pytest.fixture
+def sqlite_catalog(tmp_path: Path) -> Iterator[LocalCatalog]:
+    """A catalog of the test's own, with the namespace ``db``."""
+    opened = local_catalog(tmp_path)
+    yield opened
+    opened.catalog.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """For catalogs with a name of their own; who wants to kill a server starts one."""
+    with PostgresServer() as server:
+        yield server

@@ -1,0 +1,121 @@
+"""What the documents tell people to type is there, and their examples are right."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from dataclasses import dataclass
+
+import pytest
+from repository.tree import ROOT
+
+from headgate.sink.load import parse
+
+DOCUMENTS = ("README.md", "CONTRIBUTING.md")
+FENCE = re.compile(
+    r"(?P<mark><!-- *(?P<word>[\w-]+) *-->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```",
+    re.MULTILINE | re.DOTALL,
+)
+REFERENCE = re.compile(r"\$\{env:(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A fenced block; ``mark`` is the word of an HTML comment right above it.
+
+    ``fragment`` marks TOML that is no whole sink file, ``run`` marks Python that is to be run.
+    """
+
+    at: str
+    language: str
+    text: str
+    mark: str
+
+
+def snippets(language: str) -> list[Snippet]:
+    found = []
+    for document in DOCUMENTS:
+        text = (ROOT / document).read_text()
+        for match in FENCE.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(
+                Snippet(f"{document}:{line}", match["language"], match["text"], match["word"] or "")
+            )
+    return [snippet for snippet in found if snippet.language == language]
+
+
+def each(language: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("snippet", snippets(language), ids=lambda found: found.at)
+
+
+@each("toml")
+def test_toml_is_a_sink_file(snippet: Snippet, monkeypatch: pytest.MonkeyPatch) -> None:
+    if snippet.mark == "fragment":
+        return
+    for name in REFERENCE.findall(snippet.text):
+        monkeypatch.setenv(name, "secret")
+    parse(snippet.text)
+
+
+@each("python")
+def test_python_compiles_and_runs_where_marked(snippet: Snippet) -> None:
+    code = compile(snippet.text, snippet.at, "exec")
+    if snippet.mark == "run":
+        exec(code, {"__name__": "__main__"})
+
+
+@each("bash")
+def test_commands_exist(snippet: Snippet) -> None:
+    unknown = [
+        line
+        for line in snippet.text.replace("\\\n", " ").splitlines()
+        if line.strip() and not line.lstrip().startswith("#") and not exists(line)
+    ]
+    assert unknown == []
+
+
+def exists(line: str) -> bool:
+    words = shlex.split(line, comments=True)
+    while words and "=" in words[0]:  # settings before the command
+        words.pop(0)
+    command, *rest = words
+    if command == "make":
+        targets = [word for word in rest if "=" not in word]
+        return all(f"\n{target}:" in (ROOT / "Makefile").read_text() for target in targets)
+    if command == "headgate":
+        return subcommand_exists(rest)
+    if (ROOT / command).exists() or command in {"cd", "docker", "pip", "spark-submit"}:
+        return all((ROOT / word).exists() for word in rest if word.endswith(".py"))
+    return shutil.which(command) is not None
+
+
+def subcommand_exists(words: list[str]) -> bool:
+    import click
+
+    from headgate.operations.cli import main
+
+    group: click.Command = main
+    for word in words:
+        if isinstance(group, click.Group) and not word.startswith("-"):
+            if word not in group.commands:
+                return False
+            group = group.commands[word]
+    return True
+
+
+def test_links_lead_somewhere() -> None:
+    broken = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*.md")]
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text())
+        if "://" not in target and not (document.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_the_paths_that_documents_name_are_there() -> None:
+    text = "\n".join((ROOT / document).read_text() for document in DOCUMENTS)
+    named = set(re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", text))
+    ours = {path for path in named if (ROOT / path.split("/")[0]).is_dir()}
+    assert {path for path in ours if not (ROOT / path).exists()} == set()

@@ -1,0 +1,118 @@
+"""Who may import whom. The contracts are in ``pyproject.toml``; import-linter reads an install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repository.tree import ROOT, imports, install, modules
+
+LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+
+# Pure: values in, values out. What they may use besides their like.
+PURE_LIBRARY = {
+    *("__future__", "base64", "binascii", "collections", "collections.abc", "dataclasses", "enum"),
+    *("functools", "itertools", "json", "math", "re", "types", "typing", "zlib"),
+}
+IMPURE = {
+    "headgate.control_protocol": {
+        *("codec", "iceberg_catalog", "kafka_log", "kafka_topic", "parts", "testing"),
+    },
+    "headgate.coordinator": {
+        *("dead_letter_topic", "driver", "forwarder", "service", "source_topics", "tables"),
+    },
+    "headgate.participant": {
+        *("driver", "fetch", "formats", "job", "librdkafka", "packed", "source", "spark"),
+        *("steering", "task", "transform", "writers"),
+    },
+}
+
+# Each foreign system behind named modules; an entry that is a package speaks for its modules.
+ADAPTERS = {
+    "fastavro": {"headgate.control_protocol.codec"},
+    "confluent_kafka": {
+        "headgate.control_protocol.kafka_log",
+        "headgate.control_protocol.kafka_topic",
+        "headgate.coordinator.dead_letter_topic",
+        "headgate.coordinator.source_topics",
+        "headgate.operations.demo.produce",
+        "headgate.operations.kafka_access",
+        "headgate.operations.source_scan",
+        "headgate.participant.fetch",
+        "headgate.participant.formats.schema_registry",
+        "headgate.participant.librdkafka",
+        "headgate.participant.source",
+        "headgate.participant.steering",
+    },
+    "pyiceberg": {
+        "headgate.control_protocol.iceberg_catalog",
+        "headgate.coordinator.tables",
+        "headgate.operations.audit",
+        "headgate.operations.audit_files",
+        "headgate.operations.audit_quarantine",
+        "headgate.operations.audit_records",
+        "headgate.operations.check_table",
+        "headgate.operations.history",
+        "headgate.operations.table_access",
+        "headgate.participant.spark.batch_writer",
+        "headgate.participant.writers",
+        "headgate.sink.assembly",
+        "headgate.sink.declaration",
+    },
+    "pyspark": {"headgate.participant.spark"},
+    "sqlglot": {"headgate.participant.transform.select_text"},
+    "pyarrow": {
+        "headgate.operations.audit_files",
+        "headgate.operations.audit_records",
+        "headgate.participant.formats",
+        "headgate.participant.spark",
+        "headgate.participant.transform",
+        "headgate.participant.writers",
+        "headgate.participant.packed",
+    },
+}
+
+
+def is_pure(module: str) -> bool:
+    package, _, name = module.removeprefix("headgate.").partition(".")
+    impure = IMPURE.get(f"headgate.{package}")
+    return impure is not None and name.split(".")[0] not in impure
+
+
+def test_layers(tmp_path: Path) -> None:
+    install(tmp_path / "installed")
+    command = [sys.executable, "-c", LINT, "--config", str(ROOT / "pyproject.toml"), "--no-cache"]
+    linted = subprocess.run(
+        command, cwd=tmp_path / "installed", capture_output=True, text=True, timeout=120
+    )
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+@pytest.mark.parametrize("module", sorted(filter(is_pure, modules())))
+def test_a_pure_module_uses_no_clock_no_chance_and_no_world(module: str) -> None:
+    used = imports(modules()[module])
+    foreign = {name for name in used if not is_pure(name)} - PURE_LIBRARY
+    assert foreign == set(), "name it in IMPURE if it is an adapter, else keep it pure"
+
+
+def test_what_is_named_impure_is_there() -> None:
+    named = {f"{package}.{name}" for package, names in IMPURE.items() for name in names}
+    assert named - modules().keys() == set()
+
+
+@pytest.mark.parametrize("system", sorted(ADAPTERS))
+def test_a_foreign_system_is_known_to_its_adapters_only(system: str) -> None:
+    users = {
+        module
+        for module, path in modules().items()
+        if any(name.split(".")[0] == system for name in imports(path))
+    }
+    named = ADAPTERS[system]
+    assert {user for user in users if not any(belongs(user, entry) for entry in named)} == set()
+    assert {entry for entry in named if not any(belongs(user, entry) for user in users)} == set()
+
+
+def belongs(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")

@@ -1,0 +1,27 @@
+"""What people install is what the repository holds, under one name."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from repository.tree import build_wheel, packaged_files
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The wheel's files without its own metadata."""
+    with zipfile.ZipFile(build_wheel(tmp_path_factory.mktemp("wheel"))) as wheel:
+        return {name: wheel.read(name) for name in wheel.namelist() if ".dist-info/" not in name}
+
+
+def test_nothing_is_installed_outside_the_package(content: dict[str, bytes]) -> None:
+    # pip silently overwrites what another distribution put under the same top-level name.
+    assert {name.split("/")[0] for name in content} == {"headgate"}
+
+
+def test_the_wheel_holds_the_tree(content: dict[str, bytes]) -> None:
+    tree = packaged_files()
+    assert content.keys() == tree.keys()
+    assert [name for name, path in tree.items() if Path(path).read_bytes() != content[name]] == []
