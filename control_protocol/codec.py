@@ -1,0 +1,105 @@
+"""Envelopes as messages of the control topic: Avro single-object encoding; the only fastavro here.
+
+``C3 01``, the schema's fingerprint (8 bytes, CRC-64-AVRO), the body. Schemas come from this
+package, never out of a message. Every array item of our schemas takes at least one byte and no
+schema is recursive, so the cap on a message's length also bounds the work and the memory that a
+hostile one can cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from io import BytesIO
+
+import fastavro
+
+from headgate.control_protocol.event_form import from_form, to_form
+from headgate.control_protocol.events import PROTOCOL_VERSION, Envelope
+from headgate.control_protocol.topic_form import Form
+from headgate.schemas import control_schemas
+
+MESSAGE_BYTES_MAX = 900 * 1024
+"""Below the 1 MiB that a broker takes by default, with room for its own framing."""
+
+_MAGIC = b"\xc3\x01"
+_HEADER_BYTES = 10
+_SCHEMAS = {
+    schema.name: (_MAGIC + schema.fingerprint, fastavro.parse_schema(schema.definition))
+    for schema in control_schemas()
+}
+_BY_HEADER = {header: (name, schema) for name, (header, schema) in _SCHEMAS.items()}
+
+
+class SkipReason(StrEnum):
+    """Why a message on the control topic is not for this version of headgate."""
+
+    TOO_LONG = "too-long"
+    NOT_OURS = "not-ours"
+    UNKNOWN_SCHEMA = "unknown-schema"
+    OTHER_VERSION = "other-version"
+    UNDECODABLE = "undecodable"
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A message that is passed over; ``detail`` is for a person's log."""
+
+    reason: SkipReason
+    detail: str = ""
+
+
+def encode(envelope: Envelope) -> bytes:
+    """The envelope as one message.
+
+    ``ValueError`` when it is longer than ``MESSAGE_BYTES_MAX`` (statuses never are when split
+    first, ``parts.split``), or holds what ``decode`` would refuse: said, it would be heard by
+    nobody, and said again for ever.
+    """
+    name, form = to_form(envelope)
+    from_form(name, form)
+    message = _written(name, form)
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise ValueError(
+            f"sink {envelope.sink}: a {name} of {len(message)} bytes does not fit into a control"
+            f" message ({MESSAGE_BYTES_MAX} bytes)"
+        )
+    return message
+
+
+def encoded_bytes(envelope: Envelope) -> int:
+    """How long its message would be; unlike ``encode`` it does not judge what is in it."""
+    return len(_written(*to_form(envelope)))
+
+
+def _written(name: str, form: Form) -> bytes:
+    header, schema = _SCHEMAS[name]
+    body = BytesIO()
+    body.write(header)
+    fastavro.schemaless_writer(body, schema, form)
+    return body.getvalue()
+
+
+def decode(message: bytes) -> Envelope | Skipped:
+    """The envelope in a message, or why there is none; raises nothing, whatever the bytes are."""
+    if len(message) > MESSAGE_BYTES_MAX:
+        return Skipped(SkipReason.TOO_LONG, f"{len(message)} bytes")
+    if message[:2] != _MAGIC:
+        return Skipped(SkipReason.NOT_OURS)
+    known = _BY_HEADER.get(message[:_HEADER_BYTES])
+    if known is None:
+        return Skipped(SkipReason.UNKNOWN_SCHEMA, message[2:_HEADER_BYTES].hex())
+    return _decode_body(known[0], known[1], BytesIO(message[_HEADER_BYTES:]))
+
+
+def _decode_body(name: str, schema: fastavro.types.Schema, body: BytesIO) -> Envelope | Skipped:
+    try:
+        form = fastavro.schemaless_reader(body, schema, None)
+        if form["version"] != PROTOCOL_VERSION:
+            return Skipped(SkipReason.OTHER_VERSION, f"protocol version {form['version']}")
+        if body.read(1):
+            return Skipped(SkipReason.UNDECODABLE, f"{name}: more bytes than its schema has")
+        return from_form(name, form)
+    # what fastavro raises on foreign bytes: the end too early, no such branch, no such text
+    except (EOFError, IndexError, OverflowError, ValueError) as problem:
+        return Skipped(SkipReason.UNDECODABLE, f"{name}: {type(problem).__name__} {problem}")

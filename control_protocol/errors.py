@@ -1,0 +1,181 @@
+"""Errors, grouped by what their receiver does about them; each with a stable code.
+
+A message says what happened, where, and what to do next. Codes never change their meaning.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HeadgateError(Exception):
+    """Base of all; ``code`` is stable, ``exit_code`` is what the command line returns."""
+
+    code: ClassVar[str] = "HG-000"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+# --------------------------------------------------------------- the reader fixes the configuration
+
+
+class ConfigurationError(HeadgateError):
+    """A setting is wrong, unknown or contradicts another."""
+
+    code = "HG-100"
+    exit_code = 2
+
+
+class SinkNameTaken(ConfigurationError):
+    """The same sink name is used under another consumer group id."""
+
+    code = "HG-101"
+
+
+class TableMissing(ConfigurationError):
+    """The table does not exist and nothing says how to create it."""
+
+    code = "HG-102"
+
+
+class MissingRights(ConfigurationError):
+    """The principal may not do what the sink needs."""
+
+    code = "HG-103"
+
+
+class ControlTopicUnfit(ConfigurationError):
+    """The control topic is missing and may not be created, or has the wrong settings."""
+
+    code = "HG-104"
+
+
+# ---------------------------------------------------------------- the sink stops; a person decides
+
+
+class StopSink(HeadgateError):
+    """Going on could lose or double rows, or would loop: stop and say what to do."""
+
+    code = "HG-200"
+
+
+class TableRolledBack(StopSink):
+    """The branch was moved to a snapshot before the sink's tag."""
+
+    code = "HG-201"
+
+
+class TableRecreated(StopSink):
+    """The table was dropped and created again: another UUID under the same name."""
+
+    code = "HG-202"
+
+
+class TagMissing(StopSink):
+    """The sink's tag is gone although the table says that it once had one."""
+
+    code = "HG-203"
+
+
+class HistoryUndecidable(StopSink):
+    """Snapshots between the branch head and the tag have expired: a rollback cannot be excluded."""
+
+    code = "HG-204"
+
+
+class OffsetOutOfRange(StopSink):
+    """A stored offset lies before the log's begin or behind its end."""
+
+    code = "HG-205"
+
+
+class TopicRecreated(StopSink):
+    """A source topic has another id than the one the stored offsets belong to."""
+
+    code = "HG-206"
+
+
+class PoisonRecord(StopSink):
+    """A record cannot be converted to the table's schema."""
+
+    code = "HG-207"
+
+
+class TableChanged(StopSink):
+    """The table no longer has what the sink needs (dropped, or an incompatible schema)."""
+
+    code = "HG-208"
+
+
+class RecordUnreadable(StopSink):
+    """The tag's snapshot carries a commit record that this version cannot read."""
+
+    code = "HG-209"
+
+
+class WriterGone(StopSink):
+    """What writes the data files (a Spark session) has ended under the sink: start it again."""
+
+    code = "HG-210"
+
+
+class TooManyBadRecords(StopSink):
+    """More records cannot be converted than the sink's limits bear."""
+
+    code = "HG-211"
+
+
+class TransformFailed(StopSink):
+    """The transform of the records raised, or gave rows that are not one each of a record."""
+
+    code = "HG-212"
+
+
+# -------------------------------------------------------------------- this coordinator steps down
+
+
+class StepDown(HeadgateError):
+    """This process must not coordinate any longer; another one does, or it may claim again."""
+
+    code = "HG-300"
+
+
+class LogDiscontinuity(StepDown):
+    """The control topic was truncated or re-created under the reader: a new epoch is due."""
+
+    code = "HG-301"
+
+
+# ------------------------------------------------------------------------------ try again later
+
+
+class RetryLater(HeadgateError):
+    """Something foreign did not answer, or answered that it cannot now."""
+
+    code = "HG-400"
+    exit_code = 3
+
+
+class Unreachable(RetryLater):
+    """A broker or catalog cannot be reached."""
+
+    code = "HG-401"
+
+
+class AppendUnconfirmed(RetryLater):
+    """The control log did not confirm an event in time: it may be there, or not."""
+
+    code = "HG-402"
+
+
+class WriteFailed(RetryLater):
+    """A batch could not be written; its ranges are done again."""
+
+    code = "HG-403"

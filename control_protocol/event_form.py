@@ -1,0 +1,241 @@
+"""Envelopes as the plain dictionaries of their Avro schemas, and back.
+
+The way back checks every range: what it builds is a value that the rest of the program may trust in
+shape, and all it ever raises is ``ValueError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from headgate.control_protocol.events import (
+    AbortCommit,
+    AckCommit,
+    EndCommit,
+    Envelope,
+    Event,
+    Limits,
+    PartitionPresence,
+    Pause,
+    Presence,
+    PresenceKind,
+    Resume,
+    Settlement,
+    StartCommit,
+    TableSettlement,
+    TableStart,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    Epoch,
+    Sender,
+    SinkName,
+    TopicId,
+    TransactionNumber,
+)
+from headgate.control_protocol.status_form import status_form, status_of
+from headgate.control_protocol.topic_form import (
+    Form,
+    by_topic,
+    natural,
+    offsets_form,
+    offsets_of,
+    once,
+    optional_natural,
+    partition_of,
+    partitions_form,
+    partitions_of,
+)
+
+_SettlementT = TypeVar("_SettlementT", bound=Settlement)
+
+_SCHEMA_NAMES: dict[type[Event], str] = {
+    StartCommit: "start-commit",
+    EndCommit: "end-commit",
+    WriteStatus: "write-status",
+    AckCommit: "ack-commit",
+    AbortCommit: "abort-commit",
+    Presence: "presence",
+    Pause: "pause",
+    Resume: "resume",
+}
+
+
+def to_form(envelope: Envelope) -> tuple[str, Form]:
+    """The name of the event's schema, and the record to write with it."""
+    form: Form = {
+        "version": envelope.version,
+        "sink": envelope.sink,
+        "epoch": envelope.epoch,
+        "transaction": envelope.transaction,
+        "member": envelope.sender.member,
+        "incarnation": envelope.sender.incarnation,
+        "sequence": envelope.sequence,
+        "time_ms": envelope.time_ms,
+    }
+    return _SCHEMA_NAMES[type(envelope.event)], form | _event_form(envelope.event)
+
+
+def from_form(schema_name: str, form: Form) -> Envelope:
+    """The envelope of a record that was read with the named schema; ``ValueError`` if absurd."""
+    return Envelope(
+        sink=SinkName(form["sink"]),
+        epoch=Epoch(natural(form["epoch"])),
+        transaction=TransactionNumber(natural(form["transaction"])),
+        sender=Sender(form["member"], form["incarnation"]),
+        sequence=natural(form["sequence"]),
+        time_ms=form["time_ms"],
+        event=_EVENTS[schema_name](form),
+        version=form["version"],
+    )
+
+
+def _event_form(event: Event) -> Form:
+    match event:
+        case StartCommit():
+            return _start_form(event)
+        case WriteStatus():
+            return status_form(event)
+        case AckCommit() | AbortCommit():
+            return _settlement_form(event)
+        case Presence():
+            return _presence_form(event)
+        case EndCommit() | Pause() | Resume():
+            return {}
+
+
+# --------------------------------------------------------------------------- start, settlement
+
+
+def _start_form(start: StartCommit) -> Form:
+    return {
+        "settled_to": start.settled_to,
+        "offsets": offsets_form(start.offsets),
+        "topic_ids": dict(start.topic_ids),
+        "tables": [
+            {
+                "table": table.table,
+                "uuid": table.uuid,
+                "schema_id": table.schema_id,
+                "spec_id": table.spec_id,
+                "file_prefix": table.file_prefix,
+                "offsets": offsets_form(table.offsets),
+            }
+            for table in start.tables
+        ],
+        "limits": {
+            "target_file_bytes": start.limits.target_file_bytes,
+            "commit_timeout_ms": start.limits.commit_timeout_ms,
+        },
+        "paused": start.paused,
+    }
+
+
+def _start(form: Form) -> StartCommit:
+    settled_to = optional_natural(form["settled_to"])
+    if not form["tables"]:
+        raise ValueError("a START without a table")
+    return StartCommit(
+        settled_to=None if settled_to is None else ControlOffset(settled_to),
+        offsets=offsets_of(form["offsets"]),
+        topic_ids={topic: TopicId(topic_id) for topic, topic_id in form["topic_ids"].items()},
+        tables=tuple(
+            TableStart(
+                table=table["table"],
+                uuid=table["uuid"],
+                schema_id=natural(table["schema_id"]),
+                spec_id=natural(table["spec_id"]),
+                file_prefix=table["file_prefix"],
+                offsets=offsets_of(table["offsets"]),
+            )
+            for table in form["tables"]
+        ),
+        limits=Limits(
+            target_file_bytes=natural(form["limits"]["target_file_bytes"]),
+            commit_timeout_ms=natural(form["limits"]["commit_timeout_ms"]),
+        ),
+        paused=form["paused"],
+    )
+
+
+def _settlement_form(settlement: Settlement) -> Form:
+    return {
+        "settled_to": settlement.settled_to,
+        "offsets": offsets_form(settlement.offsets),
+        "tables": [
+            {"table": table.table, "snapshot_id": table.snapshot_id, "records": table.records}
+            for table in settlement.tables
+        ],
+        "valid_through_ms": settlement.valid_through_ms,
+        "reason": settlement.reason,
+    }
+
+
+def _settlement(kind: type[_SettlementT], form: Form) -> _SettlementT:
+    return kind(
+        settled_to=ControlOffset(natural(form["settled_to"])),
+        offsets=offsets_of(form["offsets"]),
+        tables=tuple(
+            TableSettlement(table["table"], table["snapshot_id"], natural(table["records"]))
+            for table in form["tables"]
+        ),
+        valid_through_ms=form["valid_through_ms"],
+        reason=form["reason"],
+    )
+
+
+# ------------------------------------------------------------------------------------ presence
+
+
+def _presence_form(presence: Presence) -> Form:
+    return {
+        "kind": presence.kind.value,
+        "concerns": partitions_form(presence.concerns),
+        "owned": [
+            {
+                "topic": topic,
+                "partitions": [
+                    {"partition": n, "position": at.position, "end_offset": at.end_offset}
+                    for n, at in partitions.items()
+                ],
+            }
+            for topic, partitions in by_topic(presence.owned).items()
+        ],
+        "state": presence.state,
+        "buffered_records": presence.buffered_records,
+        "buffered_bytes": presence.buffered_bytes,
+    }
+
+
+def _presence(form: Form) -> Presence:
+    return Presence(
+        kind=PresenceKind(form["kind"]),
+        concerns=partitions_of(form["concerns"]),
+        owned=once(
+            (
+                partition_of(topic["topic"], at["partition"]),
+                PartitionPresence(
+                    optional_natural(at["position"]), optional_natural(at["end_offset"])
+                ),
+            )
+            for topic in form["owned"]
+            for at in topic["partitions"]
+        ),
+        state=form["state"],
+        buffered_records=natural(form["buffered_records"]),
+        buffered_bytes=natural(form["buffered_bytes"]),
+    )
+
+
+_EVENTS: dict[str, Callable[[Form], Event]] = {
+    "start-commit": _start,
+    "end-commit": lambda _: EndCommit(),
+    "write-status": status_of,
+    "ack-commit": lambda form: _settlement(AckCommit, form),
+    "abort-commit": lambda form: _settlement(AbortCommit, form),
+    "presence": _presence,
+    "pause": lambda _: Pause(),
+    "resume": lambda _: Resume(),
+}

@@ -1,0 +1,241 @@
+"""What travels on the control topic: seven events and their envelope (PROTOCOL.md, section 4).
+
+Plain frozen values. Their Avro form is ``codec.py`` with the schemas of ``headgate.schemas``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    Epoch,
+    Sender,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+
+PROTOCOL_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One data file as Iceberg needs it (table spec, manifest entry), in adapter-neutral form.
+
+    ``partition`` holds one value per field of partition spec ``spec_id``, in the spec's order, and
+    the bounds one per column's field id, all in Iceberg's single-value binary serialisation
+    (``None``: null). Sizes are in bytes.
+    """
+
+    path: str
+    spec_id: int
+    record_count: int
+    file_size_bytes: int
+    partition: tuple[bytes | None, ...] = ()
+    file_format: str = "parquet"
+    sort_order_id: int | None = None
+    column_sizes: Mapping[int, int] = field(default_factory=dict)
+    value_counts: Mapping[int, int] = field(default_factory=dict)
+    null_value_counts: Mapping[int, int] = field(default_factory=dict)
+    nan_value_counts: Mapping[int, int] = field(default_factory=dict)
+    lower_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    split_offsets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a participant says of one partition: "my files hold exactly these offsets" (rule P2).
+
+    An empty range is *idle*: nothing was there to read. Each record of the source counts once: in
+    ``records`` (rows of the files), ``quarantined`` (rows of the quarantine table) or ``skipped``
+    (in neither, since the settings say so). ``bad`` are those of the last two that could not be
+    converted. ``max_timestamp_ms`` is the largest record timestamp in the range (epoch
+    milliseconds), ``None`` when the range held no record.
+    """
+
+    range: OffsetRange
+    records: int = 0
+    quarantined: int = 0
+    skipped: int = 0
+    bad: int = 0
+    bytes_read: int = 0
+    max_timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableStart:
+    """A table's part of START-COMMIT. ``offsets``: only where they differ from the sink's.
+
+    The first table takes the rows; a second one, if there is, is the quarantine.
+    """
+
+    table: str
+    uuid: str
+    schema_id: int
+    spec_id: int
+    file_prefix: str
+    offsets: Offsets = field(default_factory=Offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds that the coordinator sets for every participant of a transaction."""
+
+    target_file_bytes: int = 128 * 1024 * 1024
+    commit_timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommit:
+    """Transaction ``n`` is open. ``offsets`` (C) names its fixed set of partitions (rule C4).
+
+    C is settled up to ``settled_to`` (L): statuses at or behind that control offset are not in C
+    yet. ``None`` marks an epoch's first START, whose L is the offset behind itself (rule C3).
+    """
+
+    settled_to: ControlOffset | None
+    offsets: Offsets
+    topic_ids: Mapping[str, TopicId]
+    tables: tuple[TableStart, ...]
+    limits: Limits = field(default_factory=Limits)
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndCommit:
+    """Participants finish what they write and answer with a status."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table's share of a status: claims per partition and the files that hold them.
+
+    The quarantine's has files only: its ranges are those of the first table's claims.
+    """
+
+    table: str
+    claims: Mapping[TopicPartition, Claim]
+    files: tuple[DataFile, ...] = ()
+    schema_proposal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """A participant's answer to END-COMMIT, or its last word on partitions it gives up.
+
+    Every owned partition is named: in ``tables`` with a claim, or in ``unknown`` (no position yet,
+    or the write failed: ``failure`` says why). Too large for one message, it travels as ``parts``
+    messages with one ``status_number``; it counts once whole, at the place of its last part.
+    """
+
+    status_number: int
+    tables: tuple[TableStatus, ...] = ()
+    unknown: frozenset[TopicPartition] = frozenset()
+    failure: str | None = None
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettlement:
+    """What a transaction did to one table; no ``snapshot_id``: nothing was committed."""
+
+    table: str
+    snapshot_id: int | None
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The outcome of a transaction: C, settled up to L, and what the tables hold.
+
+    ``valid_through_ms``: no record with an older timestamp is still to come, as far as known.
+    """
+
+    settled_to: ControlOffset
+    offsets: Offsets
+    tables: tuple[TableSettlement, ...] = ()
+    valid_through_ms: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AckCommit(Settlement):
+    """The transaction was committed, or had nothing to commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCommit(Settlement):
+    """The transaction admitted nothing (policy ``abort``); its ranges are written again."""
+
+
+class PresenceKind(StrEnum):
+    JOINED = "joined"
+    GAINED = "gained"
+    LOST = "lost"
+    ALIVE = "alive"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPresence:
+    """One owned partition as its owner sees it; ``None``: not known (yet)."""
+
+    position: int | None = None
+    end_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A participant's sign of life. ``concerns``: the partitions joined, gained or lost (P5)."""
+
+    kind: PresenceKind
+    concerns: frozenset[TopicPartition]
+    owned: Mapping[TopicPartition, PartitionPresence]
+    state: str = ""
+    buffered_records: int = 0
+    buffered_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """An operator asks the sink to stop fetching."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """An operator asks the sink to fetch again."""
+
+
+Event = StartCommit | EndCommit | WriteStatus | AckCommit | AbortCommit | Presence | Pause | Resume
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """An event with its sender. Participants stamp the highest epoch they have seen.
+
+    ``transaction`` is the one the event opens, ends, answers or settles; 0 when it concerns none.
+    ``time_ms`` (wall clock) is for people only; no decision reads it.
+    """
+
+    sink: SinkName
+    epoch: Epoch
+    transaction: TransactionNumber
+    sender: Sender
+    sequence: int
+    time_ms: int
+    event: Event
+    version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """An envelope at its place in the control log."""
+
+    offset: ControlOffset
+    envelope: Envelope

@@ -1,0 +1,174 @@
+"""Opening an Iceberg catalog the one way that both roles use; the adapter for pyiceberg's catalogs.
+
+Not imported by the package itself: only who opens a catalog needs pyiceberg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog, CatalogType, infer_catalog_type
+from pyiceberg.catalog import load_catalog as load_any_catalog
+from pyiceberg.exceptions import (
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchPropertyException,
+    NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    UnauthorizedError,
+)
+from pyiceberg.typedef import RecursiveDict
+from pyiceberg.utils.config import Config, merge_config
+from requests import Session
+
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    MissingRights,
+    TableMissing,
+    Unreachable,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+TIMEOUT_S = 30.0
+
+_LIBPQ_DRIVERS = {"postgresql", "postgresql+psycopg2", "postgresql+psycopg"}
+
+
+def load_catalog(name: str, properties: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> Catalog:
+    """The catalog ``name``, in pyiceberg's own properties, that never waits for ever.
+
+    ``timeout_s`` bounds each HTTP request (connecting, and each wait for bytes) of a REST catalog,
+    the wait for a lock of SQLite or PostgreSQL, and for PostgreSQL also connecting, waiting for a
+    server that is no longer reached, and holding a lock while doing nothing. What pyiceberg's
+    configuration file and environment say about ``name`` counts too; ``properties`` win. The caller
+    closes the catalog.
+
+    Raises ``ConfigurationError``, ``MissingRights``, ``Unreachable``; no message repeats a value of
+    ``properties``.
+    """
+    try:
+        return _opener(name, properties, timeout_s)()
+    except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
+        failure = catalog_failure(error, f"catalog {name!r} cannot be opened")
+        raise type(failure)(_without(properties, failure.message), failure.hint) from None
+
+
+def catalog_failure(error: Exception, what: str) -> HeadgateError:
+    """The error of ours for one of pyiceberg's; ``what`` went wrong stands first in its message."""
+    said = f"{what}: {_first_line(error)}"
+    match error:
+        case HeadgateError():
+            return error
+        case NoSuchTableError() | NoSuchNamespaceError():
+            return TableMissing(said, "check catalog and identifier, or let the sink create it")
+        case ForbiddenError() | UnauthorizedError() | OAuthError():
+            return MissingRights(said, "check the catalog's credential, and what it may do")
+        case NotInstalledError() | ImportError():
+            return ConfigurationError(said, "install what this kind of catalog needs")
+        case ValueError() | KeyError() | TypeError() | NoSuchPropertyException():
+            return ConfigurationError(said, "check the catalog's properties")
+    if type(error).__name__ in ("ArgumentError", "NoSuchModuleError"):  # SQLAlchemy's, of the uri
+        return ConfigurationError(said, "check the catalog's uri")
+    return Unreachable(said, "is the catalog up, and its address right?")
+
+
+def _opener(name: str, properties: Mapping[str, str], timeout_s: float) -> Callable[[], Catalog]:
+    known = merge_config(Config().get_catalog_config(name) or {}, _recursive(properties))
+    if "py-catalog-impl" in known:
+        return partial(load_any_catalog, name, **properties)
+    said = known.get("type")
+    kind = CatalogType(str(said).lower()) if said else infer_catalog_type(name, known)
+    if kind is CatalogType.REST:
+        return partial(_bounded_rest_catalog, name, known, timeout_s)
+    if kind is CatalogType.SQL and isinstance(uri := known.get("uri"), str):
+        bounded = {**properties, "uri": _bounded(uri, timeout_s)}
+        return partial(_sql_catalog, name, bounded, timeout_s)
+    return partial(load_any_catalog, name, **properties)
+
+
+def _bounded_rest_catalog(name: str, properties: RecursiveDict, timeout_s: float) -> Catalog:
+    from pyiceberg.catalog.rest import RestCatalog
+
+    class BoundedRestCatalog(RestCatalog):
+        """``requests`` waits for ever by default, and pyiceberg leaves it so."""
+
+        def _create_session(self) -> Session:
+            session = super()._create_session()
+            session.request = partial(session.request, timeout=timeout_s)  # type: ignore[method-assign]
+            return session
+
+    if "uri" not in properties:
+        raise NoSuchPropertyException("a REST catalog needs its uri")
+    return BoundedRestCatalog(name, **properties)  # type: ignore[arg-type]
+
+
+def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> Catalog:
+    from sqlalchemy.event import listen
+    from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+
+    try:
+        catalog = load_any_catalog(name, **properties)
+    except (IntegrityError, OperationalError, ProgrammingError):
+        # Two processes that open a new catalog at once both make its tables: the slower one's
+        # attempt fails, and its next one finds them.
+        catalog = load_any_catalog(name, **properties)
+    engine = getattr(catalog, "engine", None)
+    if engine is not None and engine.dialect.name == "postgresql":
+        listen(engine, "begin", partial(_bound_transaction, round(timeout_s * 1000)))
+    return catalog
+
+
+def _bound_transaction(timeout_ms: int, connection: Connection) -> None:
+    """A committer that is paused between its update and its end holds the row: not for ever.
+
+    Per transaction, because a pooler in between may give the next one another connection, and may
+    refuse settings that come with the connection.
+    """
+    for setting in ("lock_timeout", "idle_in_transaction_session_timeout"):
+        connection.exec_driver_sql(f"SET LOCAL {setting} = {timeout_ms}")
+
+
+def _bounded(uri: str, timeout_s: float) -> str:
+    """Told to its driver how long to wait; the defaults are 5 s, two hours, or for ever."""
+    wanted = _waits(uri, max(1, round(timeout_s)))
+    query = "&".join(f"{key}={wait}" for key, wait in wanted.items() if f"{key}=" not in uri)
+    return f"{uri}{'&' if '?' in uri else '?'}{query}" if query else uri
+
+
+def _waits(uri: str, timeout_s: int) -> Mapping[str, int]:
+    scheme = uri.partition(":")[0]
+    if scheme.partition("+")[0] == "sqlite" and ":memory:" not in uri:
+        return {"timeout": timeout_s}
+    if scheme in _LIBPQ_DRIVERS:
+        # The client's own: what would be asked of the server may be refused by a pooler before it.
+        return {
+            "connect_timeout": timeout_s,
+            "tcp_user_timeout": timeout_s * 1000,
+            "keepalives_idle": timeout_s,
+            "keepalives_interval": timeout_s,
+            "keepalives_count": 1,
+        }
+    return {}
+
+
+def _recursive(properties: Mapping[str, str]) -> RecursiveDict:
+    return dict(properties)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _without(properties: Mapping[str, str], text: str) -> str:
+    """Foreign messages may quote addresses with passwords in them, or whole property sets."""
+    for key, value in sorted(properties.items(), key=lambda item: -len(item[1])):
+        if key != "type" and len(value) > 3:
+            text = text.replace(value, f"<{key}>")
+    return text

@@ -1,0 +1,68 @@
+"""Names of things, as distinct types, so that one cannot be passed for another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+SinkName = NewType("SinkName", str)
+"""A sink's name: unique per table (it names the tag) and per control topic."""
+
+Epoch = NewType("Epoch", int)
+"""A coordinator's term: raised by every claim, never reused, 0 before the first (rule C2)."""
+
+TransactionNumber = NewType("TransactionNumber", int)
+"""Counts transactions inside one epoch from 1; 0 stands for none."""
+
+ControlOffset = NewType("ControlOffset", int)
+"""A position in the control log; as everywhere, the *next* one to look at."""
+
+TopicId = NewType("TopicId", str)
+"""Kafka's own topic identity (KIP-516): a re-created topic has another."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TransactionId:
+    """One transaction of one coordinator."""
+
+    epoch: Epoch
+    number: TransactionNumber
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.number}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of a source topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Sender:
+    """One life of one process: ``member`` is a readable name, ``incarnation`` new per start."""
+
+    member: str
+    incarnation: str
+
+    def __str__(self) -> str:
+        return f"{self.member}#{self.incarnation}"
+
+
+def tag_name(sink: SinkName, branch: str = "main") -> str:
+    """The Iceberg tag that is this sink's lock and holds its state, one per branch (rule T1).
+
+    ``@`` is no character of a sink's name: tags of two sinks on different branches never meet.
+    """
+    return f"headgate-{sink}" if branch == "main" else f"headgate-{sink}@{branch}"
+
+
+def branch_of_tag(name: str) -> str | None:
+    """The branch that a sink's tag belongs to; ``None`` for a tag that is no sink's."""
+    sink, _, branch = name.removeprefix("headgate-").partition("@")
+    return branch or "main" if name.startswith("headgate-") and sink else None

@@ -1,0 +1,206 @@
+"""A status too large for one message, as parts; and whole again (rules P3, C6).
+
+A status is the sum of its parts: any pile of its claims, files and unknown partitions is itself a
+status, and all piles together are the whole. It counts once whole, at its last missing part.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TypeVar
+
+from headgate.control_protocol import codec
+from headgate.control_protocol.errors import StopSink
+from headgate.control_protocol.events import (
+    Claim,
+    DataFile,
+    Envelope,
+    TableStatus,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TopicPartition,
+    TransactionNumber,
+)
+from headgate.control_protocol.status_form import PARTS_MAX
+
+PART_BYTES_MAX = 880_000
+"""Leaves 40 kB of a message to the envelope, whose names are the user's."""
+
+PARTS_HELD_MAX = 2 * PARTS_MAX
+_CLAIMS_PER_PIECE = 500
+_SMALLER = "keep statistics of fewer columns (write.metadata.metrics.*), or lower files_max"
+_Item = TypeVar("_Item")
+
+
+def split(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[WriteStatus]:
+    """The status as parts of at most so many encoded bytes each, claims before files.
+
+    Raises ``StopSink`` when one file alone is larger than a part (more than some 10,000 columns
+    with statistics), or the whole needs more than ``PARTS_MAX`` parts.
+    """
+    piles: list[list[WriteStatus]] = [[]]
+    pile_bytes = 0
+    for piece in _pieces(status):
+        # pieces measured apart are never smaller than piled up, where they share names
+        piece_bytes = _encoded_bytes(piece)
+        if piece_bytes > part_bytes_max:
+            raise StopSink(
+                f"{_named(piece)} needs {piece_bytes} bytes, more than a whole part", _SMALLER
+            )
+        if pile_bytes + piece_bytes > part_bytes_max:
+            piles.append([])
+            pile_bytes = 0
+        piles[-1].append(piece)
+        pile_bytes += piece_bytes
+    if len(piles) > PARTS_MAX:
+        raise StopSink(
+            f"a status of {len(piles)} parts is too large, at most {PARTS_MAX}", _SMALLER
+        )
+    return [replace(_sum(pile), part=k, parts=len(piles)) for k, pile in enumerate(piles)]
+
+
+@dataclass(slots=True)
+class Assembler:
+    """Collects parts per sender and status number until a status is whole.
+
+    Memory is bounded by ``parts_held_max`` parts of incomplete statuses; beyond it the status that
+    waited longest for a next part is forgotten. That costs a repetition, never a row: only whole
+    statuses count.
+    """
+
+    parts_held_max: int = PARTS_HELD_MAX
+    _piles: OrderedDict[_Key, dict[int, WriteStatus]] = field(default_factory=OrderedDict)
+    _held: int = 0
+
+    def add(self, envelope: Envelope) -> Envelope | None:
+        """The envelope with its whole event, or ``None`` while parts are missing.
+
+        Anything but a part of a larger status passes as it is. A status that was sent again, all of
+        it, is whole again: whether it still counts, its ranges decide.
+        """
+        status = envelope.event
+        if not isinstance(status, WriteStatus) or status.parts == 1:
+            return envelope
+        pile = self._with(_key(envelope, status), status)
+        if pile is None:
+            return None
+        try:
+            whole = _sum(pile[k] for k in range(status.parts))
+        except ValueError:
+            return None  # parts that contradict each other come from no sender of ours
+        return replace(envelope, event=whole)
+
+    def _with(self, key: _Key, status: WriteStatus) -> dict[int, WriteStatus] | None:
+        """The status' parts when this was the last missing one; they are then forgotten."""
+        pile = self._piles.setdefault(key, {})
+        self._piles.move_to_end(key)
+        if status.part not in pile:
+            self._held += 1
+            pile[status.part] = status
+        if len(pile) == status.parts:
+            return self._forget(key)
+        while self._held > self.parts_held_max:
+            self._forget(next(iter(self._piles)))
+        return None
+
+    def _forget(self, key: _Key) -> dict[int, WriteStatus]:
+        pile = self._piles.pop(key)
+        self._held -= len(pile)
+        return pile
+
+
+_Key = tuple[SinkName, Epoch, Sender, int, int]
+
+
+def _key(envelope: Envelope, status: WriteStatus) -> _Key:
+    number, parts = status.status_number, status.parts
+    return envelope.sink, envelope.epoch, envelope.sender, number, parts
+
+
+# -------------------------------------------------------------------------------------- pieces
+
+
+def _pieces(status: WriteStatus) -> Iterator[WriteStatus]:
+    """The smallest statuses whose sum is this one, the files last."""
+    empty = WriteStatus(status.status_number)
+    yield replace(empty, failure=status.failure)
+    for table in status.tables:
+        yield replace(empty, tables=(replace(table, claims={}, files=()),))
+    for table in status.tables:
+        for claims in _chunks(sorted(table.claims.items())):
+            yield replace(empty, tables=(TableStatus(table.table, dict(claims)),))
+    for unknown in _chunks(sorted(status.unknown)):
+        yield replace(empty, unknown=frozenset(unknown))
+    for table in status.tables:
+        for file in table.files:
+            yield replace(empty, tables=(TableStatus(table.table, {}, (file,)),))
+
+
+def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    remaining = iter(items)
+    while chunk := list(islice(remaining, _CLAIMS_PER_PIECE)):
+        yield chunk
+
+
+def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
+    """All pieces as one; ``ValueError`` when two of them say something of the same thing."""
+    tables: dict[str, _TableSum] = {}
+    unknown: set[TopicPartition] = set()
+    failures: list[str] = []
+    number = 0
+    for piece in pieces:
+        number = piece.status_number
+        for table in piece.tables:
+            tables.setdefault(table.table, _TableSum()).add(table)
+        unknown |= piece.unknown
+        failures += [] if piece.failure is None else [piece.failure]
+    return WriteStatus(
+        status_number=number,
+        tables=tuple(found.status(name) for name, found in tables.items()),
+        unknown=frozenset(unknown),
+        failure=_only(failures),
+    )
+
+
+@dataclass(slots=True)
+class _TableSum:
+    claims: dict[TopicPartition, Claim] = field(default_factory=dict)
+    files: list[DataFile] = field(default_factory=list)
+    proposals: list[str] = field(default_factory=list)
+
+    def add(self, table: TableStatus) -> None:
+        if not self.claims.keys().isdisjoint(table.claims):
+            raise ValueError(f"two parts claim the same partition of table {table.table}")
+        self.claims.update(table.claims)
+        self.files.extend(table.files)
+        self.proposals += [] if table.schema_proposal is None else [table.schema_proposal]
+
+    def status(self, table: str) -> TableStatus:
+        return TableStatus(table, self.claims, tuple(self.files), _only(self.proposals))
+
+
+def _only(texts: list[str]) -> str | None:
+    if len(texts) > 1:
+        raise ValueError("two parts say something of the same thing")
+    return texts[0] if texts else None
+
+
+def _encoded_bytes(status: WriteStatus) -> int:
+    nobody = Sender("", "")
+    envelope = Envelope(SinkName(""), Epoch(0), TransactionNumber(0), nobody, 0, 0, status)
+    return codec.encoded_bytes(envelope)
+
+
+def _named(piece: WriteStatus) -> str:
+    for table in piece.tables:
+        for file in table.files:
+            return f"table {table.table}: the description of data file {file.path}"
+        return f"table {table.table}: its schema proposal or claims"
+    return "the failure or the unknown partitions of a status"

@@ -1,0 +1,285 @@
+"""What the roles need from the world, as Protocols. No foreign type appears here.
+
+Every port has one adapter per foreign system and one fake in ``control_protocol.testing``; both
+pass the same contract tests (``tests/contract``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.events import DataFile, Envelope, LogRecord, TableStart
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+)
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.record import CommitRecord
+
+
+class Clock(Protocol):
+    """Durations come from ``monotonic_ms``; ``wall_ms`` (epoch) only informs people."""
+
+    def monotonic_ms(self) -> int: ...
+
+    def wall_ms(self) -> int: ...
+
+
+class ControlLog(Protocol):
+    """The control topic: one partition, totally ordered."""
+
+    def append(self, envelopes: Sequence[Envelope]) -> None:
+        """Append in order and wait until the broker has confirmed all of them.
+
+        Raises ``AppendUnconfirmed`` when a confirmation did not come (each may be in the log, or
+        not), ``Unreachable`` when nothing was sent.
+        """
+
+    def read(self, timeout_ms: int) -> list[LogRecord]:
+        """The next records of any sink, in order; after ``timeout_ms`` with none, an empty list.
+
+        Raises ``LogDiscontinuity`` when the place to read is no longer there.
+        """
+
+    def seek(self, offset: ControlOffset) -> None:
+        """Read from here on."""
+
+    def end_offset(self) -> ControlOffset:
+        """The offset that the next appended record will have at least."""
+
+    def close(self) -> None: ...
+
+
+class Lineage(StrEnum):
+    """Where the branch's head stands to the sink's tag (rule T5)."""
+
+    FRESH = "fresh"
+    """No tag, and the table never had one."""
+
+    CONTAINS_TAG = "contains-tag"
+    ROLLED_BACK = "rolled-back"
+    UNDECIDABLE = "undecidable"
+    TAG_MISSING = "tag-missing"
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """A table as one read found it. ``head`` and ``tag`` are snapshot ids.
+
+    ``record`` is the commit record under the tag; ``branch_record`` the newest one that the branch
+    itself still holds (they differ after a rollback). ``quarantine`` is the view of the sink's
+    quarantine table, if it has one (rule Q1).
+    """
+
+    table: str
+    uuid: str
+    location: str
+    schema_id: int
+    spec_id: int
+    head: int | None
+    tag: int | None
+    record: CommitRecord | None
+    lineage: Lineage
+    branch_record: CommitRecord | None = None
+    quarantine: TableView | None = None
+
+    @property
+    def settled(self) -> CommitRecord | None:
+        """The record under the tag; without a tag the newest that the branch holds."""
+        return self.record or self.branch_record
+
+    def quarantine_ahead(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
+        """Where the quarantine is further than the offsets: a commit ended between the two (Q5)."""
+        kept = self.quarantine.settled if self.quarantine else None
+        return kept.ahead_of(offsets, topic_ids) if kept else Offsets()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAttempt:
+    """One try to move ``base`` forward: files in, record under the tag, all or nothing (C1).
+
+    ``quarantined`` are the quarantine table's files; ``None``: it is not touched (rule Q4).
+    """
+
+    base: TableView
+    record: CommitRecord
+    files: tuple[DataFile, ...] = ()
+    quarantined: tuple[DataFile, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The catalog took the attempt. ``view`` is the table as the commit left it."""
+
+    snapshot_id: int
+    view: TableView
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The catalog provably did not take the attempt: a requirement did not hold."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Whether the attempt landed, or still will, is not known: read the table before going on."""
+
+    reason: str
+
+
+CommitOutcome = Landed | Refused | Unknown
+
+
+class SinkTable(Protocol):
+    """One table as one sink sees it. It never retries, rebases or deletes data files by itself."""
+
+    def read(self) -> TableView:
+        """Raises ``Unreachable``, ``TableMissing``, ``RecordUnreadable``."""
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        """One catalog call that requires the base's UUID, tag and branch head (rule C1).
+
+        Raises ``StopSink`` only for what no repetition can mend (a file of an unknown spec).
+        """
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A source topic now: its id, and per partition the readable range of the log.
+
+    ``silent`` partitions exist, but have no leader that could say: too new, or their brokers gone.
+    """
+
+    topic_id: TopicId
+    partitions: Mapping[int, OffsetRange]
+    silent: frozenset[int] = frozenset()
+
+
+class SourceTopics(Protocol):
+    """What the coordinator asks the source cluster."""
+
+    def describe(self) -> Mapping[str, TopicState]:
+        """Every configured topic. Ranges end at the last stable offset. Raises ``Unreachable``."""
+
+    def offsets_at(self, timestamp_ms: int) -> Offsets:
+        """Per partition the first offset at or after the time, else the end."""
+
+    def committed_note(self) -> str | None:
+        """The metadata string beside the group's committed offsets, ``None`` without any."""
+
+    def close(self) -> None: ...
+
+
+class GroupMember(Protocol):
+    """The participant's membership in the consumer group; every partition stays paused."""
+
+    def poll(self, timeout_ms: int) -> None:
+        """Serve the membership. Calls the revocation handler before partitions are released."""
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The owned partitions, as of the last poll."""
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The last stable offsets (what ``read_committed`` may reach). Raises ``Unreachable``."""
+
+    def full(self) -> bool:
+        """Whether the source will show no more before something of it is read."""
+
+    def commit(self, offsets: Offsets, note: str) -> None:
+        """Copy settled offsets of owned partitions to the group, for lag tools; best effort."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A unit of work for the writer: read these ranges, write them under the table's prefix.
+
+    ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
+    takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
+    the ranges' records already (rule Q5).
+    """
+
+    number: int
+    transaction: TransactionId
+    table: TableStart
+    ranges: Mapping[TopicPartition, OffsetRange]
+    target_file_bytes: int
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+    quarantine: TableStart | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What a batch found in one partition: see ``Claim`` for the units."""
+
+    range: OffsetRange
+    records: int
+    bytes_read: int
+    max_timestamp_ms: int | None = None
+    quarantined: int = 0
+    skipped: int = 0
+    bad: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWritten:
+    """The batch is on storage: exactly these ranges in exactly these files of the two tables."""
+
+    number: int
+    partitions: Mapping[TopicPartition, PartitionResult]
+    files: tuple[DataFile, ...] = field(default=())
+    quarantined: tuple[DataFile, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFailed:
+    """Nothing of the batch counts. ``fatal``: the error that doing it again cannot help."""
+
+    number: int
+    reason: str
+    fatal: HeadgateError | None = None
+
+
+BatchOutcome = BatchWritten | BatchFailed
+
+
+class BatchWriter(Protocol):
+    """Turns offset ranges into data files, in the background; one batch at a time."""
+
+    def submit(self, batch: Batch) -> None:
+        """Begin. A batch before it, if still running, was abandoned: its outcome is dropped."""
+
+    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        """The submitted batch's outcome once, when there is one within the time."""
+
+    def close(self) -> None:
+        """Stop; wait for what runs, bounded."""
+
+
+class Leadership(Protocol):
+    """The coordinator as its participant sees it: leadership is a level, never an edge."""
+
+    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        """This member's assignment as of a fresh poll; told after every poll.
+
+        A coordinator runs while it holds the election partition. When it does not, the
+        coordinator is stopped and its thread joined before this returns.
+        """
+
+    def failure(self) -> BaseException | None:
+        """Why the coordinator stopped for good, if it did."""
+
+    def close(self) -> None:
+        """Stop and join, whatever is assigned."""

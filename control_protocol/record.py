@@ -1,0 +1,77 @@
+"""The commit record: a sink's whole state, carried by the snapshot under its tag (rule T2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate.control_protocol.identifiers import Sender, SinkName, TopicId, TransactionId
+from headgate.control_protocol.offsets import Offsets
+
+FORMAT_VERSION = 1
+OPERATOR = "operator"
+"""The member that stands for a person who set offsets by hand; no process calls itself so."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """What one table commit of one sink says.
+
+    ``coordinator`` with ``transaction`` identify the commit: a coordinator that does not know
+    whether its call landed finds itself here, or not (rule C8). ``offsets`` are the next ones to
+    read. ``records`` counts the rows this commit added, ``quarantined`` and ``skipped`` the other
+    records of its ranges. ``valid_through_ms`` is epoch milliseconds. ``quarantine`` is the UUID of
+    the quarantine table, if the sink has one. A claim (rule C2) is the record of transaction 0.
+    """
+
+    sink: SinkName
+    group_id: str
+    transaction: TransactionId
+    coordinator: Sender
+    offsets: Offsets
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+    records: int = 0
+    quarantined: int = 0
+    skipped: int = 0
+    valid_through_ms: int | None = None
+    paused: bool = False
+    quarantine: str | None = None
+
+    @property
+    def claim(self) -> bool:
+        return self.transaction.number == 0
+
+    @property
+    def by_operator(self) -> bool:
+        """Whether a person moved the offsets, and no coordinator."""
+        return self.claim and self.coordinator.member == OPERATOR
+
+    def ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
+        """Where this record is further than the offsets, on the same topics."""
+        return Offsets(
+            (at, offset)
+            for at, offset in self.offsets.items()
+            if self.topic_ids.get(at.topic) == topic_ids.get(at.topic)
+            and offset > offsets.get(at, offset)
+        )
+
+    def same_commit(self, other: CommitRecord | None) -> bool:
+        """Whether both records are of one commit, whichever of its attempts landed."""
+        return (
+            other is not None
+            and self.transaction == other.transaction
+            and self.coordinator == other.coordinator
+        )
+
+
+_NOTE = "headgate table="
+
+
+def table_note(uuid: str) -> str:
+    """The metadata string beside the group's offsets: tells a re-created table from a new one."""
+    return _NOTE + uuid
+
+
+def noted_table(note: str | None) -> str | None:
+    """The table UUID in such a note, ``None`` when it is none of ours."""
+    return note.removeprefix(_NOTE) if note and note.startswith(_NOTE) else None

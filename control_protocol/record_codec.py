@@ -1,0 +1,256 @@
+"""The commit record as summary properties of the snapshot under the tag (rule T2).
+
+Every key begins with ``headgate.<sink>.``. A person can read the values, ``offsets`` too while it
+is short: per topic its id and runs of next offsets, each run under its first partition::
+
+    {"orders": {"id": "kS0b...", "offsets": {"0": [1042, 998, 1007]}}}
+
+Beyond ``PLAIN_CHARS_MAX`` the same JSON is deflated and written as ``zlib:<base64>``; metadata
+files repeat the summary of every snapshot, so its size is paid many times over.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import zlib
+from collections.abc import Mapping
+
+from headgate.control_protocol.errors import RecordUnreadable
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.record import FORMAT_VERSION, CommitRecord
+
+PLAIN_CHARS_MAX = 2_000
+PARTITIONS_MAX = 100_000
+OFFSETS_INFLATED_BYTES_MAX = 21 * PARTITIONS_MAX
+OFFSETS_CHARS_MAX = OFFSETS_INFLATED_BYTES_MAX
+OFFSET_MAX = 2**63 - 1
+PARTITION_MAX = 2**31 - 1
+
+_DEFLATED = "zlib:"
+_VERSION = "version"
+_KEYS_REQUIRED = (
+    _VERSION,
+    "group-id",
+    "epoch",
+    "transaction",
+    "coordinator",
+    "incarnation",
+    "offsets",
+    "records",
+    "quarantined",
+    "skipped",
+    "paused",
+)
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+def marker_property(sink: SinkName) -> str:
+    """The table property that the first claim sets: the tag existed once (rule T5)."""
+    return f"headgate.{sink}.claimed"
+
+
+def encode(record: CommitRecord) -> dict[str, str]:
+    """The record as snapshot summary properties.
+
+    Raises ``ValueError`` for a sink of more than ``PARTITIONS_MAX`` partitions.
+    """
+    if len(record.offsets) > PARTITIONS_MAX:
+        raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")
+    values = {
+        _VERSION: str(FORMAT_VERSION),
+        "group-id": record.group_id,
+        "epoch": str(record.transaction.epoch),
+        "transaction": str(record.transaction.number),
+        "coordinator": record.coordinator.member,
+        "incarnation": record.coordinator.incarnation,
+        "offsets": _encode_offsets(record.offsets, record.topic_ids),
+        "records": str(record.records),
+        "quarantined": str(record.quarantined),
+        "skipped": str(record.skipped),
+        "paused": "true" if record.paused else "false",
+    }
+    if record.valid_through_ms is not None:
+        values["valid-through-ms"] = str(record.valid_through_ms)
+    if record.quarantine is not None:
+        values["quarantine"] = record.quarantine
+    return {_key(record.sink, name): value for name, value in values.items()}
+
+
+def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
+    """The sink's record in a snapshot summary, ``None`` when it has none there.
+
+    Raises ``RecordUnreadable``, naming the key, for anything but what ``encode`` writes.
+    """
+    fields = _Fields(sink, summary)
+    if not fields.any():
+        return None
+    version = fields.number(_VERSION)
+    if version != FORMAT_VERSION:
+        raise fields.unreadable(
+            _VERSION, f"is {version}, this headgate reads {FORMAT_VERSION}", "upgrade headgate"
+        )
+    offsets, topic_ids = _decode_offsets(fields)
+    return CommitRecord(
+        sink=sink,
+        group_id=fields.text("group-id"),
+        transaction=TransactionId(
+            Epoch(fields.number("epoch")), TransactionNumber(fields.number("transaction"))
+        ),
+        coordinator=Sender(fields.text("coordinator"), fields.text("incarnation")),
+        offsets=offsets,
+        topic_ids=topic_ids,
+        records=fields.number("records"),
+        quarantined=fields.number("quarantined"),
+        skipped=fields.number("skipped"),
+        valid_through_ms=fields.optional_number("valid-through-ms"),
+        paused=fields.flag("paused"),
+        quarantine=fields.optional_text("quarantine"),
+    )
+
+
+def _key(sink: SinkName, name: str) -> str:
+    return f"headgate.{sink}.{name}"
+
+
+class _Fields:
+    """One sink's properties in a summary; every complaint names the property."""
+
+    def __init__(self, sink: SinkName, summary: Mapping[str, str]) -> None:
+        self._sink = sink
+        self._summary = summary
+
+    def any(self) -> bool:
+        return any(_key(self._sink, name) in self._summary for name in _KEYS_REQUIRED)
+
+    def unreadable(self, name: str, problem: str, hint: str = "") -> RecordUnreadable:
+        return RecordUnreadable(
+            f"sink {self._sink}: the snapshot property {_key(self._sink, name)} {problem}",
+            hint or "was the snapshot's summary written or edited by another program?",
+        )
+
+    def text(self, name: str) -> str:
+        value = self._summary.get(_key(self._sink, name))
+        if not isinstance(value, str):
+            raise self.unreadable(name, "is missing" if value is None else "is no text")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        return self.text(name) if _key(self._sink, name) in self._summary else None
+
+    def signed(self, name: str) -> int:
+        text = self.text(name)
+        if not _NUMBER.fullmatch(text) or abs(int(text)) > OFFSET_MAX:
+            raise self.unreadable(name, f"is no number: {text[:40]!r}")
+        return int(text)
+
+    def number(self, name: str) -> int:
+        value = self.signed(name)
+        if value < 0:
+            raise self.unreadable(name, f"is negative: {value}")
+        return value
+
+    def optional_number(self, name: str) -> int | None:
+        return self.signed(name) if _key(self._sink, name) in self._summary else None
+
+    def flag(self, name: str) -> bool:
+        text = self.text(name)
+        if text not in ("true", "false"):
+            raise self.unreadable(name, f"is neither true nor false: {text[:40]!r}")
+        return text == "true"
+
+
+# --------------------------------------------------------------------------------------- offsets
+
+
+def _encode_offsets(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
+    topics: dict[str, dict[str, object]] = {
+        topic: {"id": topic_id} for topic, topic_id in topic_ids.items()
+    }
+    for topic, runs in _runs(offsets).items():
+        topics.setdefault(topic, {})["offsets"] = runs
+    text = json.dumps(topics, separators=(",", ":"), sort_keys=True)
+    if len(text) <= PLAIN_CHARS_MAX:
+        return text
+    return _DEFLATED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
+    """Per topic the offsets of neighbouring partitions together, under the first of them."""
+    topics: dict[str, dict[int, list[int]]] = {}
+    previous: TopicPartition | None = None
+    run: list[int] = []
+    for at in sorted(offsets):
+        if previous is None or (at.topic, at.partition - 1) != (previous.topic, previous.partition):
+            run = topics.setdefault(at.topic, {}).setdefault(at.partition, [])
+        run.append(offsets[at])
+        previous = at
+    return topics
+
+
+def _decode_offsets(fields: _Fields) -> tuple[Offsets, dict[str, TopicId]]:
+    try:
+        return _parse_topics(json.loads(_inflated(fields.text("offsets"))))
+    except (ValueError, RecursionError, zlib.error) as problem:
+        raise fields.unreadable("offsets", f"is malformed: {problem}") from problem
+
+
+def _inflated(text: str) -> str:
+    if len(text) > OFFSETS_CHARS_MAX:
+        raise ValueError(f"{len(text)} characters, at most {OFFSETS_CHARS_MAX} are read")
+    if not text.startswith(_DEFLATED):
+        return text
+    try:
+        packed = base64.b64decode(text[len(_DEFLATED) :], validate=True)
+    except binascii.Error as problem:
+        raise ValueError(f"no base64: {problem}") from problem
+    inflater = zlib.decompressobj()
+    inflated = inflater.decompress(packed, OFFSETS_INFLATED_BYTES_MAX)
+    if not inflater.eof or inflater.unused_data:
+        raise ValueError(f"not one deflated text of at most {OFFSETS_INFLATED_BYTES_MAX} bytes")
+    return inflated.decode()
+
+
+def _parse_topics(topics: object) -> tuple[Offsets, dict[str, TopicId]]:
+    if not isinstance(topics, dict):
+        raise ValueError("no topics")  # noqa: TRY004 - one answer to everything malformed
+    offsets: dict[TopicPartition, int] = {}
+    topic_ids: dict[str, TopicId] = {}
+    for topic, state in topics.items():
+        if not isinstance(state, dict) or not state.keys() <= {"id", "offsets"}:
+            raise ValueError(f"topic {topic!r} has not just an id and offsets")
+        if "id" in state:
+            if not isinstance(state["id"], str):
+                raise ValueError(f"topic {topic!r} has an id that is no text")
+            topic_ids[topic] = TopicId(state["id"])
+        _parse_runs(topic, state.get("offsets", {}), offsets)
+    return Offsets(offsets), topic_ids
+
+
+def _parse_runs(topic: str, runs: object, into: dict[TopicPartition, int]) -> None:
+    if not isinstance(runs, dict):
+        raise ValueError(f"topic {topic!r} has no runs of offsets")  # noqa: TRY004 - as above
+    for first, run in runs.items():
+        if not _NUMBER.fullmatch(first) or not isinstance(run, list):
+            raise ValueError(f"topic {topic!r} has a run without a first partition or a list")
+        for partition, offset in enumerate(run, start=int(first)):
+            at = TopicPartition(topic, partition)
+            # bool is an int, in Python and so in JSON's answers
+            if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
+                raise ValueError(f"{at} has no offset: {str(offset)[:40]}")
+            if not 0 <= partition <= PARTITION_MAX or at in into:
+                raise ValueError(f"{at} is named twice, or no partition")
+            if len(into) == PARTITIONS_MAX:
+                raise ValueError(f"more than {PARTITIONS_MAX} partitions")
+            into[at] = offset

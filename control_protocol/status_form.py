@@ -1,0 +1,146 @@
+"""WRITE-STATUS as the dictionary of its Avro schema, and back: claims and files per table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.control_protocol.events import Claim, DataFile, TableStatus, WriteStatus
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.topic_form import (
+    Form,
+    by_topic,
+    natural,
+    once,
+    optional_natural,
+    partition_of,
+    partitions_form,
+    partitions_of,
+)
+
+PARTS_MAX = 1024
+
+
+def status_form(status: WriteStatus) -> Form:
+    return {
+        "status_number": status.status_number,
+        "part": status.part,
+        "parts": status.parts,
+        "tables": [_table_status_form(table) for table in status.tables],
+        "unknown": partitions_form(status.unknown),
+        "failure": status.failure,
+    }
+
+
+def status_of(form: Form) -> WriteStatus:
+    if not 0 <= form["part"] < form["parts"] <= PARTS_MAX:
+        raise ValueError(f"a status cannot have a part {form['part']} of {form['parts']}")
+    tables = tuple(_table_status(table) for table in form["tables"])
+    if len({table.table for table in tables}) < len(tables):
+        raise ValueError("a table is named twice")
+    return WriteStatus(
+        status_number=natural(form["status_number"]),
+        tables=tables,
+        unknown=partitions_of(form["unknown"]),
+        failure=form["failure"],
+        part=form["part"],
+        parts=form["parts"],
+    )
+
+
+def _table_status_form(table: TableStatus) -> Form:
+    return {
+        "table": table.table,
+        "claims": [
+            {"topic": topic, "claims": [_claim_form(n, claim) for n, claim in claims.items()]}
+            for topic, claims in by_topic(table.claims).items()
+        ],
+        "files": [_file_form(file) for file in table.files],
+        "schema_proposal": table.schema_proposal,
+    }
+
+
+def _table_status(form: Form) -> TableStatus:
+    return TableStatus(
+        table=form["table"],
+        claims=once(
+            (partition_of(topic["topic"], claim["partition"]), _claim(claim))
+            for topic in form["claims"]
+            for claim in topic["claims"]
+        ),
+        files=tuple(_file(file) for file in form["files"]),
+        schema_proposal=form["schema_proposal"],
+    )
+
+
+def _claim_form(partition: int, claim: Claim) -> Form:
+    return {
+        "partition": partition,
+        "begin": claim.range.begin,
+        "end": claim.range.end,
+        "records": claim.records,
+        "quarantined": claim.quarantined,
+        "skipped": claim.skipped,
+        "bad": claim.bad,
+        "bytes_read": claim.bytes_read,
+        "max_timestamp_ms": claim.max_timestamp_ms,
+    }
+
+
+def _claim(form: Form) -> Claim:
+    return Claim(
+        range=OffsetRange(form["begin"], form["end"]),
+        records=natural(form["records"]),
+        quarantined=natural(form["quarantined"]),
+        skipped=natural(form["skipped"]),
+        bad=natural(form["bad"]),
+        bytes_read=natural(form["bytes_read"]),
+        max_timestamp_ms=form["max_timestamp_ms"],
+    )
+
+
+_STATISTICS = (
+    "column_sizes",
+    "value_counts",
+    "null_value_counts",
+    "nan_value_counts",
+    "lower_bounds",
+    "upper_bounds",
+)
+
+
+def _file_form(file: DataFile) -> Form:
+    form: Form = {
+        "path": file.path,
+        "file_format": file.file_format,
+        "spec_id": file.spec_id,
+        "partition": list(file.partition),
+        "record_count": file.record_count,
+        "file_size_bytes": file.file_size_bytes,
+        "sort_order_id": file.sort_order_id,
+        "split_offsets": list(file.split_offsets),
+    }
+    for name in _STATISTICS:
+        values = getattr(file, name)
+        form[name] = {"columns": list(values), "values": list(values.values())}
+    return form
+
+
+def _file(form: Form) -> DataFile:
+    return DataFile(
+        path=form["path"],
+        spec_id=natural(form["spec_id"]),
+        record_count=natural(form["record_count"]),
+        file_size_bytes=natural(form["file_size_bytes"]),
+        partition=tuple(form["partition"]),
+        file_format=form["file_format"],
+        sort_order_id=optional_natural(form["sort_order_id"]),
+        split_offsets=tuple(form["split_offsets"]),
+        **{name: _by_column(form[name]) for name in _STATISTICS},
+    )
+
+
+def _by_column(form: Form) -> dict[int, Any]:
+    values = dict(zip(form["columns"], form["values"], strict=True))
+    if len(values) < len(form["columns"]):
+        raise ValueError("a column is named twice")
+    return values

@@ -1,0 +1,179 @@
+"""An Iceberg table's history in memory: what a catalog checks, and how its answers get lost."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from headgate.control_protocol import record_codec
+from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.testing.source import SourceRecord
+from headgate.control_protocol.testing.writer import FakeStorage
+
+MAIN = "main"
+
+
+class CommitFault(Enum):
+    """What becomes of one commit call."""
+
+    REFUSED = auto()
+    LANDED_UNKNOWN = auto()
+    """It takes effect if it may, and the answer is lost."""
+
+    LOST_UNKNOWN = auto()
+    """It never reaches the catalog, and nobody knows."""
+
+    LATE_UNKNOWN = auto()
+    """It stays in the air until ``FakeCatalog.land`` lets it arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class FakeSnapshot:
+    """``files``: all that are live in it, not just its own; ``summary``: the properties."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    files: tuple[DataFile, ...] = ()
+    summary: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One commit call on its way: the snapshot to add, and what must still be so when it arrives.
+
+    The snapshot's sequence number is part of it: a catalog refuses one that is taken.
+    """
+
+    sink: SinkName
+    branch: str
+    base: TableView
+    snapshot: FakeSnapshot
+
+
+@dataclass(slots=True)
+class FakeCatalog:
+    """One table, its snapshots and references; shared by many ``FakeTable``.
+
+    ``faults`` befall the next commit calls of any sink, in order, one each.
+    """
+
+    storage: FakeStorage = field(default_factory=FakeStorage)
+    table: str = "lake.records"
+    uuid: str = "uuid-1"
+    schema_id: int = 0
+    spec_id: int = 0
+    snapshots: dict[int, FakeSnapshot] = field(default_factory=dict)
+    branches: dict[str, int] = field(default_factory=dict)
+    tags: dict[str, int] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
+    sequence_number: int = 0
+    exists: bool = True
+    reachable: bool = True
+    faults: deque[CommitFault] = field(default_factory=deque)
+    in_the_air: list[Request] = field(default_factory=list)
+    _ids: int = 0
+
+    # ---------------------------------------------------------------------- what others do to it
+
+    def append(self, files: Iterable[DataFile] = (), branch: str = MAIN) -> int:
+        """A foreign writer appends."""
+        return self._add(self.new_snapshot(branch, tuple(files), {}), branch)
+
+    def compact(self, branch: str = MAIN) -> int:
+        """A foreign writer rewrites all live files as one."""
+        records = self.records(branch)
+        merged = self.storage.write(f"{self.table}/compacted-", self.spec_id, records)
+        snapshot = self.new_snapshot(branch, (), {})
+        return self._add(replace(snapshot, files=(merged,) if records else ()), branch)
+
+    def expire(self, keep: int = 1) -> None:
+        """Of each branch only the newest snapshots stay, and whatever a tag holds."""
+        kept = set(self.tags.values())
+        for head in self.branches.values():
+            kept |= {snapshot.snapshot_id for snapshot in list(self.ancestry(head))[:keep]}
+        self.snapshots = {id_: self.snapshots[id_] for id_ in self.snapshots if id_ in kept}
+
+    def roll_back(self, snapshot_id: int, branch: str = MAIN) -> None:
+        """An operator sets the branch to an older snapshot."""
+        self.branches[branch] = self.snapshots[snapshot_id].snapshot_id
+
+    def delete_tag(self, tag: str) -> None:
+        del self.tags[tag]
+
+    def drop(self) -> None:
+        self.exists = False
+
+    def recreate(self) -> None:
+        """The table is dropped, and created again under the same name."""
+        self._ids += 1
+        self.uuid = f"uuid-{self._ids + 1}"
+        self.snapshots, self.branches, self.tags, self.properties = {}, {}, {}, {}
+        self.sequence_number = 0
+        self.exists = True
+
+    # ---------------------------------------------------------------------------- what is in it
+
+    def head(self, branch: str = MAIN) -> FakeSnapshot | None:
+        """What the branch's next snapshot builds on: a new branch begins at main's head."""
+        head = self.branches.get(branch, self.branches.get(MAIN))
+        return None if head is None else self.snapshots[head]
+
+    def ancestry(self, snapshot_id: int | None) -> Iterator[FakeSnapshot]:
+        """The snapshot, its parent and so on, as far as they have not expired."""
+        while snapshot_id in self.snapshots:
+            snapshot = self.snapshots[snapshot_id]
+            yield snapshot
+            snapshot_id = snapshot.parent_id
+
+    def files(self, branch: str = MAIN) -> tuple[DataFile, ...]:
+        head = self.head(branch)
+        return head.files if head else ()
+
+    def records(self, branch: str = MAIN) -> list[SourceRecord]:
+        """What a reader of the branch sees, doubles included."""
+        return [row for file in self.files(branch) for row in self.storage.files[file.path]]
+
+    # ------------------------------------------------------------------------------- commit calls
+
+    def new_snapshot(
+        self, branch: str, files: tuple[DataFile, ...], summary: Mapping[str, str]
+    ) -> FakeSnapshot:
+        """A snapshot on top of the branch, not yet in it, with these files more."""
+        self._ids += 1
+        head = self.head(branch)
+        parent_id = head.snapshot_id if head else None
+        files = (*self.files(branch), *files)
+        return FakeSnapshot(self._ids, parent_id, self.sequence_number + 1, files, summary)
+
+    def call(self, request: Request) -> str | None:
+        """The request arrives: it takes effect, or the answer says why it is refused."""
+        base, tag = request.base, tag_name(request.sink, request.branch)
+        if not self.exists or base.uuid != self.uuid:
+            return "the table has another UUID"
+        if base.tag != self.tags.get(tag):
+            return f"tag {tag} has moved"
+        if base.head != self.branches.get(request.branch):
+            return f"branch {request.branch} has moved"
+        if request.snapshot.sequence_number <= self.sequence_number:
+            return f"sequence number {request.snapshot.sequence_number} is taken"
+        if not self.snapshots:
+            self.branches[MAIN] = request.snapshot.snapshot_id
+        self._add(request.snapshot, request.branch)
+        self.tags[tag] = request.snapshot.snapshot_id
+        self.properties[record_codec.marker_property(request.sink)] = "true"
+        return None
+
+    def land(self, index: int = 0) -> str | None:
+        """A request that is in the air arrives; as ``call``."""
+        return self.call(self.in_the_air.pop(index))
+
+    def _add(self, snapshot: FakeSnapshot, branch: str) -> int:
+        self.snapshots[snapshot.snapshot_id] = snapshot
+        self.branches[branch] = snapshot.snapshot_id
+        self.sequence_number = snapshot.sequence_number
+        return snapshot.snapshot_id

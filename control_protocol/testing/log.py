@@ -1,0 +1,136 @@
+"""A control topic in memory, with the ways in which a real one fails."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import lru_cache
+
+from headgate.control_protocol import codec
+from headgate.control_protocol.codec import Skipped, SkipReason
+from headgate.control_protocol.errors import AppendUnconfirmed, LogDiscontinuity, Unreachable
+from headgate.control_protocol.events import Envelope, LogRecord
+from headgate.control_protocol.identifiers import ControlOffset
+from headgate.control_protocol.testing.clock import FakeClock
+
+_decoded = lru_cache(4096)(codec.decode)  # every reader of the topic decodes the same messages
+
+
+class AppendFault(Enum):
+    """What becomes of one append; each but ``UNREACHABLE`` ends in ``AppendUnconfirmed``."""
+
+    ANSWER_LOST = auto()
+    """The events are in the log."""
+
+    LOST = auto()
+    """They never will be."""
+
+    LATE = auto()
+    """They stay in the air until ``FakeLogServer.deliver``."""
+
+    UNREACHABLE = auto()
+
+
+@dataclass(slots=True)
+class FakeLogServer:
+    """The topic itself: encoded messages from offset ``begin`` on, shared by many ``FakeLog``.
+
+    ``faults`` befall the next appends of any client, in order, one each.
+    """
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    begin: int = 0
+    messages: list[bytes] = field(default_factory=list)
+    faults: deque[AppendFault] = field(default_factory=deque)
+    in_the_air: list[bytes] = field(default_factory=list)
+    reachable: bool = True
+    generation: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.messages)
+
+    def append(self, *messages: bytes) -> None:
+        """Anything at all: foreign bytes, or a message a second time."""
+        self.messages.extend(messages)
+
+    def deliver(self, messages: int = 1) -> None:
+        """The oldest messages that are in the air arrive."""
+        self.append(*self.in_the_air[:messages])
+        del self.in_the_air[:messages]
+
+    def truncate(self, to: int) -> None:
+        """Offsets from ``to`` on are lost, and will be given out again."""
+        del self.messages[max(0, to - self.begin) :]
+
+    def expire(self, before: int) -> None:
+        """Retention takes everything below the offset."""
+        del self.messages[: before - self.begin]
+        self.begin = before
+
+    def recreate(self) -> None:
+        """The topic is deleted and created anew: empty, from offset 0."""
+        self.messages.clear()
+        self.begin = 0
+        self.generation += 1
+
+
+class FakeLog:
+    """One client of the server; a ``ControlLog``. Reads from the log's begin until ``seek``."""
+
+    def __init__(self, server: FakeLogServer) -> None:
+        self._server = server
+        self._position = server.begin
+        self._generation = server.generation
+        self.skipped: Counter[SkipReason] = Counter()
+
+    def append(self, envelopes: Sequence[Envelope]) -> None:
+        messages = [codec.encode(envelope) for envelope in envelopes]
+        fault = self._server.faults.popleft() if self._server.faults else None
+        if fault is AppendFault.UNREACHABLE:
+            raise Unreachable("the fake control log was told to be unreachable")
+        self._reach()
+        if fault is AppendFault.LATE:
+            self._server.in_the_air.extend(messages)
+        elif fault is not AppendFault.LOST:
+            self._server.append(*messages)
+        if fault is not None:
+            raise AppendUnconfirmed(f"the fake control log was told to fail: {fault.name}")
+
+    def read(self, timeout_ms: int) -> list[LogRecord]:
+        self._reach()
+        server = self._server
+        if self._generation != server.generation:
+            raise LogDiscontinuity("the control topic was created anew")
+        if not server.begin <= self._position <= server.end:
+            raise LogDiscontinuity(
+                f"offset {self._position} is outside of [{server.begin}, {server.end})"
+            )
+        if self._position == server.end:
+            server.clock.advance(timeout_ms)
+        records = []
+        for message in server.messages[self._position - server.begin :]:
+            envelope = _decoded(message)
+            if isinstance(envelope, Skipped):
+                self.skipped[envelope.reason] += 1
+            else:
+                records.append(LogRecord(ControlOffset(self._position), envelope))
+            self._position += 1
+        return records
+
+    def seek(self, offset: ControlOffset) -> None:
+        self._position = offset
+        self._generation = self._server.generation
+
+    def end_offset(self) -> ControlOffset:
+        self._reach()
+        return ControlOffset(self._server.end)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _reach(self) -> None:
+        if not self._server.reachable:
+            raise Unreachable("the fake control log is not reachable")

@@ -1,0 +1,129 @@
+"""A sink's view of the fake catalog's table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.control_protocol import record_codec
+from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
+from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    Lineage,
+    Refused,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.testing.catalog import MAIN, CommitFault, FakeCatalog, Request
+
+
+class FakeTable:
+    """``SinkTable`` over the fake catalog."""
+
+    def __init__(self, catalog: FakeCatalog, sink: SinkName, branch: str = MAIN) -> None:
+        self._catalog = catalog
+        self._sink = sink
+        self._branch = branch
+        self._tag = tag_name(sink, branch)
+        self._known: tuple[TableView, int] | None = None
+
+    def read(self) -> TableView:
+        return self._read()[0]
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        catalog = self._catalog
+        if not catalog.reachable or not catalog.exists:
+            return Unknown("nothing was sent: the fake catalog or its table is not there")
+        request = self._request(attempt)
+        if request is None:
+            return Refused("the table has moved on since it was read; nothing was sent")
+        match catalog.faults.popleft() if catalog.faults else None:
+            case CommitFault.REFUSED:
+                return Refused("the fake catalog was told to refuse")
+            case CommitFault.LOST_UNKNOWN:
+                return Unknown("the fake catalog was told to lose the call")
+            case CommitFault.LATE_UNKNOWN:
+                catalog.in_the_air.append(request)
+                return Unknown("the fake catalog was told to take its time")
+            case CommitFault.LANDED_UNKNOWN:
+                catalog.call(request)
+                return Unknown("the fake catalog was told to lose the answer")
+        refusal = catalog.call(request)
+        if refusal is not None:
+            return Refused(refusal)
+        return Landed(request.snapshot.snapshot_id, self.read())
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self) -> tuple[TableView, int]:
+        catalog = self._catalog
+        if not catalog.reachable:
+            raise Unreachable("the fake catalog is not reachable")
+        if not catalog.exists:
+            raise TableMissing(f"the fake catalog has no table {catalog.table}")
+        self._known = (self._view(), catalog.sequence_number)
+        return self._known
+
+    def _request(self, attempt: CommitAttempt) -> Request | None:
+        """The call as prepared from the last read; ``None`` when that shows another table."""
+        catalog, base = self._catalog, attempt.base
+        known = self._known
+        view, sequence_number = known if known and known[0] == base else self._read()
+        self._known = None
+        if (view.uuid, view.tag, view.head) != (base.uuid, base.tag, base.head):
+            return None
+        summary = record_codec.encode(attempt.record)
+        snapshot = catalog.new_snapshot(self._branch, attempt.files, summary)
+        # a commit to another branch since the read has taken this number: the call is refused
+        snapshot = replace(snapshot, sequence_number=sequence_number + 1)
+        return Request(self._sink, self._branch, base, snapshot)
+
+    def _view(self) -> TableView:
+        catalog = self._catalog
+        tag = catalog.tags.get(self._tag)
+        return TableView(
+            table=catalog.table,
+            uuid=catalog.uuid,
+            location=f"memory://{catalog.table}",
+            schema_id=catalog.schema_id,
+            spec_id=catalog.spec_id,
+            head=catalog.branches.get(self._branch),
+            tag=tag,
+            record=None if tag is None else self._record_under(tag),
+            lineage=self._lineage(tag),
+            branch_record=self._branch_record(),
+        )
+
+    def _record_under(self, tag: int) -> CommitRecord:
+        record = record_codec.decode(self._sink, self._catalog.snapshots[tag].summary)
+        if record is None:
+            raise RecordUnreadable(f"snapshot {tag} under tag {self._tag} carries no commit record")
+        return record
+
+    def _branch_record(self) -> CommitRecord | None:
+        head = self._catalog.head(self._branch)
+        for snapshot in self._catalog.ancestry(head.snapshot_id if head else None):
+            record = record_codec.decode(self._sink, snapshot.summary)
+            if record is not None:
+                return record
+        return None
+
+    def _lineage(self, tag: int | None) -> Lineage:
+        """Rule T5."""
+        catalog = self._catalog
+        if tag is None:
+            marked = record_codec.marker_property(self._sink) in catalog.properties
+            return Lineage.TAG_MISSING if marked else Lineage.FRESH
+        if self._branch not in catalog.branches:
+            return Lineage.ROLLED_BACK
+        tagged = catalog.snapshots[tag]
+        for snapshot in catalog.ancestry(catalog.branches[self._branch]):
+            if snapshot.snapshot_id == tag:
+                return Lineage.CONTAINS_TAG
+            if snapshot.sequence_number <= tagged.sequence_number:
+                return Lineage.ROLLED_BACK
+        return Lineage.UNDECIDABLE

@@ -1,0 +1,149 @@
+"""Data files in memory: a writer that takes as long as it is told, and what its files hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from headgate.control_protocol.errors import HeadgateError, Unreachable
+from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchOutcome,
+    BatchWritten,
+    PartitionResult,
+)
+from headgate.control_protocol.testing.clock import FakeClock
+from headgate.control_protocol.testing.source import FakeSource, SourceRecord
+
+_RECORD_BYTES = 100
+
+
+@dataclass(slots=True)
+class FakeStorage:
+    """Every data file that was ever written: its path and its records, orphans included."""
+
+    files: dict[str, list[SourceRecord]] = field(default_factory=dict)
+
+    def write(self, prefix: str, spec_id: int, records: list[SourceRecord]) -> DataFile:
+        path = f"{prefix}{len(self.files):05}.parquet"
+        self.files[path] = records
+        size_bytes = _RECORD_BYTES * len(records)
+        return DataFile(path, spec_id, record_count=len(records), file_size_bytes=size_bytes)
+
+
+class FakeBatchWriter:
+    """A ``BatchWriter``: done ``work_ms`` after ``submit``, or when ``finish`` says so (``None``).
+
+    ``fail`` makes the running batch, or else the next one, end in failure when it is due. ``bad``
+    are records that go into the quarantine, ``held`` what is in it, asked where START says that it
+    is ahead (rule Q5); the storage is one for both tables.
+    """
+
+    def __init__(
+        self,
+        source: FakeSource,
+        storage: FakeStorage,
+        clock: FakeClock,
+        work_ms: int | None = 0,
+    ) -> None:
+        self._source = source
+        self._storage = storage
+        self._clock = clock
+        self._failure: tuple[str, HeadgateError | None] | None = None
+        self._due_ms: int | None = None
+        self.work_ms = work_ms
+        self.batch: Batch | None = None
+        self.bad: Callable[[SourceRecord], bool] = lambda _record: False
+        self.held: Callable[[], Iterable[SourceRecord]] = lambda: ()
+        self._known: frozenset[SourceRecord] = frozenset()
+
+    def submit(self, batch: Batch) -> None:
+        self.batch = batch
+        try:
+            self._known = self._asked(batch)
+        except Unreachable as error:
+            self.fail(str(error))
+        self._due_ms = None if self.work_ms is None else self._clock.now_ms + self.work_ms
+
+    def finish(self) -> None:
+        """The running batch is done now."""
+        self._due_ms = self._clock.now_ms
+
+    def fail(self, reason: str, fatal: HeadgateError | None = None) -> None:
+        self._failure = (reason, fatal)
+
+    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        now_ms = self._clock.now_ms
+        if self.batch is None or self._due_ms is None or self._due_ms > now_ms + timeout_ms:
+            self._clock.advance(timeout_ms)
+            return None
+        self._clock.advance(max(0, self._due_ms - now_ms))
+        batch, failure = self.batch, self._failure
+        self.batch = self._failure = None
+        if failure is None:
+            failure = self._unreadable(batch)
+        return self._written(batch) if failure is None else BatchFailed(batch.number, *failure)
+
+    def close(self) -> None:
+        self.batch = None
+
+    def _asked(self, batch: Batch) -> frozenset[SourceRecord]:
+        """What the quarantine holds of the partitions in which it is ahead of the batch."""
+        ahead = batch.quarantine.offsets if batch.quarantine else {}
+        again = {at for at, span in batch.ranges.items() if span.begin < ahead.get(at, 0)}
+        if not again:
+            return frozenset()
+        return frozenset(r for r in self.held() if TopicPartition(r.topic, r.partition) in again)
+
+    def _unreadable(self, batch: Batch) -> tuple[str, HeadgateError | None] | None:
+        if not self._source.reachable:
+            return "the fake source cluster is not reachable", None
+        for at, offsets in batch.ranges.items():
+            found = self._source.topic_ids[at.topic]
+            if found != batch.topic_ids.get(at.topic, found):
+                return f"{at.topic} has the id {found}: it was created again", None
+            log = self._source.partitions[at]
+            if not log.begin <= offsets.begin <= offsets.end <= log.end:
+                return f"{at}: {offsets} is outside of [{log.begin}, {log.end})", None
+        return None
+
+    def _written(self, batch: Batch) -> BatchWritten:
+        rows: list[SourceRecord] = []
+        aside: list[SourceRecord] = []
+        results = {}
+        for at, offsets in batch.ranges.items():
+            found = self._source.records(at, offsets)
+            new = [record for record in found if record not in self._known]
+            bad = {record for record in new if batch.quarantine and self.bad(record)}
+            good = [record for record in new if record not in bad]
+            results[at] = self._result(at, offsets, found, len(found) - len(good))
+            rows += good
+            aside += sorted(bad)
+        return BatchWritten(
+            batch.number, results, self._files(batch.table, rows), self._aside(batch, aside)
+        )
+
+    def _aside(self, batch: Batch, records: list[SourceRecord]) -> tuple[DataFile, ...]:
+        return self._files(batch.quarantine, records) if batch.quarantine else ()
+
+    def _files(self, table: TableStart, records: list[SourceRecord]) -> tuple[DataFile, ...]:
+        if not records:
+            return ()
+        return (self._storage.write(f"{table.file_prefix}/", table.spec_id, records),)
+
+    def _result(
+        self, at: TopicPartition, offsets: OffsetRange, found: list[SourceRecord], bad: int
+    ) -> PartitionResult:
+        timestamps_ms = self._source.partitions[at].timestamps_ms
+        return PartitionResult(
+            offsets,
+            records=len(found) - bad,
+            quarantined=bad,
+            bad=bad,
+            bytes_read=_RECORD_BYTES * len(found),
+            max_timestamp_ms=max((timestamps_ms[record.offset] for record in found), default=None),
+        )

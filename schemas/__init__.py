@@ -1,0 +1,36 @@
+"""The Avro schemas of the control events and their frozen fingerprints.
+
+A schema file never changes once released: a fingerprint names it on the wire, and readers of an
+older release know it by that. What must change becomes ``v2`` beside ``v1``, read by both.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+_CONTROL_V1 = files(__name__).joinpath("control", "v1")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlSchema:
+    """One event's schema: parsed JSON, and its CRC-64-AVRO fingerprint as it is on the wire."""
+
+    name: str
+    fingerprint: bytes
+    definition: dict[str, Any]
+
+
+def control_schemas() -> list[ControlSchema]:
+    """Every control event's schema, under the names that ``fingerprints.json`` gives."""
+    frozen = json.loads(_CONTROL_V1.joinpath("fingerprints.json").read_text("utf-8"))
+    return [
+        ControlSchema(
+            name,
+            bytes.fromhex(fingerprint),
+            json.loads(_CONTROL_V1.joinpath(f"{name}.avsc").read_text("utf-8")),
+        )
+        for name, fingerprint in frozen.items()
+    ]

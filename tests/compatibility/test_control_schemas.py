@@ -1,0 +1,46 @@
+"""Released schemas and messages stay readable: fingerprints and golden bytes are frozen.
+
+When a test here fails, an old participant would no longer understand a new coordinator. Add a
+``v2`` beside ``v1`` instead of changing either.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from control_envelopes import EXAMPLES, envelope
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from headgate.control_protocol import codec
+from headgate.schemas import ControlSchema, control_schemas
+
+GOLDEN: dict[str, str] = json.loads(
+    (Path(__file__).parent / "control_messages_v1.json").read_text("utf-8")
+)
+FROZEN = {
+    "start-commit": "62c8bab08a699bc5",
+    "end-commit": "a29768ba91fa5253",
+    "write-status": "50e8cbbc9af31180",
+    "ack-commit": "9d2db65c770bcb34",
+    "abort-commit": "80ead7a97e30919c",
+    "presence": "a3e9b35912a486f4",
+    "pause": "2ffae80a43e52f00",
+    "resume": "9620c18921dd736e",
+}
+
+
+def test_the_fingerprints_are_the_released_ones() -> None:
+    assert {schema.name: schema.fingerprint.hex() for schema in control_schemas()} == FROZEN
+
+
+@pytest.mark.parametrize("schema", control_schemas(), ids=lambda schema: schema.name)
+def test_a_fingerprint_is_its_schemas(schema: ControlSchema) -> None:
+    canonical = to_parsing_canonical_form(schema.definition)
+    assert fingerprint(canonical, "CRC-64-AVRO") == schema.fingerprint.hex()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_released_message_still_means_the_same(name: str) -> None:
+    assert codec.decode(bytes.fromhex(GOLDEN[name])) == envelope(EXAMPLES[name])
