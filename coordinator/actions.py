@@ -1,0 +1,131 @@
+"""What the machine is told (inputs) and what it wants done (actions)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.events import Event, LogRecord
+from headgate.control_protocol.identifiers import Epoch, TransactionNumber
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, TableView, TopicState
+
+# ------------------------------------------------------------------------------------- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    """A fresh poll of the group shows that this member owns the election partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The next record of this sink on the control log; a status comes whole (``parts.py``)."""
+
+    record: LogRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Discontinued:
+    """The control log lost its continuity; what was said before is void."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    view: TableView
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesDescribed:
+    """``start`` and ``note`` only when asked for: where a first start begins, the group's note."""
+
+    topics: Mapping[str, TopicState]
+    start: Offsets | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAnswered:
+    outcome: CommitOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """The action just asked for (a read, a description, an append) did not work: try later."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A port says that no repetition can help."""
+
+    error: HeadgateError
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed."""
+
+
+Input = (
+    Led
+    | Heard
+    | Discontinued
+    | TableRead
+    | SourcesDescribed
+    | CommitAnswered
+    | CallFailed
+    | Stopped
+    | Ticked
+)
+
+# ------------------------------------------------------------------------------------ actions
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """Answer with ``TableRead`` or ``CallFailed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeSources:
+    """Answer with ``SourcesDescribed`` or ``CallFailed``."""
+
+    first_start: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTable:
+    """Answer with ``CommitAnswered``."""
+
+    attempt: CommitAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append in order; a failure comes back as ``CallFailed``, success as ``Heard``."""
+
+    epoch: Epoch
+    events: tuple[tuple[TransactionNumber, Event], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Something a person may want to read in the log; as a warning when it is ``trouble``."""
+
+    text: str
+    trouble: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The sink stops with this error."""
+
+    error: HeadgateError
+
+
+Action = ReadTable | DescribeSources | CommitTable | Append | Tell | Stop

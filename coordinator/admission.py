@@ -1,0 +1,208 @@
+"""Which statuses are in: readiness and judgement (rules C6 and C7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headgate.control_protocol.events import Claim, DataFile, TableStatus, WriteStatus
+from headgate.control_protocol.identifiers import TopicPartition, TransactionNumber
+from headgate.control_protocol.offsets import Offsets
+from headgate.coordinator.state import HeardStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of judging: new offsets, and what is in.
+
+    ``claims`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
+    admissible was heard; ``refused`` says, for people, who was refused and why.
+    """
+
+    offsets: Offsets
+    files: tuple[DataFile, ...] = ()
+    quarantine_files: tuple[DataFile, ...] = ()
+    claims: tuple[tuple[TopicPartition, Claim], ...] = ()
+    unsure: frozenset[TopicPartition] = frozenset()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        return sum(claim.records for _, claim in self.claims)
+
+    @property
+    def quarantined(self) -> int:
+        return sum(claim.quarantined for _, claim in self.claims)
+
+    @property
+    def skipped(self) -> int:
+        return sum(claim.skipped for _, claim in self.claims)
+
+    @property
+    def bad(self) -> int:
+        return sum(claim.bad for _, claim in self.claims)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """Where this epoch's participants may write: one folder per transaction, up to ``newest``.
+
+    What lies in folders before ``oldest`` has waited for too long (P9).
+    """
+
+    root: str
+    newest: TransactionNumber
+    oldest: TransactionNumber = TransactionNumber(1)
+
+    def of(self, transaction: TransactionNumber) -> str:
+        return f"{self.root}/{transaction}"
+
+    def allow(self, path: str, upto: TransactionNumber) -> bool:
+        """Whether it lies in a folder from ``oldest`` up to this transaction's, without detours."""
+        if not path.startswith(self.root + "/"):
+            return False
+        number, *inside = path[len(self.root) + 1 :].split("/")
+        return (
+            bool(inside)
+            and number.isdecimal()
+            and self.oldest <= int(number) <= min(upto, self.newest)
+            and not any(step in ("", ".", "..") for step in inside)
+        )
+
+
+def named(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
+    """The partitions that whole statuses name, with a claim, idle or unknown (rule C6)."""
+    partitions: set[TopicPartition] = set()
+    for heard in statuses:
+        partitions.update(heard.status.unknown)
+        for table in heard.status.tables:
+            partitions.update(table.claims)
+    return frozenset(partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineStandard:
+    """The quarantine's part. ``ahead``: where it may hold records that are to come again (Q5)."""
+
+    table: str
+    prefixes: Prefixes
+    ahead: Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """What statuses are judged by: C, the partitions that should be named, table and folders."""
+
+    offsets: Offsets
+    fixed: frozenset[TopicPartition]
+    table: str
+    prefixes: Prefixes
+    quarantine: QuarantineStandard | None = None
+
+
+def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
+    """Judge the statuses in log order, each whole: in, iff every claim begins at the next offset.
+
+    Ranges decide, ownership does not: whoever wrote the range, it is in the table once. A status
+    with a file outside the prefixes that were issued, or with a file twice, is refused.
+    """
+    files: dict[str, DataFile] = {}
+    aside: dict[str, DataFile] = {}
+    claims: list[tuple[TopicPartition, Claim]] = []
+    refused: list[str] = []
+    sure: set[TopicPartition] = set()
+    offsets = by.offsets
+    for heard in statuses:
+        written = _of_table(heard.status, by.table)
+        objection = (
+            _misplaced(written, offsets)
+            or _misfiled(heard, written, by.prefixes)
+            or _miscounted(written, files)
+            or _misquarantined(heard, written, aside, by)
+        )
+        if objection:
+            refused.append(f"status {heard.status.status_number} of {heard.sender}: {objection}")
+            continue
+        offsets = offsets.after({p: claim.range for p, claim in written.claims.items()})
+        files.update({file.path: file for file in written.files})
+        if by.quarantine:
+            kept = _of_table(heard.status, by.quarantine.table)
+            aside.update({file.path: file for file in kept.files})
+        claims.extend(written.claims.items())
+        sure.update(written.claims)
+        sure -= heard.status.unknown  # also where a claim is only what was written before a failure
+    return Verdict(
+        offsets=offsets,
+        files=tuple(files.values()),
+        quarantine_files=tuple(aside.values()),
+        claims=tuple(claims),
+        unsure=by.fixed - sure,
+        refused=tuple(refused),
+    )
+
+
+def _of_table(status: WriteStatus, table: str) -> TableStatus:
+    for written in status.tables:
+        if written.table == table:
+            return written
+    return TableStatus(table, {})
+
+
+def _misplaced(written: TableStatus, offsets: Offsets) -> str | None:
+    for partition, claim in sorted(written.claims.items()):
+        expected = offsets.get(partition)
+        if claim.range.begin != expected:
+            return f"{partition} claims {claim.range}, but {expected} is next"
+    return None
+
+
+def _misfiled(heard: HeardStatus, written: TableStatus, prefixes: Prefixes) -> str | None:
+    for file in written.files:
+        if not prefixes.allow(file.path, heard.transaction):
+            return f"file outside the prefixes of its transaction, or too old: {file.path}"
+    return None
+
+
+def _miscounted(written: TableStatus, files: Mapping[str, DataFile]) -> str | None:
+    if _named_twice(written, files):
+        return "a file is named twice"
+    for claim in written.claims.values():
+        if claim.records + claim.quarantined + claim.skipped > len(claim.range):
+            return "a claim has more records than offsets"
+        if claim.bad > claim.quarantined + claim.skipped:
+            return "a claim has more bad records than quarantined and skipped ones"
+    claimed = sum(claim.records for claim in written.claims.values())
+    if sum(file.record_count for file in written.files) != claimed:
+        return "the files' record counts do not add up to the claims'"
+    return None
+
+
+def _named_twice(written: TableStatus, files: Mapping[str, DataFile]) -> bool:
+    paths = [file.path for file in written.files]
+    return len(set(paths)) < len(paths) or any(path in files for path in paths)
+
+
+def _misquarantined(
+    heard: HeardStatus, written: TableStatus, aside: Mapping[str, DataFile], by: Standard
+) -> str | None:
+    """Q4: the quarantine's files hold the claims' quarantined records, each of them once.
+
+    Fewer only where the quarantine may hold some already.
+    """
+    known = {by.table} | ({by.quarantine.table} if by.quarantine else set())
+    if any(table.files for table in heard.status.tables if table.table not in known):
+        return "files of a table that no START names"
+    claimed = sum(claim.quarantined for claim in written.claims.values())
+    if by.quarantine is None:
+        return "quarantined records, but there is no quarantine" if claimed else None
+    kept = _of_table(heard.status, by.quarantine.table)
+    held = sum(file.record_count for file in kept.files)
+    again = any(
+        claim.range.begin < by.quarantine.ahead.get(partition, 0)
+        for partition, claim in written.claims.items()
+    )
+    if held > claimed or (held < claimed and not again):
+        return "the quarantine's files do not hold the claims' quarantined records"
+    if _named_twice(kept, aside):
+        return "a file of the quarantine is named twice"
+    return _misfiled(heard, kept, by.quarantine.prefixes)

@@ -1,0 +1,88 @@
+"""From leadership to the first START: read, check, claim the epoch, begin (C2, C3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.control_protocol.identifiers import TransactionId, TransactionNumber
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import CommitAttempt, TableView
+from headgate.control_protocol.record import CommitRecord
+from headgate.coordinator.actions import CommitTable, DescribeSources, SourcesDescribed, Tell
+from headgate.coordinator.ageing import issued
+from headgate.coordinator.moves import Step, move, recover
+from headgate.coordinator.recovery import (
+    Resumption,
+    fitted,
+    next_epoch,
+    recorded,
+    refuse_other_group,
+    refuse_recreated,
+)
+from headgate.coordinator.speech import say
+from headgate.coordinator.state import State, Term
+from headgate.coordinator.transitions import Phase
+
+
+def table_found(state: State, view: TableView) -> Step:
+    """The table is read; the sources are next, with the start offsets if this is a first start."""
+    first = recorded(view, state.settings) is None
+    return replace(state, recovery_view=view), (DescribeSources(first_start=first),)
+
+
+def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
+    """C2: an empty snapshot with a higher epoch; nothing is said before it has landed."""
+    refuse_recreated(view, state.table_uuid, sources.note, state.settings)
+    record = recorded(view, state.settings)
+    for other in (record, view.quarantine.settled if view.quarantine else None):
+        refuse_other_group(other, state.identity)
+    resumption = _resumption(state, record, sources)
+    claimed = CommitRecord(
+        sink=state.identity.sink,
+        group_id=state.identity.group_id,
+        transaction=TransactionId(next_epoch(view, state.highest_epoch), TransactionNumber(0)),
+        coordinator=state.identity.sender,
+        offsets=resumption.offsets,
+        topic_ids=resumption.topic_ids,
+        valid_through_ms=resumption.valid_through_ms,
+        paused=resumption.paused,
+        quarantine=view.quarantine.uuid if view.quarantine else None,
+    )
+    attempt = CommitAttempt(view, claimed, quarantined=() if view.quarantine else None)
+    topics = frozenset(sources.topics)
+    claiming = move(state, Phase.CLAIMING, attempt=attempt, table_uuid=view.uuid, topics=topics)
+    return claiming, (CommitTable(attempt),)
+
+
+def _resumption(state: State, record: CommitRecord | None, found: SourcesDescribed) -> Resumption:
+    ids = {topic: now.topic_id for topic, now in found.topics.items()}
+    if record is None:
+        start = found.start or Offsets()
+        return Resumption(fitted(start, {}, found.topics, state.settings), ids)
+    offsets = fitted(record.offsets, record.topic_ids, found.topics, state.settings)
+    known = {**record.topic_ids, **ids}
+    return Resumption(offsets, known, record.valid_through_ms, record.paused)
+
+
+def start(state: State, view: TableView, now_ms: int) -> Step:
+    """C3: the first START, whose L is its own place in the log. C is what the table holds."""
+    record = view.record
+    assert record is not None
+    epoch = record.transaction.epoch
+    if state.highest_epoch > epoch:
+        return recover(state, f"epoch {state.highest_epoch} was heard meanwhile: claims above it")
+    term = Term(
+        epoch=epoch,
+        view=view,
+        offsets=record.offsets,
+        topic_ids=record.topic_ids,
+        awaited=frozenset(record.offsets),
+        paused=record.paused if state.pause_asked is None else state.pause_asked,
+        valid_through_ms=record.valid_through_ms,
+        committed_at_ms=now_ms,
+        quarantined_at_ms=now_ms,
+    )
+    first = issued((), term.number, now_ms, state.settings.claim_age_max_ms)
+    term = replace(term, issued=first)
+    starting = move(state, Phase.STARTING, term=term, rival_heard_ms=None, pause_asked=None)
+    return starting, (Tell(f"epoch {epoch} begins"), *say(starting))

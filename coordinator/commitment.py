@@ -1,0 +1,239 @@
+"""From collected statuses to a settled transaction: judge, commit, settle (C6, C7, C8, C10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from headgate.control_protocol.errors import TooManyBadRecords
+from headgate.control_protocol.events import AbortCommit, AckCommit, TableSettlement
+from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, TableView
+from headgate.control_protocol.record import CommitRecord
+from headgate.coordinator.actions import CommitTable, ReadTable, Tell
+from headgate.coordinator.admission import Verdict, judge, named
+from headgate.coordinator.claim import start
+from headgate.coordinator.fencing import Resolution, resolve
+from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
+from headgate.coordinator.settings import TimeoutPolicy
+from headgate.coordinator.speech import fixed_set, say
+from headgate.coordinator.standard import standard, too_old
+from headgate.coordinator.state import HeardStatus, Sample, State
+from headgate.coordinator.transitions import Phase
+from headgate.coordinator.watermark import observed, valid_through
+
+_REFUSALS_AT_ONCE = 3
+"""So many refusals in a row are followed up without a wait: foreign commits are quick."""
+
+_REASON_CHARACTERS_MAX = 1000
+_TOO_OLD = "the transaction is so old that its files may have been cleaned up: begins again"
+
+
+def collected(state: State, now_ms: int) -> Step:
+    """C6, C7: ready as a set of identities, never a count; else the time-out decides."""
+    term = term_of(state)
+    ready = not _unnamed(state)
+    if not ready and now_ms < term.time_out_ms:
+        return state, ()
+    if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
+        return _aborted(state)
+    verdict = judge(term.statuses, standard(state, now_ms))
+    reason = "" if ready else f"time-out; nothing admissible of {_some(verdict.unsure)}"
+    return _judged(state, verdict, reason, now_ms)
+
+
+def _unnamed(state: State) -> frozenset[TopicPartition]:
+    """C6: of which nothing was heard yet. What nobody was ever given, nobody can have read."""
+    term = term_of(state)
+    heard = named(term.statuses) | term.named_by_presence
+    return (fixed_set(state) & term.awaited) - heard
+
+
+def _aborted(state: State) -> Step:
+    """Policy ``abort``: what was heard is settled without being let in."""
+    term = term_of(state)
+    settlement = AbortCommit(
+        settled_to=term.heard_to,
+        offsets=term.offsets,
+        tables=(TableSettlement(term.view.table, None),),
+        valid_through_ms=term.valid_through_ms,
+        reason=f"time-out; nothing heard of {_some(_unnamed(state))}",
+    )
+    term = replace(
+        term,
+        judged={**term.judged, **_newest(term.statuses)},
+        statuses=(),
+        named_by_presence=frozenset(),
+        settlement=settlement,
+    )
+    return settle(replace(state, term=term), None)
+
+
+def _newest(statuses: Iterable[HeardStatus]) -> Mapping[Sender, int]:
+    numbers: dict[Sender, int] = {}
+    for heard in statuses:
+        number = heard.status.status_number
+        numbers[heard.sender] = max(numbers.get(heard.sender, 0), number)
+    return numbers
+
+
+def _some(partitions: frozenset[TopicPartition]) -> str:
+    shown = ", ".join(str(partition) for partition in sorted(partitions)[:5])
+    return shown + (f" and {len(partitions) - 5} more" if len(partitions) > 5 else "")
+
+
+def _judged(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
+    """C7: commit if any range is not empty, rows or not; nothing at all makes no snapshot."""
+    before = term_of(state)
+    sample = _sampled(state, verdict)
+    activity = observed(before.activity, verdict.claims, now_ms)
+    through = before.valid_through_ms
+    if not verdict.unsure:
+        through = valid_through(through, activity, now_ms - state.settings.idleness_ms)
+    settlement = AckCommit(
+        settled_to=before.heard_to,
+        offsets=verdict.offsets,
+        tables=_settlements(before.view, verdict),
+        valid_through_ms=through,
+        reason="; ".join(filter(None, (reason, *verdict.refused)))[:_REASON_CHARACTERS_MAX],
+    )
+    term = replace(
+        before,
+        judged={**before.judged, **_newest(before.statuses)},
+        statuses=(),
+        named_by_presence=frozenset(),
+        activity=activity,
+        settlement=settlement,
+        sample=sample,
+    )
+    judged = replace(state, term=term)
+    if not _worth_committing(judged, verdict, now_ms):
+        return settle(judged, None)
+    record = _record(judged, verdict, through)
+    aside = verdict.quarantine_files if _touches_quarantine(judged, verdict, now_ms) else None
+    attempt = CommitAttempt(term.view, record, verdict.files, aside)
+    return move(judged, Phase.COMMITTING, attempt=attempt), (CommitTable(attempt),)
+
+
+def _sampled(state: State, verdict: Verdict) -> Sample:
+    """Q7: quiet topics are judged over several transactions. Raises ``TooManyBadRecords``."""
+    before = term_of(state).sample
+    records = before.records + verdict.records + verdict.quarantined + verdict.skipped
+    sample = Sample(records, before.bad + verdict.bad)
+    objection = state.limits.too_many(verdict.bad) or state.limits.too_often(sample.bad, records)
+    if objection:
+        raise TooManyBadRecords(
+            f"{objection}; nothing of them is committed",
+            "look into the quarantine, mend the producer or the table, or raise the limits under "
+            "[quarantine]",
+        )
+    return Sample() if state.limits.sampled(records) else sample
+
+
+def _touches_quarantine(state: State, verdict: Verdict, now_ms: int) -> bool:
+    """Q4: without bad records only its tag is renewed, now and then, as an idle sink's is."""
+    term = term_of(state)
+    aged = now_ms - term.quarantined_at_ms >= state.settings.tag_refresh_interval_ms
+    return term.view.quarantine is not None and (bool(verdict.quarantine_files) or aged)
+
+
+def _worth_committing(state: State, verdict: Verdict, now_ms: int) -> bool:
+    term = term_of(state)
+    stored = term.view.record
+    assert stored is not None
+    aged = now_ms - term.committed_at_ms >= state.settings.tag_refresh_interval_ms
+    moved = any(not claim.range.empty for _, claim in verdict.claims)
+    return moved or aged or stored.paused != term.paused
+
+
+def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord:
+    term = term_of(state)
+    return CommitRecord(
+        sink=state.identity.sink,
+        group_id=state.identity.group_id,
+        transaction=term.closing_id,
+        coordinator=state.identity.sender,
+        offsets=verdict.offsets,
+        topic_ids=term.topic_ids,
+        records=verdict.records,
+        quarantined=verdict.quarantined,
+        skipped=verdict.skipped,
+        valid_through_ms=through,
+        paused=term.paused,
+        quarantine=term.view.quarantine.uuid if term.view.quarantine else None,
+    )
+
+
+def answered(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
+    """C8: only "landed" is believed; after anything else the table is asked."""
+    if state.attempt is None:
+        return state, ()
+    if isinstance(outcome, Landed):
+        return _landed(state, outcome.view, now_ms)
+    if isinstance(outcome, Refused) and state.failures < _REFUSALS_AT_ONCE:
+        refused = replace(state, failures=state.failures + 1)
+        return refused, (Tell(f"commit refused: {outcome.reason}", trouble=True), ReadTable())
+    return wait(state, now_ms, f"commit not confirmed: {outcome.reason}")
+
+
+def resolved(state: State, view: TableView, now_ms: int) -> Step:
+    """The table was read again after an attempt that did not simply land."""
+    attempt = state.attempt
+    assert attempt is not None
+    match resolve(attempt, view):
+        case Resolution.LANDED:
+            return _landed(state, view, now_ms)
+        case Resolution.AGAIN if state.term and too_old(state, attempt, now_ms):
+            return recover(state, _TOO_OLD)
+        case Resolution.AGAIN:
+            again = replace(attempt, base=view)
+            return replace(state, attempt=again), (CommitTable(again),)
+        case Resolution.SUPERSEDED:
+            assert view.record is not None
+            return superseded(state, view.record.transaction.epoch, now_ms)
+        case Resolution.RECOVER:
+            return recover(state, "the table changed under the commit: begins again")
+
+
+def _landed(state: State, view: TableView, now_ms: int) -> Step:
+    attempt, landed = state.attempt, replace(state, attempt=None)
+    if state.phase is Phase.CLAIMING:
+        return start(landed, view, now_ms)
+    committed = replace(term_of(landed), view=view, committed_at_ms=now_ms)
+    if attempt and attempt.quarantined is not None:
+        committed = replace(committed, quarantined_at_ms=now_ms)
+    return settle(replace(landed, term=committed), view)
+
+
+def settle(state: State, landed: TableView | None) -> Step:
+    """C10: said only when the outcome is known; C and L move here, and nowhere else."""
+    term = term_of(state)
+    assert term.settlement is not None
+    tables = tuple(_settled_table(t, landed) for t in term.settlement.tables)
+    settlement = replace(term.settlement, tables=tables)
+    settled = replace(
+        term,
+        settlement=settlement,
+        offsets=settlement.offsets,
+        settled_to=settlement.settled_to,
+        valid_through_ms=settlement.valid_through_ms,
+    )
+    moved = move(state, Phase.SETTLING, term=settled)
+    return moved, say(moved)
+
+
+def _settlements(view: TableView, verdict: Verdict) -> tuple[TableSettlement, ...]:
+    """The quarantine is named only in a transaction that brought it something."""
+    table = TableSettlement(view.table, None, verdict.records)
+    rows = sum(file.record_count for file in verdict.quarantine_files)
+    if view.quarantine is None or not rows:
+        return (table,)
+    return table, TableSettlement(view.quarantine.table, None, rows)
+
+
+def _settled_table(table: TableSettlement, landed: TableView | None) -> TableSettlement:
+    if landed is None:
+        return table
+    aside = landed.quarantine
+    found = aside if aside and aside.table == table.table else landed
+    return replace(table, snapshot_id=found.tag)

@@ -1,0 +1,218 @@
+"""Gives the pure machine its log, table, sources and clock; one turn at a time, no thread.
+
+``run_once`` reads the log, tells the machine what was heard and what time it is, executes the
+actions in order, and feeds what comes of them back until there is none left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headgate.control_protocol.bad_records import BadRecordLimits
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    LogDiscontinuity,
+    RetryLater,
+    Unreachable,
+)
+from headgate.control_protocol.events import Envelope, Settlement
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.parts import Assembler
+from headgate.control_protocol.ports import Clock, ControlLog, SinkTable, SourceTopics, TopicState
+from headgate.coordinator.actions import (
+    Action,
+    Append,
+    CallFailed,
+    CommitAnswered,
+    CommitTable,
+    DescribeSources,
+    Discontinued,
+    Heard,
+    Input,
+    Led,
+    ReadTable,
+    SourcesDescribed,
+    Stop,
+    Stopped,
+    TableRead,
+    Tell,
+    Ticked,
+)
+from headgate.coordinator.machine import step
+from headgate.coordinator.settings import CoordinatorSettings
+from headgate.coordinator.state import Identity, State
+
+_log = logging.getLogger("headgate.coordinator")
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """Where the first claim of all begins: ``earliest``, ``latest``, or a time in epoch ms."""
+
+    where: str | int = "earliest"
+
+    def resolve(self, topics: SourceTopics, described: dict[str, TopicState]) -> Offsets:
+        if isinstance(self.where, int):
+            return topics.offsets_at(self.where)
+        latest = self.where == "latest"
+        return Offsets(
+            {
+                TopicPartition(topic, number): log.end if latest else log.begin
+                for topic, state in described.items()
+                for number, log in state.partitions.items()
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The ports of one coordinator."""
+
+    log: ControlLog
+    table: SinkTable
+    topics: SourceTopics
+    clock: Clock
+    ensure_log: Callable[[], None] = lambda: None
+    """Creates the control topic when it is missing; called before standing at its end."""
+
+
+class CoordinatorDriver:
+    """One life of one coordinator. Raises the ``StopSink`` error that ends it."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: CoordinatorSettings,
+        world: World,
+        start_at: StartAt,
+        *,
+        limits: BadRecordLimits | None = None,
+    ) -> None:
+        self.state = State(identity, settings, limits or BadRecordLimits())
+        self._world = world
+        self._start_at = start_at
+        self._assembler = Assembler()
+        self._sequence = 0
+        self._behind = True
+        self._broken: str | None = None
+
+    def lead(self) -> None:
+        """A fresh poll shows ownership: the machine may claim."""
+        if not self._behind:
+            self._feed(Led())
+
+    def run_once(self, timeout_ms: int) -> bool:
+        """One turn: at most ``timeout_ms`` of waiting for the log, plus the calls it makes.
+
+        ``False``: the log cannot be read now; wait a little before the next turn.
+        """
+        heard = False
+        try:
+            if self._behind:
+                self._catch_up()
+            self._hear(timeout_ms)
+            heard = True
+        except LogDiscontinuity as error:
+            self._assembler = Assembler()
+            self._behind, self._broken = True, error.message
+        except RetryLater as error:
+            _log.warning("%s", error)
+        self._feed(Ticked())
+        return heard
+
+    def _catch_up(self) -> None:
+        """Stand at the log's end *before* anything is said: what is said must be heard."""
+        self._world.ensure_log()
+        self._world.log.seek(self._world.log.end_offset())
+        self._behind = False
+        if self._broken is not None:
+            reason, self._broken = self._broken, None
+            self._feed(Discontinued(reason))
+
+    def _hear(self, timeout_ms: int) -> None:
+        for record in self._world.log.read(timeout_ms):
+            if record.envelope.sink == self.state.identity.sink:
+                whole = self._assembler.add(record.envelope)
+                if whole is not None:
+                    self._feed(Heard(replace(record, envelope=whole)))
+
+    def _feed(self, given: Input) -> None:
+        inputs: deque[Input] = deque([given])
+        while inputs:
+            self.state, actions = step(
+                self.state, inputs.popleft(), self._world.clock.monotonic_ms()
+            )
+            for action in actions:
+                answer = self._execute(action)
+                if answer is not None:
+                    inputs.append(answer)
+
+    def _execute(self, action: Action) -> Input | None:
+        if isinstance(action, Stop):
+            raise action.error
+        try:
+            return self._call(action)
+        except RetryLater as error:
+            return CallFailed(str(error))
+        except HeadgateError as error:
+            return Stopped(error)
+
+    def _call(self, action: Action) -> Input | None:
+        match action:
+            case ReadTable():
+                return TableRead(self._world.table.read())
+            case DescribeSources(first_start):
+                return self._describe(first_start)
+            case CommitTable(attempt):
+                return CommitAnswered(self._world.table.commit(attempt))
+            case Append():
+                self._world.log.append(self._envelopes(action))
+                self._tell_settled(action)
+            case Tell(text, trouble):
+                level = logging.WARNING if trouble else logging.INFO
+                _log.log(level, "sink %s: %s", self.state.identity.sink, text)
+        return None
+
+    def _tell_settled(self, said: Append) -> None:
+        """One line per commit, and whatever was not as it should be, for who reads the log."""
+        for number, event in said.events:
+            if not isinstance(event, Settlement):
+                continue
+            rows = sum(table.records for table in event.tables if table.snapshot_id)
+            level = logging.WARNING if event.reason else logging.INFO
+            if event.reason or any(table.snapshot_id for table in event.tables):
+                told = f"transaction {said.epoch}.{number}: {rows} rows committed"
+                why = f"; {event.reason}" if event.reason else ""
+                _log.log(level, "sink %s: %s%s", self.state.identity.sink, told, why)
+
+    def _describe(self, first_start: bool) -> SourcesDescribed:  # noqa: FBT001
+        topics = self._world.topics
+        described = dict(topics.describe())
+        if not first_start:
+            return SourcesDescribed(described)
+        silent = [f"{topic}/{n}" for topic, state in described.items() for n in state.silent]
+        if silent:  # left out, it would begin at its log's begin, wherever the sink shall start
+            raise Unreachable(f"a first start needs every partition; without leader: {silent}")
+        start = self._start_at.resolve(topics, described)
+        return SourcesDescribed(described, start, topics.committed_note())
+
+    def _envelopes(self, said: Append) -> list[Envelope]:
+        envelopes = []
+        for transaction, event in said.events:
+            self._sequence += 1
+            envelopes.append(
+                Envelope(
+                    sink=self.state.identity.sink,
+                    epoch=said.epoch,
+                    transaction=transaction,
+                    sender=self.state.identity.sender,
+                    sequence=self._sequence,
+                    time_ms=self._world.clock.wall_ms(),
+                    event=event,
+                )
+            )
+        return envelopes

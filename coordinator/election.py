@@ -1,0 +1,17 @@
+"""Who leads: the owner of partition 0 of the first configured topic (PROTOCOL.md, rule E1)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from headgate.control_protocol.identifiers import TopicPartition
+
+
+def election_partition(topics: Sequence[str]) -> TopicPartition:
+    """The partition whose owner coordinates."""
+    return TopicPartition(topics[0], 0)
+
+
+def leads(assignment: Collection[TopicPartition], topics: Sequence[str]) -> bool:
+    """A level, read from the member's own assignment after every poll; never an edge."""
+    return election_partition(topics) in assignment

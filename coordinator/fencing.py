@@ -1,0 +1,54 @@
+"""What a commit that did not simply land means, judged from the table as it is now (C8)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
+from headgate.control_protocol.record import CommitRecord
+
+
+class Resolution(Enum):
+    LANDED = "one of our attempts is under the tag"
+    AGAIN = "our tag is untouched: the same files, a fresh snapshot, on the new branch head"
+    SUPERSEDED = "another coordinator holds this epoch or a higher one"
+    RECOVER = "the table is not what we knew: begin again with a new epoch"
+
+
+def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
+    """The table alone decides; nothing that the catalog answered before matters.
+
+    Attempts still in the air cannot harm: each requires the tag that it was built on, so that at
+    most one of them lands, and ``same_commit`` recognises whichever did. The quarantine is the
+    first to be committed: when it landed alone, the same attempt goes on with the table (Q3).
+    """
+    found = _resolved(attempt.record, attempt.base, view)
+    if found is not Resolution.AGAIN or not (view.quarantine and attempt.base.quarantine):
+        return found
+    quarantine = _resolved(attempt.record, attempt.base.quarantine, view.quarantine)
+    return Resolution.AGAIN if quarantine is Resolution.LANDED else quarantine
+
+
+def _resolved(ours: CommitRecord, base: TableView, view: TableView) -> Resolution:
+    if view.uuid != base.uuid:
+        return Resolution.RECOVER
+    if view.lineage not in (Lineage.CONTAINS_TAG, Lineage.FRESH):
+        return Resolution.RECOVER  # though it may have landed: the branch does not hold it any more
+    if ours.same_commit(view.record):
+        return Resolution.LANDED
+    if view.tag == base.tag:
+        return Resolution.AGAIN
+    if ours.claim:
+        return Resolution.RECOVER  # C2: refused, read again, and claim above what is there
+    return Resolution.SUPERSEDED if _rival(ours, view) else Resolution.RECOVER
+
+
+def _rival(ours: CommitRecord, view: TableView) -> bool:
+    """Whether another coordinator moved the tag. Our own older record means that the catalog
+    once told us of a commit that it did not keep."""
+    theirs = view.record
+    return (
+        theirs is not None
+        and theirs.transaction.epoch >= ours.transaction.epoch
+        and theirs.coordinator != ours.coordinator
+    )

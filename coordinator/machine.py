@@ -1,0 +1,271 @@
+"""The coordinator's behaviour: ``step(state, input, now) -> (state, actions)``, pure.
+
+The caller executes the actions in order and feeds what comes of them back. Time is monotonic
+milliseconds. An event that was appended takes effect when it is *heard*: the log's order is the
+only order. Rules C1-C10 of PROTOCOL.md are named where they live: ``claim`` holds C2 and C3,
+``commitment`` C6, C7, C8 and C10, this module what is heard and what time brings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.events import (
+    EndCommit,
+    LogRecord,
+    Pause,
+    Presence,
+    PresenceKind,
+    Resume,
+    Settlement,
+    StartCommit,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    TopicPartition,
+    TransactionNumber,
+)
+from headgate.coordinator.actions import (
+    CallFailed,
+    CommitAnswered,
+    DescribeSources,
+    Discontinued,
+    Heard,
+    Input,
+    Led,
+    ReadTable,
+    SourcesDescribed,
+    Stopped,
+    TableRead,
+    Tell,
+    Ticked,
+)
+from headgate.coordinator.admission import named
+from headgate.coordinator.ageing import issued
+from headgate.coordinator.claim import claim, table_found
+from headgate.coordinator.commitment import answered, collected, resolved
+from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
+from headgate.coordinator.recovery import fitted
+from headgate.coordinator.speech import say
+from headgate.coordinator.state import HeardStatus, State
+from headgate.coordinator.transitions import Phase
+
+
+def step(state: State, given: Input, now_ms: int) -> Step:
+    """One input, one decision. Errors of the kind ``StopSink`` become the action ``Stop``."""
+    if state.phase is Phase.STOPPED:
+        return state, ()
+    try:
+        return _dispatch(state, given, now_ms)
+    except HeadgateError as error:
+        return stop(state, error)
+
+
+def _dispatch(state: State, given: Input, now_ms: int) -> Step:
+    match given:
+        case Ticked():
+            return _ticked(state, now_ms)
+        case Heard(record):
+            return _heard(state, record, now_ms)
+        case Led():
+            return _led(state, now_ms)
+        case TableRead(view) if state.phase is Phase.RECOVERING:
+            return table_found(state, view)
+        case TableRead(view) if state.attempt:
+            return resolved(state, view, now_ms)
+        case SourcesDescribed() if state.phase is Phase.RECOVERING and state.recovery_view:
+            return claim(state, state.recovery_view, given)
+        case SourcesDescribed() if state.phase is Phase.PREPARING:
+            return _end_and_start(state, given, now_ms)
+        case CommitAnswered(outcome):
+            return answered(state, outcome, now_ms)
+        case CallFailed(reason) if state.phase is not Phase.FOLLOWING:
+            return wait(state, now_ms, reason)
+        case Discontinued(reason):
+            return _discontinued(state, reason)
+        case Stopped(error):
+            return stop(state, error)
+        case _:
+            return state, ()
+
+
+# ------------------------------------------------------------------------------------ leadership
+
+
+def _led(state: State, now_ms: int) -> Step:
+    """C9: after being superseded, claim only when the rival has been silent for long enough."""
+    if state.phase is not Phase.FOLLOWING:
+        return state, ()
+    if state.rival_heard_ms is not None and now_ms < state.rival_heard_ms + _silence_ms(state):
+        return state, ()
+    return recover(state, "leading: reads table and sources")
+
+
+def _silence_ms(state: State) -> int:
+    """A live rival says something at least once per interval and time-out."""
+    settings = state.settings
+    return settings.election_timeout_ms + settings.commit_interval_ms + settings.commit_timeout_ms
+
+
+def _discontinued(state: State, reason: str) -> Step:
+    if state.term is None:
+        return state, (Tell(reason, trouble=True),)
+    return recover(state, f"{reason}: a new epoch is due")
+
+
+# ------------------------------------------------------------------------------------------ time
+
+
+def _ticked(state: State, now_ms: int) -> Step:
+    if state.retry_at_ms is not None:
+        return _retry(state) if now_ms >= state.retry_at_ms else (state, ())
+    match state.phase:
+        case Phase.OPEN if now_ms >= term_of(state).end_due_ms:
+            return move(state, Phase.PREPARING), (DescribeSources(),)
+        case Phase.COLLECTING:
+            return collected(state, now_ms)
+        case Phase.STARTING | Phase.CLOSING | Phase.SETTLING:
+            # G1: confirmed is not heard; a truncated log may have swallowed what was said
+            again_ms = now_ms + state.settings.commit_timeout_ms
+            return replace(state, retry_at_ms=again_ms), ()
+        case _:
+            return state, ()
+
+
+def _retry(state: State) -> Step:
+    """Ask again for what failed; a commit's outcome is read from the table, never assumed (C8)."""
+    state = replace(state, retry_at_ms=None)
+    match state.phase:
+        case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
+            return state, (ReadTable(),)
+        case Phase.PREPARING:
+            return state, (DescribeSources(),)
+        case _:
+            return state, say(state)
+
+
+def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
+    """C4: END(n) with START(n+1) right behind it, which brings in what the sources have anew."""
+    term = term_of(state)
+    fit = fitted(term.offsets, term.topic_ids, sources.topics, state.settings)
+    ids = {topic: now.topic_id for topic, now in sources.topics.items()}
+    # a re-created topic whose offsets fit by chance: work on the old one may still be on its way
+    anew = any(term.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
+    if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):
+        return recover(state, "a source lost stored offsets: claims again with the policy's")
+    number = TransactionNumber(term.number + 1)
+    closing = replace(
+        term,
+        offsets=fit,
+        topic_ids={**term.topic_ids, **ids},
+        number=number,
+        issued=issued(term.issued, number, now_ms, state.settings.claim_age_max_ms),
+    )
+    topics = frozenset(sources.topics)
+    moved = move(state, Phase.CLOSING, term=closing, topics=topics, failures=0)
+    return moved, say(moved)
+
+
+# ------------------------------------------------------------------------------ what is heard
+
+
+def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
+    said = record.envelope
+    coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement)
+    rival = coordinates and said.sender != state.identity.sender
+    state = replace(state, highest_epoch=max(state.highest_epoch, said.epoch))
+    if state.term is None:
+        newest = rival and said.epoch == state.highest_epoch
+        if newest and state.rival_heard_ms is not None:
+            state = replace(state, rival_heard_ms=now_ms)
+        if isinstance(said.event, Pause | Resume):
+            state = replace(state, pause_asked=isinstance(said.event, Pause))
+        return state, ()
+    if said.epoch > state.term.epoch:
+        if rival:
+            return superseded(state, said.epoch, now_ms)
+        return recover(state, f"{said.sender} has seen epoch {said.epoch}: claims above it")
+    if rival and said.epoch == state.term.epoch:
+        # The table lost a claim (re-created while its coordinator slept), or the catalog confirmed
+        # one that it never made: neither finds out by itself while it has nothing to commit.
+        return recover(state, f"{said.sender} speaks for epoch {said.epoch} too: claims above it")
+    term = replace(state.term, heard_to=ControlOffset(record.offset + 1))
+    return _heard_in_term(replace(state, term=term), record, now_ms)
+
+
+def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
+    said, term = record.envelope, term_of(state)
+    current = said.epoch == term.epoch
+    match said.event:
+        case WriteStatus() as status if current:
+            heard = HeardStatus(record.offset, said.sender, said.transaction, status)
+            return _heard_status(state, heard)
+        case Presence(kind=PresenceKind.JOINED | PresenceKind.GAINED, concerns=gained):
+            return _heard_gain(state, gained, now_ms)
+        case Pause() | Resume():
+            paused = isinstance(said.event, Pause)
+            return replace(state, term=replace(term, paused=paused, end_due_ms=now_ms)), ()
+        case _ if current and said.sender == state.identity.sender:
+            return _heard_own(state, record, now_ms)
+        case _:
+            return state, ()
+
+
+def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
+    """What was said takes effect now that it is heard (G1).
+
+    A PAUSE or RESUME that was heard between saying and hearing a START contradicts it: the next
+    START, which comes at once, puts that right.
+    """
+    said, term = record.envelope, term_of(state)
+    next_end_ms = now_ms + state.settings.commit_interval_ms
+    match state.phase, said.event:
+        case Phase.STARTING, StartCommit(paused=paused):
+            started = replace(
+                term,
+                settled_to=term.heard_to,
+                statuses=(),
+                named_by_presence=frozenset(),  # who gained before L has its position from here
+                end_due_ms=next_end_ms if paused == term.paused else now_ms,
+            )
+            return move(state, Phase.OPEN, term=started, failures=0), ()
+        case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.number:
+            due_ms = now_ms + state.settings.commit_timeout_ms
+            collecting = replace(
+                term,
+                time_out_ms=due_ms,
+                end_due_ms=next_end_ms if paused == term.paused else now_ms,
+            )
+            return move(state, Phase.COLLECTING, term=collecting, failures=0), ()
+        case Phase.SETTLING, Settlement() if said.transaction == term.closing:
+            return move(state, Phase.OPEN, failures=0), ()
+        case _:
+            return state, ()
+
+
+def _heard_status(state: State, heard: HeardStatus) -> Step:
+    """C6: a status counts once, by its identity, whatever transaction it answers."""
+    term = term_of(state)
+    number = heard.status.status_number
+    known = any(
+        s.sender == heard.sender and s.status.status_number == number for s in term.statuses
+    )
+    if known or number <= term.judged.get(heard.sender, 0):
+        return state, ()
+    awaited = term.awaited | named((heard,))
+    return replace(state, term=replace(term, statuses=(*term.statuses, heard), awaited=awaited)), ()
+
+
+def _heard_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:
+    """C5: a gain names its partitions "unknown", and makes END come soon."""
+    term = term_of(state)
+    soon = min(term.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
+    gaining = replace(
+        term,
+        end_due_ms=soon,
+        named_by_presence=term.named_by_presence | gained,
+        awaited=term.awaited | gained,
+    )
+    return replace(state, term=gaining), ()

@@ -1,0 +1,58 @@
+"""The machine's elementary moves: change the phase, begin again, step down, wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from headgate.control_protocol.errors import HeadgateError, StepDown
+from headgate.control_protocol.identifiers import Epoch
+from headgate.coordinator.actions import Action, ReadTable, Stop, Tell
+from headgate.coordinator.state import State, Term
+from headgate.coordinator.transitions import TRANSITIONS, Phase
+
+Step = tuple[State, tuple[Action, ...]]
+
+
+def move(state: State, phase: Phase, **changes: Any) -> State:
+    """Enter the phase; whatever was to be tried again belongs to the one that is left."""
+    assert phase in TRANSITIONS[state.phase], f"illegal transition {state.phase} -> {phase}"
+    return replace(state, phase=phase, retry_at_ms=None, **changes)
+
+
+def term_of(state: State) -> Term:
+    assert state.term is not None, f"phase {state.phase} has no term"
+    return state.term
+
+
+def recover(state: State, why: str) -> Step:
+    """Begin again at the table, with a new epoch."""
+    moved = move(state, Phase.RECOVERING, term=None, attempt=None, recovery_view=None)
+    return moved, (Tell(why, trouble=state.term is not None), ReadTable())
+
+
+def superseded(state: State, epoch: Epoch, now_ms: int) -> Step:
+    """C9: stop at once and say so."""
+    followed = move(
+        state,
+        Phase.FOLLOWING,
+        term=None,
+        attempt=None,
+        rival_heard_ms=now_ms,
+        highest_epoch=max(state.highest_epoch, epoch),
+    )
+    why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
+    return followed, (Tell(why, trouble=True),)
+
+
+def stop(state: State, error: HeadgateError) -> Step:
+    return move(state, Phase.STOPPED, term=None, attempt=None), (Stop(error),)
+
+
+def wait(state: State, now_ms: int, why: str) -> Step:
+    """Try again later; each wait is twice the one before, up to the configured longest."""
+    settings = state.settings
+    doubled = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
+    wait_ms = min(doubled, settings.retry_backoff_max_ms)
+    waiting = replace(state, failures=state.failures + 1, retry_at_ms=now_ms + wait_ms)
+    return waiting, (Tell(f"{why}; tries again in {wait_ms} ms", trouble=True),)

@@ -1,0 +1,222 @@
+"""Where a new epoch begins: offsets and epoch from the table, checked against the sources (C2).
+
+Every way in which table or source could contradict the stored state has a named error and a
+policy here; nothing is skipped silently (PROTOCOL.md, section "Recovery").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headgate.control_protocol.errors import (
+    HistoryUndecidable,
+    OffsetOutOfRange,
+    SinkNameTaken,
+    TableRecreated,
+    TableRolledBack,
+    TagMissing,
+    TopicRecreated,
+)
+from headgate.control_protocol.identifiers import Epoch, TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import Lineage, TableView, TopicState
+from headgate.control_protocol.record import CommitRecord, noted_table
+from headgate.coordinator.settings import (
+    CoordinatorSettings,
+    OffsetPolicy,
+    RollbackPolicy,
+    TableRecreatedPolicy,
+    TagMissingPolicy,
+)
+from headgate.coordinator.state import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """What the claim will store. ``offsets`` may name topics that are no longer configured."""
+
+    offsets: Offsets
+    topic_ids: Mapping[str, TopicId]
+    valid_through_ms: int | None = None
+    paused: bool = False
+
+
+def recorded(view: TableView, settings: CoordinatorSettings) -> CommitRecord | None:
+    """The commit record to go on from; ``None`` is a first start. Raises a ``StopSink``."""
+    record = _recorded(view, settings)
+    if view.quarantine:
+        _refuse_unlike(view.quarantine, record, settings)
+    return record
+
+
+def _recorded(view: TableView, settings: CoordinatorSettings) -> CommitRecord | None:
+    match view.lineage:
+        case Lineage.FRESH:
+            return None
+        case Lineage.CONTAINS_TAG:
+            return _tagged(view)
+        case Lineage.ROLLED_BACK:
+            return _after_rollback(view, settings.on_rollback)
+        case Lineage.UNDECIDABLE:
+            return _undecided(view, settings.on_rollback)
+        case Lineage.TAG_MISSING:
+            return _untagged(view, settings.on_tag_missing)
+
+
+def _tagged(view: TableView) -> CommitRecord | None:
+    newest, record = view.branch_record, view.record
+    if newest and record and newest.transaction > record.transaction:
+        raise TagMissing(
+            f"{view.table}: the sink's tag names transaction {record.transaction}, but the branch "
+            f"holds {newest.transaction}: the tag was moved by hand",
+            "move it back to the sink's newest snapshot",
+        )
+    return record
+
+
+def _after_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
+    if policy is RollbackPolicy.KEEP_OFFSETS and view.record:
+        return view.record
+    if policy is RollbackPolicy.FOLLOW_TABLE and view.branch_record:
+        return view.branch_record
+    raise TableRolledBack(
+        f"{view.table}: the branch was rolled back behind the sink's tag (snapshot {view.tag})",
+        "set coordinator.on_rollback to follow-table (the rows come again) or keep-offsets "
+        "(they stay out)",
+    )
+
+
+def _undecided(view: TableView, policy: RollbackPolicy) -> CommitRecord:
+    if policy is RollbackPolicy.KEEP_OFFSETS and view.record:
+        return view.record
+    raise HistoryUndecidable(
+        f"{view.table}: snapshots between the branch head and the sink's tag (snapshot {view.tag}) "
+        "have expired, so a rollback cannot be excluded",
+        "look at the table's history; if it was not rolled back, set coordinator.on_rollback to "
+        "keep-offsets once",
+    )
+
+
+def _untagged(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
+    if policy is TagMissingPolicy.FOLLOW_TABLE and view.branch_record:
+        return view.branch_record
+    raise TagMissing(
+        f"{view.table}: the sink's tag is gone, but the table once had it; beginning anew would "
+        "double rows",
+        "restore the tag on the sink's newest snapshot, or set coordinator.on_tag_missing to "
+        "follow-table",
+    )
+
+
+def _refuse_unlike(
+    quarantine: TableView, record: CommitRecord | None, settings: CoordinatorSettings
+) -> None:
+    """Q2: a quarantine that lost rows which the table's offsets have passed. Raises as above.
+
+    Reading them again would double the table's: it cannot be followed, only left as it is.
+    """
+    known = record.quarantine if record else None
+    restart = settings.on_table_recreated is TableRecreatedPolicy.RESTART
+    if known not in (None, quarantine.uuid) and not restart:
+        raise TableRecreated(
+            f"the quarantine {quarantine.table} has UUID {quarantine.uuid}, but this sink wrote to "
+            f"{known}: it was dropped and re-created, or another table was named",
+            "set coordinator.on_table_recreated to restart to go on with this one",
+        )
+    keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
+    if quarantine.lineage in (Lineage.ROLLED_BACK, Lineage.UNDECIDABLE) and not keep:
+        kind = HistoryUndecidable if quarantine.lineage is Lineage.UNDECIDABLE else TableRolledBack
+        raise kind(
+            f"the quarantine {quarantine.table} was rolled back behind the sink's tag, or that "
+            "cannot be excluded",
+            "set coordinator.on_rollback to keep-offsets once: its rows stay out",
+        )
+    if quarantine.lineage is Lineage.TAG_MISSING:
+        _untagged(quarantine, settings.on_tag_missing)
+
+
+def refuse_recreated(
+    view: TableView, known_uuid: str | None, note: str | None, settings: CoordinatorSettings
+) -> None:
+    """Raises ``TableRecreated`` when this process or the group's note knew another table."""
+    before = known_uuid or (noted_table(note) if view.lineage is Lineage.FRESH else None)
+    if before in (None, view.uuid) or settings.on_table_recreated is TableRecreatedPolicy.RESTART:
+        return
+    raise TableRecreated(
+        f"{view.table} has UUID {view.uuid}, but this sink wrote to {before}: the table was "
+        "dropped and re-created",
+        "set coordinator.on_table_recreated to restart to fill the new table from source.start_at, "
+        "or use another sink name and group id",
+    )
+
+
+def refuse_other_group(record: CommitRecord | None, identity: Identity) -> None:
+    """Raises ``SinkNameTaken``: one sink name belongs to one consumer group."""
+    if record and record.group_id != identity.group_id:
+        raise SinkNameTaken(
+            f"sink {identity.sink!r} belongs to consumer group {record.group_id!r} in this table, "
+            f"not to {identity.group_id!r}",
+            "give the sink another name, or use the same source.group_id",
+        )
+
+
+def fitted(
+    offsets: Offsets,
+    topic_ids: Mapping[str, TopicId],
+    topics: Mapping[str, TopicState],
+    settings: CoordinatorSettings,
+) -> Offsets:
+    """The offsets, fitted to the sources as they are: new partitions begin at their log's begin.
+
+    Raises ``TopicRecreated`` and ``OffsetOutOfRange`` unless a policy says where to go on.
+    """
+    fit = dict(offsets)
+    for topic, now in topics.items():
+        known = topic_ids.get(topic)
+        anew = known is not None and known != now.topic_id
+        if anew and settings.on_topic_recreated is OffsetPolicy.FAIL:
+            raise TopicRecreated(
+                f"topic {topic} has id {now.topic_id}, but the stored offsets belong to {known}: "
+                "it was deleted and created again",
+                "set coordinator.on_topic_recreated to earliest or latest",
+            )
+        if anew:
+            fit = {
+                partition: offset for partition, offset in fit.items() if partition.topic != topic
+            }
+        for number, log in now.partitions.items():
+            partition = TopicPartition(topic, number)
+            if anew:
+                fit[partition] = _end(log, settings.on_topic_recreated)
+            elif partition not in fit:
+                fit[partition] = log.begin
+            else:
+                fit[partition] = _within(partition, fit[partition], log, settings)
+    return Offsets(fit)
+
+
+def _end(log: OffsetRange, policy: OffsetPolicy) -> int:
+    return log.end if policy is OffsetPolicy.LATEST else log.begin
+
+
+def _within(
+    partition: TopicPartition, offset: int, log: OffsetRange, settings: CoordinatorSettings
+) -> int:
+    if log.begin <= offset <= log.end:
+        return offset
+    if settings.on_offset_out_of_range is OffsetPolicy.FAIL:
+        what = "removed by retention" if offset < log.begin else "beyond the log's end"
+        raise OffsetOutOfRange(
+            f"{partition}: the next offset is {offset}, but the log holds {log} ({what})",
+            "set coordinator.on_offset_out_of_range to earliest or latest",
+        )
+    return _end(log, settings.on_offset_out_of_range)
+
+
+def next_epoch(view: TableView, highest_heard: Epoch) -> Epoch:
+    """Above every epoch that the table or the log has seen."""
+    tables = (view, view.quarantine) if view.quarantine else (view,)
+    records = [record for table in tables for record in (table.record, table.branch_record)]
+    seen = [record.transaction.epoch for record in records if record]
+    return Epoch(max([highest_heard, *seen]) + 1)

@@ -1,0 +1,135 @@
+"""What a person may tell the coordinator; every value in the unit that its name says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class TimeoutPolicy(StrEnum):
+    """What to do when participants did not all answer in time (rule C7)."""
+
+    COMMIT_ADMISSIBLE = "commit-admissible"
+    ABORT = "abort"
+
+
+class RollbackPolicy(StrEnum):
+    """What a table rolled back behind the sink's tag means (rule T5)."""
+
+    FAIL = "fail"
+    FOLLOW_TABLE = "follow-table"
+    KEEP_OFFSETS = "keep-offsets"
+
+
+class TagMissingPolicy(StrEnum):
+    """What a deleted tag means: stop, or take the newest commit record that the branch holds."""
+
+    FAIL = "fail"
+    FOLLOW_TABLE = "follow-table"
+
+
+class TableRecreatedPolicy(StrEnum):
+    """What a dropped and re-created table means: stop, or fill the new one from ``start_at``."""
+
+    FAIL = "fail"
+    RESTART = "restart"
+
+
+class OffsetPolicy(StrEnum):
+    """Where to go on when a stored offset is out of the log's range, or its topic is a new one."""
+
+    FAIL = "fail"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """Defaults suit a table that people query; for a freshness of a second set 1000 / 10000."""
+
+    commit_interval_ms: int = field(
+        default=60_000,
+        metadata={"unit": "ms", "sentence": "How long a transaction stays open before END-COMMIT."},
+    )
+    commit_timeout_ms: int = field(
+        default=30_000,
+        metadata={"unit": "ms", "sentence": "How long to wait for statuses after END-COMMIT."},
+    )
+    timeout_policy: TimeoutPolicy = field(
+        default=TimeoutPolicy.COMMIT_ADMISSIBLE,
+        metadata={"unit": "", "sentence": "Commit what came in time, or abort the transaction."},
+    )
+    rebalance_delay_ms: int = field(
+        default=500,
+        metadata={
+            "unit": "ms",
+            "sentence": "After a partition changed its owner, END-COMMIT comes this early, "
+            "so that the new owner can begin.",
+        },
+    )
+    election_timeout_ms: int = field(
+        default=30_000,
+        metadata={
+            "unit": "ms",
+            "sentence": "How long a higher epoch must be silent before its loser claims again.",
+        },
+    )
+    idleness_ms: int = field(
+        default=60_000,
+        metadata={
+            "unit": "ms",
+            "sentence": "How long a partition without records still holds back valid-through.",
+        },
+    )
+    tag_refresh_interval_ms: int = field(
+        default=6 * 3_600_000,
+        metadata={
+            "unit": "ms",
+            "sentence": "An idle sink renews its tag this often by an empty commit, so that the "
+            "way from the branch head to the tag stays short.",
+        },
+    )
+    claim_age_max_ms: int = field(
+        default=12 * 3_600_000,
+        metadata={
+            "unit": "ms",
+            "sentence": "A transaction that could not be committed for so long is given up and "
+            "read again; keep it below the age at which orphan files are removed.",
+        },
+    )
+    retry_backoff_ms: int = field(
+        default=200,
+        metadata={"unit": "ms", "sentence": "First wait after a failed catalog or broker call."},
+    )
+    retry_backoff_max_ms: int = field(
+        default=10_000,
+        metadata={"unit": "ms", "sentence": "Longest wait between two tries; each doubles."},
+    )
+    target_file_bytes: int = field(
+        default=128 * 1024 * 1024,
+        metadata={
+            "unit": "bytes",
+            "sentence": "Size on disk at which a data file is closed, where the table has no "
+            "write.target-file-size-bytes.",
+        },
+    )
+    on_rollback: RollbackPolicy = field(
+        default=RollbackPolicy.FAIL,
+        metadata={"unit": "", "sentence": "What to do when the table was rolled back."},
+    )
+    on_tag_missing: TagMissingPolicy = field(
+        default=TagMissingPolicy.FAIL,
+        metadata={"unit": "", "sentence": "What to do when the sink's tag was deleted."},
+    )
+    on_table_recreated: TableRecreatedPolicy = field(
+        default=TableRecreatedPolicy.FAIL,
+        metadata={"unit": "", "sentence": "What to do when the table was dropped and re-created."},
+    )
+    on_offset_out_of_range: OffsetPolicy = field(
+        default=OffsetPolicy.FAIL,
+        metadata={"unit": "", "sentence": "What to do when the source lost stored offsets."},
+    )
+    on_topic_recreated: OffsetPolicy = field(
+        default=OffsetPolicy.FAIL,
+        metadata={"unit": "", "sentence": "What to do when a source topic was re-created."},
+    )

@@ -1,0 +1,88 @@
+"""What the coordinator says on the log, and says again until it hears itself (C3, C4, C10)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.control_protocol.events import (
+    AbortCommit,
+    AckCommit,
+    EndCommit,
+    Limits,
+    StartCommit,
+    TableStart,
+)
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import TableView
+from headgate.coordinator.actions import Action, Append
+from headgate.coordinator.admission import Prefixes
+from headgate.coordinator.moves import term_of
+from headgate.coordinator.state import State
+from headgate.coordinator.transitions import Phase
+
+
+def say(state: State) -> tuple[Action, ...]:
+    """The events that the phase waits to hear; said again after a failed append."""
+    term = term_of(state)
+    match state.phase:
+        case Phase.STARTING:
+            return (Append(term.epoch, ((term.number, start_event(state, first=True)),)),)
+        case Phase.CLOSING:
+            start = (term.number, start_event(state, first=False))
+            return (Append(term.epoch, ((term.closing, EndCommit()), start)),)
+        case Phase.SETTLING:
+            assert isinstance(term.settlement, AckCommit | AbortCommit)
+            return (Append(term.epoch, ((term.closing, term.settlement),)),)
+        case _:
+            return ()
+
+
+def prefixes(state: State, table: TableView) -> Prefixes:
+    """Epoch and incarnation make the folder one that was never used before."""
+    term = term_of(state)
+    folder = f"{term.epoch}-{state.identity.sender.incarnation}"
+    root = f"{table.location}/data/headgate/{state.identity.sink}/{folder}"
+    return Prefixes(root, term.number)
+
+
+def quarantine_ahead(state: State) -> Offsets:
+    """Q5: where the quarantine is further than C, of the partitions that are read."""
+    term = term_of(state)
+    return term.view.quarantine_ahead(configured(state, term.offsets), term.topic_ids)
+
+
+def configured(state: State, offsets: Offsets) -> Offsets:
+    """Without the topics that the record remembers but the configuration no longer names."""
+    return offsets.restricted(p for p in offsets if p.topic in state.topics)
+
+
+def fixed_set(state: State) -> frozenset[TopicPartition]:
+    """The partitions of the newest START (C4)."""
+    return frozenset(configured(state, term_of(state).offsets))
+
+
+def start_event(state: State, *, first: bool) -> StartCommit:
+    term = term_of(state)
+    tables = [_table_start(state, term.view)]
+    if term.view.quarantine:
+        quarantine = _table_start(state, term.view.quarantine)
+        tables.append(replace(quarantine, offsets=quarantine_ahead(state)))
+    return StartCommit(
+        settled_to=None if first else term.settled_to,
+        offsets=configured(state, term.offsets),
+        topic_ids=term.topic_ids,
+        tables=tuple(tables),
+        limits=Limits(state.settings.target_file_bytes, state.settings.commit_timeout_ms),
+        paused=term.paused,
+    )
+
+
+def _table_start(state: State, table: TableView) -> TableStart:
+    return TableStart(
+        table=table.table,
+        uuid=table.uuid,
+        schema_id=table.schema_id,
+        spec_id=table.spec_id,
+        file_prefix=prefixes(state, table).of(term_of(state).number),
+    )

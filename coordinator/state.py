@@ -1,0 +1,126 @@
+"""Everything the coordinator knows, as one immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate.control_protocol.bad_records import BadRecordLimits
+from headgate.control_protocol.events import AbortCommit, AckCommit, WriteStatus
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    Epoch,
+    Sender,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import CommitAttempt, TableView
+from headgate.coordinator.ageing import Issued
+from headgate.coordinator.settings import CoordinatorSettings
+from headgate.coordinator.transitions import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who coordinates what; never changes during a coordinator's life."""
+
+    sink: SinkName
+    group_id: str
+    sender: Sender
+
+
+@dataclass(frozen=True, slots=True)
+class HeardStatus:
+    """A whole status at the place of its last part."""
+
+    offset: ControlOffset
+    sender: Sender
+    transaction: TransactionNumber
+    status: WriteStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """When a partition's offsets last moved (monotonic ms), and its largest timestamp, if any."""
+
+    at_ms: int
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Records that were judged together, and how many of them were bad (rule Q7)."""
+
+    records: int = 0
+    bad: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What one epoch of this coordinator holds; gone with the epoch.
+
+    ``number`` is the newest transaction with a START on the log, ``awaited`` the partitions of the
+    first START and all that were gained or named since (C6). ``offsets`` is C,
+    ``settled_to`` L, ``heard_to`` the next control offset to hear. ``issued``: some of the
+    transactions whose START was said, and when, oldest first (P9). ``statuses`` lie behind L;
+    ``judged``: the newest judged one per sender.
+    """
+
+    epoch: Epoch
+    view: TableView
+    offsets: Offsets
+    topic_ids: Mapping[str, TopicId]
+    paused: bool = False
+    number: TransactionNumber = TransactionNumber(1)
+    settled_to: ControlOffset = ControlOffset(0)
+    heard_to: ControlOffset = ControlOffset(0)
+    awaited: frozenset[TopicPartition] = frozenset()
+    statuses: tuple[HeardStatus, ...] = ()
+    judged: Mapping[Sender, int] = field(default_factory=dict)
+    named_by_presence: frozenset[TopicPartition] = frozenset()
+    settlement: AckCommit | AbortCommit | None = None
+    activity: Mapping[TopicPartition, Activity] = field(default_factory=dict)
+    valid_through_ms: int | None = None
+    issued: Issued = ()
+    end_due_ms: int = 0
+    time_out_ms: int = 0
+    committed_at_ms: int = 0
+    quarantined_at_ms: int = 0
+    sample: Sample = field(default_factory=Sample)
+
+    @property
+    def closing(self) -> TransactionNumber:
+        """The transaction being ended while ``number`` is open already (rule C4)."""
+        return TransactionNumber(self.number - 1)
+
+    @property
+    def closing_id(self) -> TransactionId:
+        return TransactionId(self.epoch, self.closing)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """``attempt`` is set while a commit's outcome is not known; ``retry_at_ms`` while waiting.
+
+    ``topics`` are the source topics as last described (a configured pattern names several);
+    ``pause_asked`` is what an operator said while there was no term to remember it.
+    """
+
+    identity: Identity
+    settings: CoordinatorSettings
+    limits: BadRecordLimits = field(default_factory=BadRecordLimits)
+    phase: Phase = Phase.FOLLOWING
+    highest_epoch: Epoch = Epoch(0)
+    rival_heard_ms: int | None = None
+    topics: frozenset[str] = frozenset()
+    pause_asked: bool | None = None
+    table_uuid: str | None = None
+    recovery_view: TableView | None = None
+    term: Term | None = None
+    attempt: CommitAttempt | None = None
+    retry_at_ms: int | None = None
+    failures: int = 0

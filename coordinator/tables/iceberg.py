@@ -1,0 +1,194 @@
+"""An Iceberg table as one sink sees it: the tag is the lock, one catalog call moves it.
+
+What makes a commit safe are the call's requirements (``proposal.py``, rule C1). This adapter
+prepares the snapshot, makes the call once, and tells honestly what is known of its outcome.
+pyiceberg's own transactions are not used: they rebase and append again by themselves.
+"""
+
+from __future__ import annotations
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    RecordUnreadable,
+    StopSink,
+    TableMissing,
+    Unreachable,
+)
+from headgate.control_protocol.iceberg_catalog import catalog_failure
+from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    Refused,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode, marker_property
+from headgate.coordinator.tables.lineage import lineage, newest_record, properties_of
+from headgate.coordinator.tables.manifests import FORMAT_VERSION, SnapshotFiles, manifest_files
+from headgate.coordinator.tables.proposal import Proposal
+from headgate.coordinator.tables.upkeep import Upkeep
+
+
+class IcebergTable:
+    """``SinkTable`` over any pyiceberg catalog. The catalog stays its opener's to close.
+
+    A branch that does not exist begins at main's head; the first claim makes it.
+    """
+
+    def __init__(
+        self, catalog: Catalog, identifier: str, sink: SinkName, branch: str = MAIN_BRANCH
+    ) -> None:
+        self._catalog = catalog
+        self._identifier = identifier
+        self._sink = sink
+        self._branch = branch
+        self._tag = tag_name(sink, branch)
+        self._upkeep = Upkeep(catalog)
+
+    def read(self) -> TableView:
+        return self._view(self._load().metadata)
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        try:
+            # Afresh, though the base was read: else what an operator changed since (retention,
+            # properties) would be set back by our updates.
+            table = self._load()
+        except (Unreachable, TableMissing) as error:
+            return Unknown(f"nothing was sent: {error}")
+        if self._moved(table.metadata, attempt.base):
+            return Refused("the table has moved on since it was read; nothing was sent")
+        proposal = self._proposal(table, attempt)
+        written = SnapshotFiles(table, proposal.snapshot_id)
+        try:
+            manifest_list = written.write_list(
+                proposal.files, proposal.parent, proposal.sequence_number
+            )
+        except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
+            written.take_back()
+            return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
+        return self._call(table, proposal, manifest_list, written)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    # ------------------------------------------------------------------------------------ reading
+
+    def _load(self) -> Table:
+        try:
+            table = self._catalog.load_table(self._identifier)
+        except Exception as error:
+            failure = catalog_failure(error, f"table {self._identifier} cannot be read")
+            if not isinstance(failure, TableMissing):
+                failure = Unreachable(failure.message, failure.hint)
+            raise failure from error
+        if table.metadata.format_version != FORMAT_VERSION:
+            raise StopSink(
+                f"table {self._identifier} has format version {table.metadata.format_version}",
+                f"headgate commits to format version {FORMAT_VERSION} only",
+            )
+        return table
+
+    def _view(self, metadata: TableMetadata) -> TableView:
+        tag, head = _refs(metadata, self._tag, self._branch)
+        return TableView(
+            table=self._identifier,
+            uuid=str(metadata.table_uuid),
+            location=metadata.location,
+            schema_id=metadata.current_schema_id,
+            spec_id=metadata.default_spec_id,
+            head=head,
+            tag=tag,
+            record=self._record_under(metadata, tag) if tag else None,
+            lineage=lineage(metadata, self._branch, self._tag, marker_property(self._sink)),
+            branch_record=newest_record(metadata, self._branch, self._sink),
+        )
+
+    def _record_under(self, metadata: TableMetadata, snapshot_id: int) -> CommitRecord:
+        snapshot = metadata.snapshot_by_id(snapshot_id)
+        record = decode(self._sink, properties_of(snapshot)) if snapshot else None
+        if record is None:
+            raise RecordUnreadable(
+                f"table {self._identifier}: tag {self._tag} stands on snapshot {snapshot_id}, "
+                f"which carries no commit record of sink {self._sink}",
+                "was the tag moved by hand? put it back on the sink's own newest snapshot",
+            )
+        return record
+
+    def _moved(self, metadata: TableMetadata, base: TableView) -> bool:
+        tag, head = _refs(metadata, self._tag, self._branch)
+        return (str(metadata.table_uuid), tag, head) != (base.uuid, base.tag, base.head)
+
+    # --------------------------------------------------------------------------------- committing
+
+    def _proposal(self, table: Table, attempt: CommitAttempt) -> Proposal:
+        unclaimed = not table.metadata.snapshots and self._branch != MAIN_BRANCH
+        if attempt.files and unclaimed:
+            raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
+        return Proposal(
+            base=attempt.base,
+            metadata=table.metadata,
+            branch=self._branch,
+            tag=self._tag,
+            record=attempt.record,
+            files=manifest_files(table, attempt.files),
+            snapshot_id=table.metadata.new_snapshot_id(),
+        )
+
+    def _call(
+        self, table: Table, proposal: Proposal, manifest_list: str, written: SnapshotFiles
+    ) -> CommitOutcome:
+        updates = proposal.updates(manifest_list)
+        try:
+            response = self._catalog.commit_table(table, proposal.requirements(), updates)
+        except (CommitFailedException, BadRequestError, ValueError) as error:
+            return self._judged(proposal, written, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
+            return Unknown(repr(error))
+        if _refs(response.metadata, self._tag) != (proposal.snapshot_id,):
+            return Unknown("the catalog answered well, but without our snapshot under the tag")
+        return self._landed(table, response, proposal)
+
+    def _landed(self, table: Table, response: CommitTableResponse, proposal: Proposal) -> Landed:
+        landed = Landed(proposal.snapshot_id, self._view(response.metadata))
+        table.metadata = response.metadata
+        table.metadata_location = response.metadata_location
+        self._upkeep.after_commit(table, proposal.metadata)
+        return landed
+
+    def _judged(self, proposal: Proposal, written: SnapshotFiles, said: Exception) -> CommitOutcome:
+        """A refusal, believed only as far as the table itself bears it out.
+
+        Who sends a landed request a second time (a proxy, a client's own retry) is answered that
+        the tag has moved: it has, by us. Deleting manifests on such an answer destroys the table.
+        """
+        try:
+            metadata = self._load().metadata
+        except HeadgateError as error:
+            return Unknown(f"{said!r}, and then: {error}")
+        if _refs(metadata, self._tag) == (proposal.snapshot_id,):
+            return Landed(proposal.snapshot_id, self._view(metadata))
+        sequence_numbers = {s.snapshot_id: s.sequence_number for s in metadata.snapshots}
+        if proposal.snapshot_id in sequence_numbers:
+            return Unknown("it landed, and others went on from there")
+        moved = self._moved(metadata, proposal.base)
+        taken = proposal.sequence_number in sequence_numbers.values()
+        recreated = str(metadata.table_uuid) != proposal.base.uuid
+        if taken and not recreated and (moved or proposal.parent):
+            # Another snapshot has our sequence number: no copy of this attempt landed or ever will.
+            written.take_back()
+            return Refused(str(said))
+        return Refused(str(said)) if moved else Unknown(repr(said))
+
+
+def _refs(metadata: TableMetadata, *names: str) -> tuple[int | None, ...]:
+    refs = (metadata.refs.get(name) for name in names)
+    return tuple(ref.snapshot_id if ref else None for ref in refs)

@@ -1,0 +1,69 @@
+"""Where a branch stands to the sink's tag, told from table metadata alone (rule T5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
+from pyiceberg.table.snapshots import Snapshot
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import Lineage
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode
+
+
+def lineage(metadata: TableMetadata, branch: str, tag: str, marker: str) -> Lineage:
+    """Walks from the branch's head only while sequence numbers are above the tag's."""
+    refs = metadata.refs
+    if tag not in refs:
+        return Lineage.TAG_MISSING if marker in metadata.properties else Lineage.FRESH
+    if branch not in refs:
+        return Lineage.ROLLED_BACK
+    snapshots = by_id(metadata)
+    tagged = snapshots[refs[tag].snapshot_id]
+    for snapshot in ancestry(snapshots, refs[branch]):
+        if snapshot.snapshot_id == tagged.snapshot_id:
+            return Lineage.CONTAINS_TAG
+        if _sequence(snapshot) <= _sequence(tagged):
+            return Lineage.ROLLED_BACK
+    # Expired: Java leaves the id of a parent that is gone, pyiceberg leaves a root without one.
+    return Lineage.UNDECIDABLE
+
+
+def newest_record(metadata: TableMetadata, branch: str, sink: SinkName) -> CommitRecord | None:
+    """The sink's newest commit record that the branch itself still holds."""
+    ref = origin(metadata, branch)
+    if ref is None:
+        return None
+    for snapshot in ancestry(by_id(metadata), ref):
+        if record := decode(sink, properties_of(snapshot)):
+            return record
+    return None
+
+
+def origin(metadata: TableMetadata, branch: str) -> SnapshotRef | None:
+    """What the branch's next snapshot builds on: its head; a new branch begins at main's."""
+    return metadata.refs.get(branch) or metadata.refs.get(MAIN_BRANCH)
+
+
+def by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
+    return {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+
+
+def ancestry(snapshots: Mapping[int, Snapshot], ref: SnapshotRef) -> Iterator[Snapshot]:
+    """The ref's snapshot, its parent and so on, as far as they have not expired."""
+    snapshot = snapshots.get(ref.snapshot_id)
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else snapshots.get(parent)
+
+
+def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary else {}
+
+
+def _sequence(snapshot: Snapshot) -> int:
+    return snapshot.sequence_number or 0

@@ -1,0 +1,122 @@
+"""What one catalog call says: the requirements that fence it, and the updates that it makes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import encode, marker_property
+from headgate.coordinator.tables.lineage import origin, properties_of
+
+_FOREVER_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One snapshot that moves ``branch`` and ``tag`` from where ``base`` found them.
+
+    ``metadata`` is the table as ``base`` shows it.
+    """
+
+    base: TableView
+    metadata: TableMetadata
+    branch: str
+    tag: str
+    record: CommitRecord
+    files: list[ManifestDataFile]
+    snapshot_id: int
+
+    @property
+    def parent(self) -> Snapshot | None:
+        start = origin(self.metadata, self.branch)
+        return self.metadata.snapshot_by_id(start.snapshot_id) if start else None
+
+    @property
+    def sequence_number(self) -> int:
+        return self.metadata.next_sequence_number()
+
+    def requirements(self) -> tuple[TableRequirement, ...]:
+        """Rule C1: UUID, tag and branch head are still those that ``base`` was read from."""
+        same_table = AssertTableUUID(uuid=self.metadata.table_uuid)
+        if not self.metadata.snapshots:
+            # Catalogs refuse to hear of any ref but main here. It is enough: whoever was faster,
+            # on whatever branch, has set main too.
+            return (same_table, AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=None))
+        return (
+            same_table,
+            AssertRefSnapshotId(ref=self.tag, snapshot_id=self.base.tag),
+            AssertRefSnapshotId(ref=self.branch, snapshot_id=self.base.head),
+        )
+
+    def updates(self, manifest_list: str) -> tuple[TableUpdate, ...]:
+        branches = {self.branch} if self.metadata.snapshots else {self.branch, MAIN_BRANCH}
+        marker = marker_property(self.record.sink)
+        claimed = marker in self.metadata.properties
+        return (
+            AddSnapshotUpdate(snapshot=self._snapshot(manifest_list)),
+            *(self._moved(branch) for branch in sorted(branches)),
+            SetSnapshotRefUpdate(
+                ref_name=self.tag,
+                type=SnapshotRefType.TAG,
+                snapshot_id=self.snapshot_id,
+                max_ref_age_ms=_FOREVER_MS,  # else a table-wide age would drop the sink's state
+                max_snapshot_age_ms=None,
+                min_snapshots_to_keep=None,
+            ),
+            *(() if claimed else (SetPropertiesUpdate(updates={marker: "true"}),)),
+        )
+
+    def _moved(self, branch: str) -> SetSnapshotRefUpdate:
+        """The branch on the new snapshot, with the retention that its owner gave it."""
+        ref = self.metadata.refs.get(branch)
+        return SetSnapshotRefUpdate(
+            ref_name=branch,
+            type=SnapshotRefType.BRANCH,
+            snapshot_id=self.snapshot_id,
+            max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+            max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
+            min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
+        )
+
+    def _snapshot(self, manifest_list: str) -> Snapshot:
+        return Snapshot(
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=self.parent.snapshot_id if self.parent else None,
+            sequence_number=self.sequence_number,
+            # Catalogs refuse time that runs backwards, and clocks of two machines do differ.
+            timestamp_ms=max(int(time.time() * 1000), self.metadata.last_updated_ms),
+            manifest_list=manifest_list,
+            summary=self._summary(),
+            schema_id=self.metadata.current_schema_id,
+        )
+
+    def _summary(self) -> Summary:
+        collector = SnapshotSummaryCollector()
+        specs = {spec.spec_id: spec for spec in self.metadata.partition_specs}
+        for file in self.files:
+            collector.add_file(file, self.metadata.schema(), specs[file.spec_id])
+        summary = Summary(Operation.APPEND, **collector.build(), **encode(self.record))
+        before = properties_of(self.parent) if self.parent else None
+        return update_snapshot_summaries(summary, before)

@@ -1,0 +1,104 @@
+"""Which files only the removed snapshots of a table refer to.
+
+As Java's ``ReachableFileCleanup``: a file goes when a removed snapshot refers to it and no retained
+one does, whatever line either is on. All of it is read and decided before anything is removed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+STORAGE_THREADS = 8
+_CHUNK = 64
+
+_Item = TypeVar("_Item")
+_Read = TypeVar("_Read")
+
+
+def unreachable_files(table: Table, removed: Sequence[Snapshot], time_max_s: float) -> list[str]:
+    """Their paths in the order to delete in: what refers to a file goes after it.
+
+    Raises ``TimeoutError`` when it is not known within ``time_max_s``, and what storage raises.
+    """
+    gone = {snapshot.snapshot_id for snapshot in removed}
+    retained = [s for s in table.metadata.snapshots if s.snapshot_id not in gone]
+    with ThreadPoolExecutor(STORAGE_THREADS) as threads:
+        reading = _Reading(table.io, threads, time.monotonic() + time_max_s)
+        manifests, others = reading.only_in(removed, retained)
+        files = reading.only_live_in(manifests, others)
+    lists = {s.manifest_list for s in removed} - {s.manifest_list for s in retained}
+    return [
+        *sorted(files),
+        *sorted(manifest.manifest_path for manifest in manifests),
+        *sorted(lists),
+        *sorted(_statistics(table.metadata, gone)),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    io: FileIO
+    threads: Executor
+    until_s: float
+
+    def only_in(
+        self, removed: Sequence[Snapshot], retained: Sequence[Snapshot]
+    ) -> tuple[set[ManifestFile], set[ManifestFile]]:
+        """Manifests that only removed snapshots list; and, if there are any, all retained ones."""
+        ours = {manifest for listed in self._listed(removed) for manifest in listed}
+        others: set[ManifestFile] = set()
+        # The oldest first: it mostly lists all that the removed ones did, and no other is read.
+        for listed in self._listed(sorted(retained, key=lambda s: s.sequence_number or 0)):
+            ours.difference_update(listed)
+            others.update(listed)
+            if not ours:
+                break
+        return ours, others
+
+    def only_live_in(self, ours: set[ManifestFile], others: set[ManifestFile]) -> set[str]:
+        """Data and delete files that are live in ``ours`` and not in ``others``."""
+        files = {path for live in self._live(ours) for path in live}
+        oldest = min((m.sequence_number or 0 for m in ours), default=0)
+
+        def likely_first(manifest: ManifestFile) -> tuple[bool, int]:
+            """What ours were merged into was written soon after them."""
+            sequence_number = manifest.sequence_number or 0
+            return sequence_number < oldest, sequence_number
+
+        for live in self._live(sorted(others, key=likely_first)) if files else ():
+            files.difference_update(live)
+            if not files:
+                break
+        return files
+
+    def _listed(self, snapshots: Sequence[Snapshot]) -> Iterator[list[ManifestFile]]:
+        return self._each(lambda snapshot: snapshot.manifests(self.io), snapshots)
+
+    def _live(self, manifests: Iterable[ManifestFile]) -> Iterator[list[str]]:
+        def paths(manifest: ManifestFile) -> list[str]:
+            entries = manifest.fetch_manifest_entry(self.io, discard_deleted=True)
+            return [entry.data_file.file_path for entry in entries]
+
+        return self._each(paths, list(manifests))
+
+    def _each(self, read: Callable[[_Item], _Read], items: Sequence[_Item]) -> Iterator[_Read]:
+        for begin in range(0, len(items), _CHUNK):
+            if time.monotonic() > self.until_s:
+                raise TimeoutError("the manifests are too many to be read in the time for it")
+            yield from self.threads.map(read, items[begin : begin + _CHUNK])
+
+
+def _statistics(metadata: TableMetadata, gone: set[int]) -> set[str]:
+    files = [*metadata.statistics, *metadata.partition_statistics]
+    retained = {file.statistics_path for file in files if file.snapshot_id not in gone}
+    return {file.statistics_path for file in files if file.snapshot_id in gone} - retained

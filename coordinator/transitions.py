@@ -1,0 +1,57 @@
+"""The coordinator's phases and the legal ways between them, as data.
+
+The machine refuses any other way; the exhaustive test and the picture in PROTOCOL.md read the
+same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    FOLLOWING = "following"
+    """Not leading; waits for ownership of the election partition (and for a rival's silence)."""
+    RECOVERING = "recovering"
+    """Reads the table and the sources to know epoch and offsets (C2)."""
+    CLAIMING = "claiming"
+    """The claim's commit is on its way (C2)."""
+    STARTING = "starting"
+    """The epoch's first START is sent, not yet read back (C3)."""
+    OPEN = "open"
+    """A transaction is open; the interval runs (C4)."""
+    PREPARING = "preparing"
+    """The interval is over; asks the sources which partitions the next START fixes (C4)."""
+    CLOSING = "closing"
+    """END(n) and START(n+1) are sent, not yet read back (C4)."""
+    COLLECTING = "collecting"
+    """Statuses come in; waits for every partition or the time-out (C6)."""
+    COMMITTING = "committing"
+    """The table commit is on its way (C7)."""
+    SETTLING = "settling"
+    """ACK or ABORT is sent, not yet read back (C10)."""
+    STOPPED = "stopped"
+    """A named error; a person decides."""
+
+
+_IN_A_TERM: Mapping[Phase, frozenset[Phase]] = {
+    Phase.STARTING: frozenset({Phase.RECOVERING, Phase.OPEN}),
+    Phase.OPEN: frozenset({Phase.RECOVERING, Phase.PREPARING}),
+    Phase.PREPARING: frozenset({Phase.RECOVERING, Phase.CLOSING}),
+    Phase.CLOSING: frozenset({Phase.RECOVERING, Phase.COLLECTING}),
+    Phase.COLLECTING: frozenset({Phase.RECOVERING, Phase.COMMITTING, Phase.SETTLING}),
+    Phase.COMMITTING: frozenset({Phase.RECOVERING, Phase.SETTLING}),
+    Phase.SETTLING: frozenset({Phase.RECOVERING, Phase.OPEN}),
+}
+
+TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
+    Phase.FOLLOWING: frozenset({Phase.RECOVERING, Phase.STOPPED}),
+    Phase.RECOVERING: frozenset({Phase.CLAIMING, Phase.STOPPED}),
+    Phase.CLAIMING: frozenset({Phase.RECOVERING, Phase.STARTING, Phase.STOPPED}),
+    **{
+        phase: after | {Phase.FOLLOWING, Phase.STOPPED}  # superseded; a named error
+        for phase, after in _IN_A_TERM.items()
+    },
+    Phase.STOPPED: frozenset(),
+}

@@ -1,0 +1,46 @@
+"""Valid-through: no record with an older timestamp is still to come, as far as known (C10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headgate.control_protocol.events import Claim
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.coordinator.state import Activity
+
+
+def observed(
+    activity: Mapping[TopicPartition, Activity],
+    claims: Iterable[tuple[TopicPartition, Claim]],
+    now_ms: int,
+) -> Mapping[TopicPartition, Activity]:
+    """Remember, per partition, the largest timestamp seen and when its offsets last moved.
+
+    A partition that is named for the first time counts as active without any timestamp: whoever
+    coordinates since a moment ago has not seen it idle for long enough.
+    """
+    seen = dict(activity)
+    for partition, claim in claims:
+        before = seen.get(partition)
+        if before is not None and claim.range.empty:
+            continue
+        largest = _latest(claim.max_timestamp_ms, before.timestamp_ms if before else None)
+        seen[partition] = Activity(now_ms, largest)
+    return seen
+
+
+def _latest(*times_ms: int | None) -> int | None:
+    return max((time_ms for time_ms in times_ms if time_ms is not None), default=None)
+
+
+def valid_through(
+    previous: int | None,
+    activity: Mapping[TopicPartition, Activity],
+    idle_before_ms: int,
+) -> int | None:
+    """The smallest of the partitions' largest timestamps; idle partitions do not hold it back."""
+    active = [seen.timestamp_ms for seen in activity.values() if seen.at_ms > idle_before_ms]
+    known = [time_ms for time_ms in active if time_ms is not None]
+    if not known or len(known) < len(active):
+        return previous
+    return max(min(known), previous or 0)
