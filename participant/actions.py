@@ -1,0 +1,138 @@
+"""What the machine is told (inputs) and what it wants done (actions)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.events import LogRecord
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import Batch, BatchOutcome
+from headgate.participant.state import Draft
+
+# ------------------------------------------------------------------------------------- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The owned partitions, as of a fresh poll."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAsked:
+    """The group takes these partitions away; it waits while ``state.leaving`` is not empty."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseExpired:
+    """The group waits no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The next record of this sink on the control log; a status comes whole (``parts.py``)."""
+
+    record: LogRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Discontinued:
+    """The control log lost its continuity; what was said before is void."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndsKnown:
+    """Where the source ends now (last stable offsets).
+
+    ``full``: it shows no more before something of it is read.
+    """
+
+    ends: Mapping[TopicPartition, int]
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded:
+    outcome: BatchOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFailed:
+    """What was appended may be in the log, or not."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed."""
+
+
+Input = (
+    Assigned
+    | ReleaseAsked
+    | ReleaseExpired
+    | Heard
+    | Discontinued
+    | EndsKnown
+    | BatchEnded
+    | AppendFailed
+    | Ticked
+)
+
+# ------------------------------------------------------------------------------------ actions
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append in order, statuses in parts; answer a failure with ``AppendFailed``."""
+
+    drafts: tuple[Draft, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskEnds:
+    """Answer with ``EndsKnown``; with no ends when the source does not answer."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Begin the batch; its outcome comes back as ``BatchEnded``. An older one is abandoned."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOffsets:
+    """Copy settled offsets of owned partitions to the group, for lag tools; best effort."""
+
+    offsets: Offsets
+    table_uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Something a person may want to read in the log; as a warning when it is ``trouble``."""
+
+    text: str
+    trouble: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The sink stops with this error."""
+
+    error: HeadgateError
+
+
+Action = Append | AskEnds | Submit | CopyOffsets | Tell | Stop

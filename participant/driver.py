@@ -1,0 +1,209 @@
+"""Gives the pure machine its group, log, writer and clock; one turn at a time, no thread.
+
+Leadership comes first: it is told the assignment after every poll, and before partitions are
+given up, so that a coordinator never outlives its ownership (rule E1).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from headgate.control_protocol.errors import LogDiscontinuity, RetryLater
+from headgate.control_protocol.events import Envelope, WriteStatus
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.parts import Assembler, split
+from headgate.control_protocol.ports import BatchWriter, Clock, ControlLog, GroupMember, Leadership
+from headgate.control_protocol.record import table_note
+from headgate.participant.actions import (
+    Action,
+    Append,
+    AppendFailed,
+    AskEnds,
+    Assigned,
+    BatchEnded,
+    CopyOffsets,
+    Discontinued,
+    EndsKnown,
+    Heard,
+    Input,
+    ReleaseAsked,
+    ReleaseExpired,
+    Stop,
+    Submit,
+    Tell,
+    Ticked,
+)
+from headgate.participant.machine import step
+from headgate.participant.state import Draft, State
+
+_log = logging.getLogger("headgate.participant")
+
+_RELEASE_TURN_MS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The ports of one participant."""
+
+    group: GroupMember
+    log: ControlLog
+    writer: BatchWriter
+    leadership: Leadership
+    clock: Clock
+
+
+class ParticipantDriver:
+    """One life of one participant. Not for several threads."""
+
+    def __init__(self, initial: State, world: World) -> None:
+        self.state = initial
+        self._world = world
+        self._assembler = Assembler()
+        self._behind = True
+        self._broken: str | None = None
+        self._complaint = ""
+
+    def run_once(self, timeout_ms: int) -> None:
+        """One turn: at most ``timeout_ms`` of waiting for the log, plus the calls it makes.
+
+        Raises the ``StopSink`` error that ends the sink, the coordinator's included.
+        """
+        # Without a place in the log nothing below waits: an outage must not make the loop spin.
+        self._world.group.poll(timeout_ms if self._behind else 0)
+        assignment = self._world.group.assignment()
+        self._world.leadership.assigned(assignment)
+        failure = self._world.leadership.failure()
+        if failure is not None:
+            raise failure
+        if self._stands():
+            self._feed(Assigned(assignment))
+            self._listen(timeout_ms)
+        self._feed(Ticked())
+
+    def release(self, partitions: frozenset[TopicPartition]) -> None:
+        """The group takes these away: announce what is written, bounded in time (P5).
+
+        Called by the group's adapter inside ``poll``, before the partitions are released.
+        """
+        self._world.leadership.assigned(frozenset(self.state.owned) - partitions)
+        deadline_ms = self._world.clock.monotonic_ms() + self.state.settings.release_timeout_ms
+        self._feed(ReleaseAsked(partitions))
+        while self._may_still_release(deadline_ms):
+            self._await_batch(_RELEASE_TURN_MS)  # also the loop's pace when no batch runs
+            self._listen(0)
+            self._feed(Ticked())
+        self._feed(ReleaseExpired())
+
+    def _may_still_release(self, deadline_ms: int) -> bool:
+        """Not once the log lost its place: what is said there voids the work, or is not heard."""
+        in_time = self._world.clock.monotonic_ms() < deadline_ms
+        return bool(self.state.leaving) and in_time and not self._behind
+
+    def close(self) -> None:
+        """Announce what is written and give every partition up; the ports stay open."""
+        self.release(frozenset(self.state.owned))
+
+    def _stands(self) -> bool:
+        """Whether there is a place in the log from which everything is heard."""
+        try:
+            if self._behind:
+                self._catch_up()
+                self._complaint = ""
+        except RetryLater as error:
+            if str(error) != self._complaint:  # once per outage, and not twenty times a second
+                _log.warning("%s", error)
+            self._complaint = str(error)
+        return not self._behind
+
+    def _listen(self, timeout_ms: int) -> None:
+        """Hear the writer and the log."""
+        self._await_batch(0)
+        try:
+            self._hear(timeout_ms)
+        except LogDiscontinuity as error:
+            self._assembler = Assembler()
+            self._behind, self._broken = True, error.message
+        except RetryLater as error:
+            _log.warning("%s", error)
+
+    def _catch_up(self) -> None:
+        """Stand at the log's end *before* anything is said: what is said must be heard."""
+        self._world.log.seek(self._world.log.end_offset())
+        self._behind = False
+        if self._broken is not None:
+            reason, self._broken = self._broken, None
+            self._feed(Discontinued(reason))
+
+    def _hear(self, timeout_ms: int) -> None:
+        for record in self._world.log.read(timeout_ms):
+            if record.envelope.sink == self.state.sink:
+                whole = self._assembler.add(record.envelope)
+                if whole is not None:
+                    self._feed(Heard(replace(record, envelope=whole)))
+
+    def _await_batch(self, timeout_ms: int) -> None:
+        outcome = self._world.writer.outcome(timeout_ms)
+        if outcome is not None:
+            self._feed(BatchEnded(outcome))
+
+    def _feed(self, given: Input) -> None:
+        inputs: deque[Input] = deque([given])
+        while inputs:
+            self.state, actions = step(
+                self.state, inputs.popleft(), self._world.clock.monotonic_ms()
+            )
+            for action in actions:
+                answer = self._execute(action)
+                if answer is not None:
+                    inputs.append(answer)
+
+    def _execute(self, action: Action) -> Input | None:
+        match action:
+            case Append(drafts):
+                return self._append(drafts)
+            case AskEnds(partitions):
+                return self._ends(partitions)
+            case Submit(batch):
+                self._world.writer.submit(batch)
+            case CopyOffsets(offsets, uuid):
+                self._world.group.commit(offsets, table_note(uuid))
+            case Tell(text, trouble):
+                level = logging.WARNING if trouble else logging.INFO
+                _log.log(level, "sink %s: %s", self.state.sink, text)
+            case Stop(error):
+                raise error
+        return None
+
+    def _append(self, drafts: tuple[Draft, ...]) -> Input | None:
+        try:
+            self._world.log.append([e for draft in drafts for e in self._envelopes(draft)])
+        except RetryLater as error:
+            return AppendFailed(str(error))
+        return None
+
+    def _envelopes(self, draft: Draft) -> Iterator[Envelope]:
+        envelope = Envelope(
+            sink=self.state.sink,
+            epoch=draft.epoch,
+            transaction=draft.transaction,
+            sender=self.state.sender,
+            sequence=draft.sequence,
+            time_ms=self._world.clock.wall_ms(),
+            event=draft.event,
+        )
+        if isinstance(draft.event, WriteStatus):
+            for part in split(draft.event):
+                yield replace(envelope, event=part)
+        else:
+            yield envelope
+
+    def _ends(self, partitions: frozenset[TopicPartition]) -> Input:
+        try:
+            group = self._world.group
+            return EndsKnown(group.end_offsets(sorted(partitions)), full=group.full())
+        except RetryLater as error:
+            _log.warning("%s", error)
+            return EndsKnown({})

@@ -1,0 +1,159 @@
+"""The ports of an embedded participant: records come from the user's loop, not from a fetch.
+
+A buffer per partition stands in for the source: what was put is what can be read, and a position
+that the buffer does not hold is asked for by a seek of the user's consumer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+
+
+class Record(NamedTuple):
+    """One record as a consumer delivers it; ``timestamp_ms`` is negative when there is none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.value or b"")
+
+
+class Steering(Protocol):
+    """What the task asks of the user's consumer; called only from inside the task's methods."""
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """The next record delivered of this partition is the first at or after ``offset``."""
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Deliver nothing of these for now; the buffer is full."""
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
+
+
+@dataclass(slots=True)
+class PartitionBuffer:
+    """Records of ``[begin, end)`` in order; offsets in between may be empty."""
+
+    begin: int
+    end: int
+    records: deque[Record] = field(default_factory=deque)
+
+    def take(self, record: Record) -> int:
+        """Keep the record and return its bytes; one that was delivered again counts nothing."""
+        if record.offset < self.end:
+            return 0
+        self.records.append(record)
+        self.end = record.offset + 1
+        return record.size_bytes
+
+    def cut(self, end: int) -> list[Record]:
+        """The records before ``end``, which are no longer kept."""
+        gone = []
+        while self.records and self.records[0].offset < end:
+            gone.append(self.records.popleft())
+        self.begin = end
+        return gone
+
+
+class Buffers:
+    """Everything put and not yet written, of all open partitions."""
+
+    def __init__(self, steering: Steering, bytes_max: int) -> None:
+        self._steering = steering
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._full = False
+        self._buffers: dict[TopicPartition, PartitionBuffer | None] = {}
+
+    def open(self, partitions: Iterable[TopicPartition]) -> None:
+        """Owned from now on; nothing is kept of them until their position is known."""
+        self._buffers |= dict.fromkeys(partitions)
+
+    def close(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._forget(self._buffers.pop(partition, None))
+
+    @property
+    def full(self) -> bool:
+        """Whether the user's consumer is paused until some of it is written."""
+        return self._full
+
+    def opened(self) -> frozenset[TopicPartition]:
+        return frozenset(self._buffers)
+
+    def put(self, records: Iterable[Record]) -> None:
+        for record in records:
+            buffer = self._buffers.get(TopicPartition(record.topic, record.partition))
+            if buffer is not None:
+                self._bytes += buffer.take(record)
+        if self._bytes > self._bytes_max and not self._full:
+            self._full = True
+            self._steering.pause(self._buffers)
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {p: b.end for p in partitions if (b := self._buffers.get(p)) is not None}
+
+    def cut(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Record]]:
+        """The records of the ranges, partition by partition, in the ranges' order."""
+        for partition, span in ranges.items():
+            buffer = self._buffers.get(partition)
+            records = buffer.cut(span.end) if buffer else []
+            self._bytes -= sum(record.size_bytes for record in records)
+            yield records
+
+    def follow(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Where the buffer does not begin at the position, the user's consumer has to go there."""
+        for partition, position in positions.items():
+            buffer = self._buffers.get(partition)
+            if partition in self._buffers and (buffer is None or buffer.begin != position):
+                self._forget(buffer)
+                self._buffers[partition] = PartitionBuffer(position, position)
+                self._steering.seek(partition, position)
+                if self._full:  # it came after the pause
+                    self._steering.pause([partition])
+        if self._full and self._bytes < self._bytes_max // 2:
+            self._full = False
+            self._steering.resume(self._buffers)
+
+    def _forget(self, buffer: PartitionBuffer | None) -> None:
+        if buffer is not None:
+            self._bytes -= sum(record.size_bytes for record in buffer.records)
+
+
+class EmbeddedMember:
+    """``ports.GroupMember`` of a membership that the user's consumer holds."""
+
+    def __init__(self, buffers: Buffers) -> None:
+        self._buffers = buffers
+        self.settled = Offsets()
+
+    def poll(self, timeout_ms: int) -> None:
+        """The user's loop serves the membership."""
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return self._buffers.opened()
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._buffers.ends(partitions)
+
+    def full(self) -> bool:
+        return self._buffers.full
+
+    def commit(self, offsets: Offsets, note: str) -> None:  # noqa: ARG002 - the user commits
+        self.settled = self.settled.moved(offsets)
+
+    def close(self) -> None:
+        """The user's consumer leaves the group."""

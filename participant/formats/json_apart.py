@@ -1,0 +1,376 @@
+"""Blocks of JSON in which some records are bad: the good ones stay together on the fast path.
+
+What the parser or a column refuses is looked for where it probably is: by the first and last byte,
+by the key that the parser's message names, by the form of a column's texts. A suspect is left to
+the explaining path, which takes what the fast one takes; the others have to pass together. Where
+nothing is to be seen, blocks are divided until those that are refused stand alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from arro3.io import read_json
+
+from headgate.participant.formats import json_columns
+from headgate.participant.formats.json_columns import Spelling
+from headgate.participant.formats.json_suspects import suspects_of
+from headgate.participant.packed import Packed
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+Check = Callable[[pa.LargeBinaryArray], np.ndarray[Any, np.dtype[np.bool_]]]
+
+_SUSPECTS_SHARE = 8
+"""At most one of so many: where more look suspicious the guess is no use."""
+
+_SPLIT = 8
+_HANDED = 8
+_FIELD = re.compile(r"whilst decoding field '([^']*)'")
+_WRONG_START = {
+    "failed to parse": r'"',
+    "expected primitive": r"[tf{\[]",
+    "expected boolean": r"[^tfn\s]",
+    "expected string": r'[^"n\s]',
+    "expected {": r"[^{n\s]",
+    "expected [": r"[^\[n\s]",
+}
+_PYTHON = json.JSONDecoder(strict=False)
+_SYNTAX = pa.schema([("r", pa.list_(pa.struct([])))])
+
+
+class Watch:
+    """What bad records looked like of late, so that the next block is searched for it at once."""
+
+    def __init__(self) -> None:
+        self.patterns: dict[str, str] = {}
+        """By the regular expression of a value that does not fit, the name of its column."""
+        self.syntax: tuple[Check, ...] = ()
+        self.broken = False
+        self.columns: set[str] = set()
+
+    @property
+    def alert(self) -> bool:
+        return bool(self.columns or self.syntax or self.broken or self.patterns)
+
+
+class Respelled(Exception):
+    """The block showed a spelling that was not known: it is worth another try as a whole."""
+
+
+class Apart:
+    """One block taken apart. ``rows`` of ``parts`` and ``refused`` together are all its rows."""
+
+    def __init__(
+        self,
+        values: Packed,
+        schema: pa.Schema,
+        spelling: Spelling,
+        watch: Watch,
+        *,
+        learn: Callable[[], bool],
+    ) -> None:
+        self._values = values
+        self._schema = schema
+        self._spelling = spelling
+        self._watch = watch
+        self._learn = learn
+        self.parts: list[tuple[Rows, pa.RecordBatch]] = []
+        self.refused: dict[int, str] = {}
+        """Rows left to the explaining path, and the column that is probably at fault, if known."""
+        self._parse(np.arange(len(values), dtype=np.int64), watched=watch.alert)
+
+    def together(self) -> tuple[Rows, pa.RecordBatch]:
+        """The rows that the fast path took, in order."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        rows = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in self.parts)])
+        empty = pa.RecordBatch.from_pylist([], self._schema)
+        order = np.argsort(rows, kind="stable")
+        batch = pa.concat_batches([empty, *(part for _, part in self.parts)])
+        return rows[order], batch.take(pa.array(order))
+
+    # -------------------------------------------------------------------------------- the text
+
+    def _at(self, rows: Rows) -> Packed:
+        if len(rows) == len(self._values):
+            return self._values
+        return Packed(self._values.array.take(pa.array(rows)))
+
+    def _parse(self, rows: Rows, *, watched: bool = False) -> None:
+        if not len(rows):
+            return
+        if watched:
+            suspects = self._watched(rows)
+            if 0 < len(suspects) <= len(rows) // _SUSPECTS_SHARE:
+                self._without(rows, suspects)
+                return
+        try:
+            rough = json_columns.parse(self._at(rows), list(self._schema), self._spelling)
+        except (pa.ArrowException, ValueError) as error:
+            self._parse_apart(rows, str(error))
+            return
+        self._convert(rows, rough)
+
+    def _parse_apart(self, rows: Rows, reason: str) -> None:
+        if len(rows) == 1:
+            self.refused[int(rows[0])] = self._column_of(reason)
+            return
+        suspects = self._suspected(rows, reason)
+        if 0 < len(suspects) <= max(1, len(rows) // _SUSPECTS_SHARE):
+            self._without(rows, suspects)
+            return
+        if self._learn():
+            raise Respelled
+        for part in np.array_split(rows, min(_SPLIT, len(rows))):
+            self._parse(part)
+
+    def _without(self, rows: Rows, suspects: dict[int, str]) -> None:
+        self.refused |= suspects
+        self._parse(np.setdiff1d(rows, np.array([*suspects], np.int64), assume_unique=True))
+
+    def _column_of(self, reason: str) -> str:
+        path = _FIELD.findall(reason)
+        return path[1] if len(path) > 1 and path[1] in self._schema.names else ""
+
+    # ------------------------------------------------------------------------------- suspicions
+
+    def _suspected(self, rows: Rows, reason: str) -> dict[int, str]:
+        """Suspicious rows, and the column by which they are so."""
+        column = self._column_of(reason)
+        if not column:
+            return dict.fromkeys(self._ill_formed(rows, _CHECKS) or self._broken(rows), "")
+        start = next((s for says, s in _WRONG_START.items() if f": {says}" in reason), None)
+        if start is None:
+            return {}
+        leaf = _FIELD.findall(reason)[-1]
+        pattern = rf"{re.escape(json.dumps(leaf))}\s*:\s*{start}"
+        self._watch.patterns[pattern] = column
+        return dict.fromkeys(self._matching(rows, pattern), column)
+
+    def _watched(self, rows: Rows) -> dict[int, str]:
+        """What looks like the bad records of late; what does not come any more is forgotten."""
+        suspects: dict[int, str] = {}
+        for pattern, column in list(self._watch.patterns.items()):
+            found = self._matching(rows, pattern)
+            if not found:
+                del self._watch.patterns[pattern]
+            suspects |= dict.fromkeys(found, column)
+        suspects |= dict.fromkeys(self._ill_formed(rows, self._watch.syntax), "")
+        if self._watch.broken:
+            left = np.setdiff1d(rows, np.array([*suspects], np.int64), assume_unique=True)
+            suspects |= dict.fromkeys(self._broken(left), "")
+        return suspects
+
+    def _ill_formed(self, rows: Rows, checks: Iterable[Check]) -> list[int]:
+        """What the first check finds that finds something; it is kept for the next block."""
+        self._watch.syntax = ()
+        for check in checks:
+            found = rows[check(self._at(rows).array)].tolist()
+            if found:
+                self._watch.syntax = (check,)
+                return list(found)
+        return []
+
+    def _matching(self, rows: Rows, pattern: str) -> list[int]:
+        try:
+            hits = pc.match_substring_regex(self._at(rows).array, pattern)
+        except pa.ArrowInvalid:  # a key that is no regular expression to the library
+            return []
+        return list(rows[np.asarray(hits)].tolist())
+
+    def _broken(self, rows: Rows) -> list[int]:
+        """Where a parser that is handed a few records after the other stops; it goes on behind."""
+        found: list[int] = []
+        self._watch.broken = False
+        block = self._at(rows)
+        text = json_columns.framed(block)
+        values: list[bytes] = block.array.to_pylist()
+        ends = np.cumsum(np.asarray(pc.binary_length(block.array)) + json_columns.FRAME_BYTES)
+        begin = 0
+        while begin < len(values) and len(found) <= len(values) // _SUSPECTS_SHARE:
+            handed = _FewByFew(text, ends, begin)
+            if _parses(handed, _SYNTAX):
+                return found
+            # The error is in the last few, or, when a text has no end, in the few before.
+            behind = min(handed.next, len(values))
+            last = max(begin, behind - _HANDED)
+            few = (range(last, behind), range(max(begin, last - _HANDED), last))
+            suspects = ([at for at in near if not _is_json(values[at])] for near in few)
+            bad = next(filter(None, suspects), None)
+            if bad is None:
+                return []
+            found += [int(rows[at]) for at in bad]
+            self._watch.broken = True
+            begin = behind
+        return found
+
+    # ------------------------------------------------------------------------------ the columns
+
+    def _convert(self, rows: Rows, rough: pa.StructArray) -> None:
+        refused = np.zeros(len(rows), np.bool_)
+        columns = [
+            self._column(rows, field, rough.field(at), refused)
+            for at, field in enumerate(self._schema)
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        if refused.any():
+            rows, batch = rows[~refused], batch.filter(pa.array(~refused))
+        self.parts.append((rows, batch))
+
+    def _column(self, rows: Rows, field: pa.Field, rough: pa.Array, refused: Any) -> pa.Array:
+        """The column; null where it refuses a value, which is then noted as refused."""
+
+        def attempt(places: Rows | None) -> pa.Array:
+            here = rough if places is None else rough.take(pa.array(places))
+            return json_columns.convert_column(field, here, partial(wide, places))
+
+        def wide(places: Rows | None) -> pa.Array:
+            values = self._at(rows if places is None else rows[places])
+            return json_columns.parse_wide(values, field, self._spelling)
+
+        if field.name not in self._watch.columns:
+            try:
+                return attempt(None)
+            except (pa.ArrowException, ValueError):
+                self._watch.columns.add(field.name)
+        isolation = _Isolation(attempt, partial(suspects_of, field, rough))
+        found, bad = isolation.of(np.arange(len(rows), dtype=np.int64), field.type)
+        refused[bad] = True
+        self.refused |= dict.fromkeys(rows[bad].tolist(), field.name)
+        if not bad:
+            self._watch.columns.remove(field.name)
+        return found
+
+
+class _Isolation:
+    """Converts a column in as few pieces as it takes to leave out the values that are refused."""
+
+    def __init__(
+        self, attempt: Callable[[Rows], pa.Array], suspects: Callable[[Rows], np.ndarray[Any, Any]]
+    ) -> None:
+        self._attempt = attempt
+        self._suspects = suspects
+        self._pieces: list[tuple[Rows, pa.Array]] = []
+        self._bad: list[int] = []
+
+    def of(self, places: Rows, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+        suspects = self._suspects(places)
+        if 0 < suspects.sum() <= len(places) // _SUSPECTS_SHARE:
+            self._bad += places[suspects].tolist()
+            places = places[~suspects]
+        self._take(places)
+        if self._bad:
+            bad = np.array(self._bad, np.int64)
+            self._pieces.append((bad, pa.nulls(len(bad), kind)))
+        order = np.argsort(np.concatenate([rows for rows, _ in self._pieces]))
+        return _joined([piece for _, piece in self._pieces]).take(pa.array(order)), self._bad
+
+    def _take(self, places: Rows) -> None:
+        if not len(places):
+            return
+        try:
+            self._pieces.append((places, self._attempt(places)))
+        except (pa.ArrowException, ValueError):
+            if len(places) == 1:
+                self._bad.append(int(places[0]))
+                return
+            for part in np.array_split(places, 2):
+                self._take(part)
+
+
+def _unframed(values: pa.LargeBinaryArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which do not begin and end like an object."""
+    octets, bounds = _buffers(values)
+    begins, ends = bounds[:-1], bounds[1:]
+    wrong: np.ndarray[Any, np.dtype[np.bool_]] = begins == ends
+    some = ~wrong
+    wrong[some] = (octets[begins[some]] != ord("{")) | (octets[ends[some] - 1] != ord("}"))
+    return wrong
+
+
+def _unpaired(values: pa.LargeBinaryArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which have an odd number of quotes."""
+    octets, bounds = _buffers(values)
+    counts = np.diff(np.searchsorted(np.flatnonzero(octets == ord('"')), bounds))
+    odd: np.ndarray[Any, np.dtype[np.bool_]] = counts % 2 == 1
+    return odd
+
+
+def _buffers(values: pa.LargeBinaryArray) -> tuple[np.ndarray[Any, Any], Rows]:
+    _, bounds, octets = values.buffers()
+    begin, count = values.offset, len(values) + 1
+    return np.frombuffer(octets or b"", np.uint8), np.frombuffer(bounds, np.int64)[begin:][:count]
+
+
+_CHECKS: tuple[Check, ...] = (_unframed, _unpaired)
+
+
+class _FewByFew(io.RawIOBase):
+    """Hands out some records with each read, so that it is known how far a reader came."""
+
+    def __init__(self, text: bytes, ends: Rows, begin: int) -> None:
+        self._text = text
+        self._ends = ends
+        self._at = int(ends[begin - 1]) if begin else 0
+        self.next = begin
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, _size: int = -1) -> bytes:
+        self.next += _HANDED
+        begin, last = self._at, min(self.next, len(self._ends)) - 1
+        self._at = int(self._ends[last])
+        return self._text[begin : self._at]
+
+
+def _is_json(value: bytes) -> bool:
+    """As far as Python's parser sees, which is quick; who passes by mistake is found otherwise."""
+    try:
+        _PYTHON.decode(value.decode())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _parses(text: Any, schema: pa.Schema) -> bool:
+    try:
+        for _ in read_json(text, schema, batch_size=1024):
+            pass
+    except Exception:  # noqa: BLE001 - the parser has one error for everything
+        return False
+    return True
+
+
+def is_one_object(value: bytes) -> bool:
+    """Whether the parser takes the value for one complete object, whatever is in it."""
+    bare = value.strip()
+    if bare[:1] != b"{" or bare[-1:] != b"}" or json_columns.beyond_parser(value):
+        return False
+    try:
+        batches = [pa.record_batch(part) for part in read_json(_text(value), _SYNTAX)]
+    except Exception:  # noqa: BLE001 - as above
+        return False
+    lists = [batch.column(0) for batch in batches]
+    return [len(found) for found in lists] == [1] and lists[0].values.null_count == 0 == (
+        len(lists[0].values) - 1
+    )
+
+
+def _text(value: bytes) -> io.BytesIO:
+    return io.BytesIO(json_columns.framed_one(value))
+
+
+def _joined(parts: list[pa.Array]) -> pa.Array:
+    if len(parts) > 1 and isinstance(parts[0], pa.ExtensionArray):
+        storage = pa.concat_arrays([part.storage for part in parts])
+        return pa.ExtensionArray.from_storage(parts[0].type, storage)
+    return pa.concat_arrays(parts)

@@ -1,0 +1,123 @@
+"""JSON objects without a schema: the format ``json``.
+
+A block goes through the columnar path; what that refuses (``json_apart``) is looked at one by one.
+``json_values`` tells what is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headgate.participant.formats import json_apart, json_columns, json_values, names
+from headgate.participant.formats.json_columns import Unfit
+from headgate.participant.formats.json_named import NamedKeys
+from headgate.participant.formats.options import take_options
+from headgate.participant.formats.port import UndecodableRecords
+from headgate.participant.packed import Packed
+
+_SAMPLES = 16
+
+
+class JsonRecords:
+    """A ``RecordFormat``. Remembers per column how the topic spells dates and decimals."""
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        take_options(options or {})
+        self._spellings: dict[pa.Schema, json_columns.Spelling] = {}
+        self._watch = json_apart.Watch()
+        self._named: tuple[pa.Schema, NamedKeys] | None = None
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        if all(map(names.plain, schema)):
+            return self._decode(values, schema)
+        if self._named is None or not self._named[0].equals(schema, check_metadata=True):
+            self._named = (schema, NamedKeys(schema, self._decode))
+        return self._named[1].decode(list(values))
+
+    def _decode(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        values = Packed.whole(some)
+        if schema not in self._spellings:
+            self._spellings[schema] = {}
+            self._learn(values, schema)
+        try:
+            apart = json_apart.Apart(
+                values,
+                schema,
+                self._spellings[schema],
+                self._watch,
+                learn=lambda: self._learn(values, schema),
+            )
+        except json_apart.Respelled:
+            return self._decode(values, schema)
+        return self._whole(values, schema, apart)
+
+    def _learn(self, values: Packed, schema: pa.Schema) -> bool:
+        """Whether a few samples showed a spelling that was not known before."""
+        before = dict(self._spellings[schema])
+        # From the last to the first: what the first record shows stays.
+        for value in values[:: -max(1, len(values) // _SAMPLES)]:
+            try:
+                record = json_values.parse(value)
+            except ValueError:
+                continue
+            for field in schema:
+                json_columns.learn(self._spellings[schema], field, record.get(field.name))
+        return before != self._spellings[schema]
+
+    def _whole(self, values: Packed, schema: pa.Schema, apart: json_apart.Apart) -> pa.RecordBatch:
+        """What the fast path took and what the explaining path takes of the rest, in order."""
+        bad: dict[int, str] = {}
+        accepted: dict[int, pa.RecordBatch] = {}
+        for row, column in sorted(apart.refused.items()):
+            try:
+                accepted[row] = self._alone(values[row] or b"", schema, column)
+            except ValueError as reason:
+                bad[row] = str(reason)
+        rows, batch = apart.together()
+        if accepted:
+            order = np.argsort(np.concatenate([rows, np.array([*accepted], np.int64)]))
+            batch = pa.concat_batches([batch, *accepted.values()]).take(pa.array(order))
+        if bad:
+            raise UndecodableRecords(bad, batch)
+        return batch
+
+    def _alone(self, value: bytes, schema: pa.Schema, suspected: str) -> pa.RecordBatch:
+        """The row. Raises ``ValueError`` with the reason why there is none."""
+        try:
+            record = json_values.parse(value)
+        except ValueError as reason:
+            return self._laxly(value, schema, reason, sure=not json_apart.is_one_object(value))
+        if suspected:  # it is mostly right, and then nothing else needs to be converted
+            field = schema.field(suspected)
+            try:
+                json_values.convert_field(field, record)
+            except ValueError as reason:
+                return self._laxly(value, schema, reason, sure=_agreed(field.type))
+        try:
+            row = {field.name: json_values.convert_field(field, record) for field in schema}
+        except ValueError as reason:
+            return self._laxly(value, schema, reason, sure=False)
+        return pa.RecordBatch.from_pylist([row], schema)
+
+    def _laxly(
+        self, value: bytes, schema: pa.Schema, reason: ValueError, *, sure: bool
+    ) -> pa.RecordBatch:
+        """The columnar parser is laxer in places (it reads 01 as 1). Beside good neighbours it
+        takes such a record: so it must here, or chance would decide. ``sure``: not this one."""
+        if not sure:
+            try:
+                return json_columns.decode_block(
+                    Packed.of([value]), schema, self._spellings[schema]
+                )
+            except Unfit:
+                pass
+        raise reason
+
+
+def _agreed(kind: pa.DataType) -> bool:
+    """Whether the columnar path refuses every value of this type that ``json_values`` refuses."""
+    return not kinds.is_nested(kind) and not kinds.is_large_string(kind)

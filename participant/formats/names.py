@@ -1,0 +1,117 @@
+"""Which field of a record goes into which column.
+
+By its name, unless the table has a name mapping for the column (then by the names that it lists),
+and regardless of case where that was asked for. What was found out about a table travels in the
+metadata of its Arrow fields, so that a format needs to be given nothing but the schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+MAPPING_PROPERTY = "schema.name-mapping.default"
+_NAMES, _CASELESS = b"headgate.names", b"headgate.caseless"
+_FIELD_ID = b"PARQUET:field_id"
+
+
+class TwoFields(ValueError):
+    """Two fields of a record claim one column: taking either would silently drop the other."""
+
+
+def named(schema: pa.Schema, mapping: str | None, *, caseless: bool) -> pa.Schema:
+    """The schema, whose fields know by which names they are found.
+
+    ``mapping``: the table's name mapping as JSON. Raises ``ValueError`` when two columns would be
+    found by one name, and for text that is no mapping.
+    """
+    if mapping is None and not caseless:
+        return schema
+    by_id = _by_id(json.loads(mapping)) if mapping is not None else {}
+    return pa.schema(_level([_named(f, by_id, caseless=caseless) for f in schema]))
+
+
+def _by_id(mapping: Any) -> dict[bytes, list[str]]:
+    found: dict[bytes, list[str]] = {}
+    if not isinstance(mapping, list) or not all(isinstance(entry, dict) for entry in mapping):
+        raise ValueError("the name mapping is not a list of fields")
+    for entry in mapping:
+        if "field-id" in entry:
+            found[str(entry["field-id"]).encode()] = [str(name) for name in entry.get("names", [])]
+        found |= _by_id(entry.get("fields") or [])
+    return found
+
+
+def _named(field: pa.Field, by_id: dict[bytes, list[str]], *, caseless: bool) -> pa.Field:
+    known = dict(field.metadata or {})
+    names = by_id.get(known.get(_FIELD_ID, b""), [field.name])
+    known[_NAMES] = json.dumps(names).encode()
+    if caseless:
+        known[_CASELESS] = b"true"
+    inside = _inside(field.type)
+    if inside:
+        fields = [_named(child, by_id, caseless=caseless) for child in inside]
+        field = field.with_type(_rebuilt(field.type, fields))
+    return field.with_metadata(known)
+
+
+def _inside(kind: pa.DataType) -> list[pa.Field]:
+    if kinds.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    return [kind.field(place) for place in range(kind.num_fields)]
+
+
+def _rebuilt(kind: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
+    if kinds.is_struct(kind):
+        return pa.struct(_level(fields))
+    if kinds.is_map(kind):
+        return pa.map_(*fields)
+    return pa.large_list(fields[0]) if kinds.is_large_list(kind) else pa.list_(fields[0])
+
+
+def _level(fields: list[pa.Field]) -> list[pa.Field]:
+    wanted = Counter(form for field in fields for form in forms_of(field))
+    twice = sorted(form for form, count in wanted.items() if count > 1)
+    if twice:
+        raise ValueError(f"more than one column would take the field {twice[0]!r}")
+    return fields
+
+
+def plain(field: pa.Field) -> bool:
+    """Whether the field and everything in it are found by their exact names alone."""
+    return not field.metadata or _NAMES not in field.metadata
+
+
+def caseless(field: pa.Field) -> bool:
+    return bool(field.metadata) and _CASELESS in field.metadata
+
+
+def forms_of(field: pa.Field) -> set[str]:
+    """The names by which the field is found; in lower case when case does not matter."""
+    if plain(field):
+        return {field.name}
+    names = json.loads(field.metadata[_NAMES])
+    return {name.lower() for name in names} if caseless(field) else set(names)
+
+
+def places(fields: Iterable[pa.Field], available: Sequence[str]) -> list[int | None]:
+    """For each field where it is among the available names, or ``None``. Raises ``TwoFields``."""
+    by_name: dict[str, list[int]] = {}
+    by_form: dict[str, list[int]] = {}
+    for place, name in enumerate(available):
+        by_name.setdefault(name, []).append(place)
+        by_form.setdefault(name.lower(), []).append(place)
+    found: list[int | None] = []
+    for field in fields:
+        index = by_form if caseless(field) else by_name
+        hits = [place for form in forms_of(field) for place in index.get(form, [])]
+        if len(hits) > 1:
+            both = " and ".join(repr(available[place]) for place in sorted(hits)[:2])
+            raise TwoFields(f"the fields {both} both belong into the column {field.name}")
+        found.append(hits[0] if hits else None)
+    return found

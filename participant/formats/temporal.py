@@ -1,0 +1,141 @@
+"""Dates and times out of text, exactly: one value at a time, and whole columns with Arrow.
+
+Text is ISO 8601: ``2026-08-01T12:30:15.123456+02:00``, with ``T`` or a space, any of ``Z``,
+``+00``, ``+00:00``, ``+0000`` or no zone. Trailing parts of the time may be missing (zero). A
+column with a zone takes text without one as UTC; a column without a zone takes text with one only
+if it is UTC, since anything else would shift the value. Digits that the column cannot hold are an
+error, not dropped. Years are 1 to 9999 everywhere: readers and statistics know no others.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+DAY_MS = 86_400_000
+_UNITS_PER_SECOND = {"us": 1_000_000, "ns": 1_000_000_000}
+_UNIT_DIGITS = {"us": 6, "ns": 9}
+_INT64_MAX = 2**63 - 1
+
+_DAY_MIN, _DAY_MAX = -719_162, 2_932_896
+_PER_DAY = {"d": 1, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_BOUNDS = {
+    unit: (max(_DAY_MIN * per_day, -_INT64_MAX - 1), min((_DAY_MAX + 1) * per_day - 1, _INT64_MAX))
+    for unit, per_day in _PER_DAY.items()
+}
+
+_TIME = r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?"
+_ZONE = r"(Z|[+-]\d\d(?::?\d\d)?)"
+_DATE_TEXT = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
+_TIME_TEXT = re.compile(_TIME, re.ASCII)
+_TIMESTAMP_TEXT = re.compile(rf"(\d{{4}}-\d\d-\d\d)(?:[T ]{_TIME}{_ZONE}?)?", re.ASCII)
+_UTC_ENDING = r"(Z|[+-]00(:?00)?)$"
+_MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+def days_of(text: str) -> int:
+    """Days since 1970-01-01. Raises ``ValueError``."""
+    found = _DATE_TEXT.fullmatch(text)
+    if not found:
+        raise ValueError("is not a date like 2026-08-01")
+    year, month, day = (int(part) for part in found.groups())
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    longest = 28 if month == 2 and not leap else _MONTH_DAYS[(month - 1) % 12]
+    if not 1 <= month <= 12 or not 1 <= day <= longest:
+        raise ValueError("is not a day of the calendar")
+    return within_years(_days_from_civil(year, month, day), "d")
+
+
+def _days_from_civil(year: int, month: int, day: int) -> int:
+    # The year begins in March, so that the leap day is its last; an era has 400 of them.
+    shifted = year - (month <= 2)
+    era, of_era = divmod(shifted, 400)
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+def time_of(text: str, unit: str) -> int:
+    """Units since midnight. Raises ``ValueError``."""
+    found = _TIME_TEXT.fullmatch(text)
+    if not found:
+        raise ValueError("is not a time like 12:30:15.123456")
+    return _units_of_day(found.groups(), unit)
+
+
+def timestamp_of(text: str, unit: str, *, zoned: bool) -> int:
+    """Units since 1970-01-01T00:00 (UTC when ``zoned``). Raises ``ValueError``."""
+    found = _TIMESTAMP_TEXT.fullmatch(text)
+    if not found:
+        raise ValueError("is not a timestamp like 2026-08-01T12:30:15.123456Z")
+    date, *time, zone = found.groups()
+    offset_s = _zone_offset_s(zone)
+    if offset_s and not zoned:
+        raise ValueError("has a zone offset, the column has none")
+    per_second = _UNITS_PER_SECOND[unit]
+    seconds = days_of(date) * 86_400 - offset_s
+    units = seconds * per_second + (_units_of_day(time, unit) if time[0] else 0)
+    return within_years(units, unit)
+
+
+def within_years(units: int, unit: str) -> int:
+    """The count itself, if it is within the years 1 to 9999. Raises ``ValueError``."""
+    least, most = _BOUNDS[unit]
+    if not least <= units <= most:
+        raise ValueError("is out of range")
+    return units
+
+
+def _units_of_day(groups: tuple[str | None, ...] | list[str | None], unit: str) -> int:
+    hour, minute, second = (int(part or 0) for part in groups[:3])
+    fraction = (groups[3] or "").ljust(9, "0")
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError("is not a time of the day")
+    digits = _UNIT_DIGITS[unit]
+    if int(fraction[digits:] or 0):
+        raise ValueError(f"is finer than the column's unit ({unit})")
+    seconds = hour * 3600 + minute * 60 + second
+    return seconds * _UNITS_PER_SECOND[unit] + int(fraction[:digits])
+
+
+def _zone_offset_s(zone: str | None) -> int:
+    if zone is None or zone == "Z":
+        return 0
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    hour, minute = int(digits[:2]), int(digits[2:])
+    if hour > 23 or minute > 59:
+        raise ValueError("has an impossible zone offset")
+    return (hour * 3600 + minute * 60) * (-1 if zone[0] == "-" else 1)
+
+
+def timestamps_of(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
+    """A whole column of text whose values are all written alike. Raises ``pa.ArrowInvalid``."""
+    naive, zoned = pa.timestamp(target.unit), pa.timestamp(target.unit, tz="UTC")
+    first, second = (zoned, naive) if target.tz else (naive, zoned)
+    try:
+        return texts.cast(first)
+    except pa.ArrowInvalid:
+        if not target.tz and not _all_true(pc.match_substring_regex(texts, _UTC_ENDING)):
+            raise
+        # Both directions keep the number: it counts from the same midnight, in UTC.
+        return texts.cast(second).cast(pa.int64()).cast(target)
+
+
+def times_of(texts: pa.Array, target: pa.DataType) -> pa.Array:
+    """As ``timestamps_of``, for times of the day."""
+    dated = pc.binary_join_element_wise(pa.scalar("1970-01-01T", texts.type), texts, "")
+    return dated.cast(pa.timestamp(target.unit)).cast(pa.int64()).cast(target)
+
+
+def all_within_years(column: pa.Array) -> bool:
+    """Whether a column of dates or timestamps stays within the years 1 to 9999."""
+    dates = pa.types.is_date32(column.type)
+    counts = column.cast(pa.int32() if dates else pa.int64())
+    least, most = _BOUNDS["d" if dates else column.type.unit]
+    found = pc.min_max(counts).as_py()
+    return found["min"] is None or (least <= found["min"] and found["max"] <= most)
+
+
+def _all_true(flags: pa.Array) -> bool:
+    return pc.all(flags, min_count=0).as_py() is not False

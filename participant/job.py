@@ -1,0 +1,42 @@
+"""The ``spark-submit`` entry: ``spark-submit participant/job.py --config sink.toml``.
+
+Arguments and a call, nothing else. It is a composition root like the command line, hence the one
+module of this role that may import ``headgate.sink``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import threading
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.sink.assembly import run
+from headgate.sink.load import load
+
+
+def main() -> int:
+    """Exit codes as those of the command line: 0 well, 1 found wrong, 2 usage, 3 unreachable."""
+    parser = argparse.ArgumentParser(description="Run one headgate participant as a Spark driver.")
+    parser.add_argument("--config", required=True, metavar="SINK.toml", help="the sink's file")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    parent, stop = os.getppid(), threading.Event()
+    try:
+        run(load(options.config), on_progress=lambda _: _end_with(parent, stop), stop=stop)
+    except HeadgateError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - this is a command
+        return error.exit_code
+    return 0
+
+
+def _end_with(parent: int, stop: threading.Event) -> None:
+    """A signal to ``spark-submit`` ends its JVM, not this process: do not outlive it."""
+    if os.getppid() != parent:
+        stop.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,396 @@
+"""A participant's behaviour: ``step(state, input, now) -> (state, actions)``, pure.
+
+The caller executes the actions in order and feeds what comes of them back. Time is monotonic
+milliseconds. Rules P1-P9 of PROTOCOL.md are named where they live: ``settling`` holds P1, P6, P7
+and P8, ``work`` the claims of P2 and P3, this module what is heard, owned and announced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.control_protocol.events import (
+    EndCommit,
+    LogRecord,
+    PartitionPresence,
+    Pause,
+    Presence,
+    PresenceKind,
+    Resume,
+    Settlement,
+    StartCommit,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    Epoch,
+    TopicPartition,
+    TransactionNumber,
+)
+from headgate.control_protocol.ports import BatchFailed, BatchOutcome
+from headgate.participant.actions import (
+    Action,
+    Append,
+    AppendFailed,
+    AskEnds,
+    Assigned,
+    BatchEnded,
+    CopyOffsets,
+    Discontinued,
+    EndsKnown,
+    Heard,
+    Input,
+    ReleaseAsked,
+    ReleaseExpired,
+    Stop,
+    Submit,
+    Tell,
+    Ticked,
+)
+from headgate.participant.settling import entered, settled
+from headgate.participant.state import (
+    Draft,
+    OpenTransaction,
+    Ownership,
+    OwnStatus,
+    Phase,
+    State,
+)
+from headgate.participant.work import (
+    absorbed,
+    announced,
+    backlog,
+    capped,
+    dropped,
+    opened,
+    planned,
+    readable,
+)
+
+Step = tuple[State, tuple[Action, ...]]
+
+
+def step(state: State, given: Input, now_ms: int) -> Step:
+    """One input, then whatever is due now: an answer, a release, the next batch."""
+    state, actions = _dispatch(state, given, now_ms)
+    state, more = _due(state, now_ms)
+    return state, (*actions, *more)
+
+
+def _dispatch(state: State, given: Input, now_ms: int) -> Step:
+    match given:
+        case Heard(record):
+            return _heard(state, record)
+        case Ticked():
+            return _ticked(state, now_ms)
+        case Assigned(partitions):
+            return _assigned(state, partitions)
+        case BatchEnded(outcome):
+            return _batch_ended(state, outcome, now_ms)
+        case EndsKnown():
+            return _ends_known(state, given, now_ms)
+        case ReleaseAsked(partitions):
+            return replace(state, leaving=partitions & state.owned.keys()), ()
+        case ReleaseExpired():
+            return _release_expired(state)
+        case AppendFailed(reason):
+            again_ms = now_ms + state.settings.retry_backoff_ms
+            return replace(state, resend_at_ms=again_ms), (
+                Tell(f"{reason}; says it again", trouble=True),
+            )
+        case Discontinued(reason):
+            return _discontinued(state, reason)
+
+
+# ------------------------------------------------------------------------------ what is due now
+
+
+def _due(state: State, now_ms: int) -> Step:
+    """At most one piece of work is begun: with a batch running, everything else waits for it."""
+    if state.batch is not None:
+        return state, ()
+    if state.leaving:
+        return _release(state)
+    if state.phase is Phase.ANSWERING:
+        return _finish(state, now_ms)
+    if state.phase is Phase.WRITING and now_ms >= max(state.ends_due_ms, state.retry_at_ms or 0):
+        return _ask_ends(state, now_ms)
+    return state, ()
+
+
+def _finish(state: State, now_ms: int) -> Step:
+    """P3: END is answered once, after one last look at what the source holds."""
+    may_read = not state.last_read_done and (
+        state.retry_at_ms is None or now_ms >= state.retry_at_ms
+    )
+    if may_read and readable(state):
+        return _ask_ends(state, now_ms)
+    if state.unconfirmed:
+        return state, ()
+    return _answer(state)
+
+
+def _ask_ends(state: State, now_ms: int) -> Step:
+    asked = frozenset(readable(state))
+    due_ms = now_ms + state.settings.end_offset_interval_ms
+    asking = replace(state, ends_due_ms=due_ms)
+    return asking, (AskEnds(asked),) if asked else ()
+
+
+def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
+    """A full batch is written at once; less waits for END, so that files become large.
+
+    Too many files wait for END as well: a status has its bound, and what is read is not lost.
+
+    The pause before the next question begins with the answer: a source that answers slowly would
+    otherwise be asked again at once, for ever, and log and group never be heard.
+    """
+    if state.batch is not None:
+        return state, ()
+    due_ms = now_ms + state.settings.end_offset_interval_ms
+    asked = readable(state)  # one without an answer now would fail the batch of all others
+    ends = {p: end for p, end in state.ends.items() if p not in asked} | dict(known.ends)
+    state = replace(state, ends=ends, ends_due_ms=due_ms)
+    there = backlog(state)
+    enough = known.full or sum(map(len, there.values())) >= state.settings.batch_records_max
+    if state.phase is Phase.ANSWERING:
+        state = replace(state, last_read_done=True)
+    elif not enough:
+        return state, ()
+    ranges = capped(there, state.settings.batch_records_max)
+    if not ranges or state.leaving or len(state.files) >= state.settings.files_max:
+        return state, ()
+    running, batch = planned(state, ranges)
+    return running, (Submit(batch),)
+
+
+def _batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
+    if state.batch is None or outcome.number != state.batch.number:
+        return state, ()  # abandoned: its ranges are read again, its files are orphans
+    if isinstance(outcome, BatchFailed):
+        if outcome.fatal is not None:
+            return replace(state, batch=None), (Stop(outcome.fatal),)
+        retry_ms = now_ms + state.settings.retry_backoff_ms
+        failed = replace(
+            state,
+            batch=None,
+            failure=outcome.reason,
+            failed=state.failed | state.batch.ranges.keys(),
+            retry_at_ms=retry_ms,
+        )
+        why = f"batch {outcome.number} failed: {outcome.reason}"
+        return failed, (Tell(why, trouble=True),)
+    done = absorbed(state, outcome)
+    if done.phase is Phase.ANSWERING:
+        done = replace(done, last_read_done=True)
+    return replace(done, ends_due_ms=now_ms, retry_at_ms=None), ()
+
+
+def _answer(state: State) -> Step:
+    actions: tuple[Action, ...] = ()
+    if state.owned:
+        state, actions = _announce(state, state.ended)
+    return opened(replace(state, answered=state.ended), state.following), actions
+
+
+def _announce(state: State, transaction: TransactionNumber) -> Step:
+    state, status = announced(state, state.statuses + 1)
+    state, draft = _draft(state, transaction, status)
+    state = replace(state, pending=(*state.pending, OwnStatus(draft, status)))
+    return state, (Append((draft,)),)
+
+
+def _draft(
+    state: State, transaction: TransactionNumber, event: Presence | WriteStatus
+) -> tuple[State, Draft]:
+    sequence = state.sequence + 1
+    return replace(state, sequence=sequence), Draft(sequence, state.epoch, transaction, event)
+
+
+# ------------------------------------------------------------------------------------ ownership
+
+
+def _assigned(state: State, partitions: frozenset[TopicPartition]) -> Step:
+    gained, lost = partitions - state.owned.keys(), state.owned.keys() - partitions
+    actions: list[Action] = []
+    if lost:
+        state, said = _lost(state, frozenset(lost))
+        actions.extend(said)
+    if gained:
+        kind = PresenceKind.GAINED if state.owned else PresenceKind.JOINED
+        state, said = _gained(state, frozenset(gained), kind)
+        actions.extend(said)
+    return state, tuple(actions)
+
+
+def _gained(state: State, gained: frozenset[TopicPartition], kind: PresenceKind) -> Step:
+    """P5: say so; where that stands in the log decides which settlement gives the position."""
+    sequence = state.sequence + 1
+    owned = {**state.owned, **{partition: Ownership(sequence) for partition in gained}}
+    state = replace(state, owned=owned)
+    return _say_presence(state, kind, gained)
+
+
+def _say_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Step:
+    state, draft = _draft(state, TransactionNumber(0), _presence(state, kind, concerns))
+    if kind in (PresenceKind.JOINED, PresenceKind.GAINED):
+        state = replace(state, unheard=(*state.unheard, draft))
+    return state, (Append((draft,)),)
+
+
+def _presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Presence:
+    positions = state.positions
+    return Presence(
+        kind=kind,
+        concerns=concerns,
+        owned={p: PartitionPresence(positions.get(p), state.ends.get(p)) for p in state.owned},
+        state="paused" if state.paused else state.phase.value,
+        buffered_records=sum(own.work.records for own in state.owned.values() if own.work),
+        buffered_bytes=sum(own.work.bytes_read for own in state.owned.values() if own.work),
+    )
+
+
+def _lost(state: State, lost: frozenset[TopicPartition]) -> Step:
+    """Lost without a chance to announce: files mix partitions, so all unannounced work goes."""
+    state = _without(dropped(state), lost)
+    return _say_presence(state, PresenceKind.LOST, lost)
+
+
+def _without(state: State, gone: frozenset[TopicPartition]) -> State:
+    kept = {partition: own for partition, own in state.owned.items() if partition not in gone}
+    return replace(state, owned=kept, leaving=state.leaving - gone)
+
+
+def _release(state: State) -> Step:
+    """P5: announce what the files hold, then let go."""
+    actions: tuple[Action, ...] = ()
+    if state.unannounced:
+        if state.unconfirmed or state.writing is None:
+            return state, ()
+        state, actions = _announce(state, state.writing.number)
+    return _without(state, state.leaving), actions
+
+
+def _release_expired(state: State) -> Step:
+    """P5 is bounded in time: what is not announced by now is dropped and read again."""
+    if not state.leaving:
+        return state, ()
+    why = "release timed out: work is dropped"
+    return _without(dropped(state), state.leaving), (Tell(why, trouble=True),)
+
+
+# --------------------------------------------------------------------------------- what is heard
+
+
+def _heard(state: State, record: LogRecord) -> Step:
+    said = record.envelope
+    if said.sender == state.sender and isinstance(said.event, Presence | WriteStatus):
+        return _heard_self(state, record), ()
+    match said.event:
+        case Pause() | Resume():
+            return replace(state, paused=isinstance(said.event, Pause)), ()
+        case StartCommit() | EndCommit() | Settlement() if said.epoch >= state.epoch:
+            return _heard_coordinator(state, record)
+        case _:
+            return state, ()  # P1: lower epochs are ignored; others' statuses are not for us
+
+
+def _heard_self(state: State, record: LogRecord) -> State:
+    said = record.envelope
+    if isinstance(said.event, WriteStatus):
+        number = said.event.status_number
+        pending = tuple(
+            replace(own, offset=record.offset)
+            if own.offset is None and own.status.status_number == number
+            else own
+            for own in state.pending
+        )
+        return replace(state, pending=pending)
+    owned = {
+        p: replace(own, since=record.offset)
+        if own.since is None and own.presence == said.sequence
+        else own
+        for p, own in state.owned.items()
+    }
+    unheard = tuple(draft for draft in state.unheard if draft.sequence != said.sequence)
+    return replace(state, owned=owned, unheard=unheard)
+
+
+def _heard_coordinator(state: State, record: LogRecord) -> Step:
+    said = record.envelope
+    first = isinstance(said.event, StartCommit) and said.event.settled_to is None
+    if first and said.epoch == state.epoch and said.sender == state.coordinator:
+        return state, ()  # said twice; the first one counted
+    if first or said.epoch > state.epoch:
+        state = replace(entered(state, Epoch(said.epoch)), coordinator=said.sender)
+    match said.event:
+        case StartCommit() as start:
+            return _started(state, record, start), ()
+        case EndCommit():
+            return _ended(state, said.transaction)
+        case Settlement() as settlement if settlement.settled_to >= state.settled_to:
+            state = settled(state, settlement.offsets, settlement.settled_to)
+            return state, _copies(state, settlement)
+        case _:
+            return state, ()
+
+
+def _started(state: State, record: LogRecord, start: StartCommit) -> State:
+    number = record.envelope.transaction
+    first_l = ControlOffset(record.offset + 1)
+    settled_to = first_l if start.settled_to is None else start.settled_to
+    state = settled(state, start.offsets, settled_to)
+    newest = state.following or state.writing
+    if number <= (newest.number if newest else state.answered):
+        return state  # said twice
+    return opened(replace(state, paused=start.paused), OpenTransaction.by(number, start))
+
+
+def _ended(state: State, number: TransactionNumber) -> Step:
+    if number > state.answered:
+        return replace(state, ended=max(number, state.ended)), ()
+    again = tuple(own.draft for own in state.pending if own.draft.transaction <= number)
+    return state, (Append(again),) if again else ()  # P4: identical, files included
+
+
+def _copies(state: State, settlement: Settlement) -> tuple[Action, ...]:
+    if state.writing is None or not state.owned:
+        return ()
+    offsets = settlement.offsets.restricted(state.owned)
+    return (CopyOffsets(offsets, state.writing.table.uuid),)
+
+
+def _discontinued(state: State, reason: str) -> Step:
+    """What was said is void; every owned partition is gained anew."""
+    owned = frozenset(state.owned)
+    state = entered(state, state.epoch)
+    state = replace(state, owned={}, unheard=())
+    if not owned:
+        return state, (Tell(reason, trouble=True),)
+    state, actions = _gained(state, owned, PresenceKind.JOINED)
+    return state, (Tell(reason, trouble=True), *actions)
+
+
+# ------------------------------------------------------------------------------------------ time
+
+
+def _ticked(state: State, now_ms: int) -> Step:
+    state, actions = _said_again(state, now_ms)
+    if now_ms >= state.alive_due_ms:
+        due_ms = now_ms + state.settings.presence_interval_ms
+        state = replace(state, alive_due_ms=due_ms)
+        state, alive = _say_presence(state, PresenceKind.ALIVE, frozenset())
+        actions = (*actions, *alive)
+    return state, actions
+
+
+def _said_again(state: State, now_ms: int) -> Step:
+    """G1: what is not heard is said again; confirmed is not heard, for a log may be truncated."""
+    drafts = (*state.unheard, *(own.draft for own in state.pending if own.offset is None))
+    if not drafts:
+        return (replace(state, resend_at_ms=None) if state.resend_at_ms is not None else state), ()
+    if state.resend_at_ms is None:
+        return replace(state, resend_at_ms=now_ms + state.settings.presence_interval_ms), ()
+    if now_ms < state.resend_at_ms:
+        return state, ()
+    return replace(state, resend_at_ms=None), (Append(drafts),)

@@ -1,0 +1,57 @@
+"""What a person may tell a participant; every value in the unit that its name says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Distribution(StrEnum):
+    """How the rows of a batch are brought together before they are written."""
+
+    TABLE = "table"
+    NONE = "none"
+    HASH = "hash"
+    RANGE = "range"
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantSettings:
+    """Defaults suit a Spark driver with a few cores."""
+
+    batch_records_max: int = field(
+        default=2_000_000,
+        metadata={
+            "unit": "records",
+            "sentence": "Most offsets that one batch spans, over all its partitions. A backlog of "
+            "so many is written at once; less waits for END-COMMIT, so that files are large.",
+        },
+    )
+    files_max: int = field(
+        default=20_000,
+        metadata={
+            "unit": "files",
+            "sentence": "With so many files not yet announced, nothing is read until the "
+            "transaction ends; what describes them must fit into the control topic.",
+        },
+    )
+    presence_interval_ms: int = field(
+        default=5_000,
+        metadata={"unit": "ms", "sentence": "How often a participant says that it is alive."},
+    )
+    end_offset_interval_ms: int = field(
+        default=500,
+        metadata={"unit": "ms", "sentence": "How often it asks where the source ends."},
+    )
+    release_timeout_ms: int = field(
+        default=20_000,
+        metadata={
+            "unit": "ms",
+            "sentence": "How long a partition that goes to another member may wait for the running "
+            "batch; then the batch is dropped and read again.",
+        },
+    )
+    retry_backoff_ms: int = field(
+        default=500,
+        metadata={"unit": "ms", "sentence": "Wait after a failed batch or call before the next."},
+    )

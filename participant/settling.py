@@ -1,0 +1,86 @@
+"""What settlements and new epochs do to positions and announced statuses (P1, P6, P7, P8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    Epoch,
+    TopicPartition,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import Offsets
+from headgate.participant.state import Ownership, OwnStatus, State
+from headgate.participant.work import dropped, idle
+
+
+def entered(state: State, epoch: Epoch) -> State:
+    """P1: a higher epoch voids all work, all announced statuses and every known position."""
+    return replace(
+        dropped(state),
+        epoch=epoch,
+        writing=None,
+        following=None,
+        ended=TransactionNumber(0),
+        answered=TransactionNumber(0),
+        settled_to=ControlOffset(0),
+        pending=(),
+        failure=None,
+        failed=frozenset(),
+        last_read_done=False,
+        owned={p: replace(own, work=None) for p, own in state.owned.items()},
+    )
+
+
+def settled(state: State, offsets: Offsets, settled_to: ControlOffset) -> State:
+    """Apply C, settled up to L. An older one than already applied says nothing new."""
+    if settled_to < state.settled_to:
+        return state
+    pending = tuple(own for own in state.pending if _behind(own, settled_to))
+    expected = _chained(offsets, pending)
+    state = replace(state, pending=pending, settled_to=settled_to)
+    if any(_contradicts(expected, p, own) for p, own in state.owned.items()):
+        state = dropped(state)
+        state = replace(state, owned={p: _moved(p, o, expected) for p, o in state.owned.items()})
+    return replace(state, owned=_learned(state.owned, expected, settled_to))
+
+
+def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -> bool:
+    """A partition that C does not name says nothing (START leaves out topics no longer read)."""
+    return (
+        own.work is not None
+        and partition in expected
+        and expected[partition] != own.work.range.begin
+    )
+
+
+def _behind(own: OwnStatus, settled_to: ControlOffset) -> bool:
+    """P8: a status at or behind L is late, and stays pending for the next settlement."""
+    return own.offset is None or own.offset >= settled_to
+
+
+def _chained(offsets: Offsets, pending: tuple[OwnStatus, ...]) -> Offsets:
+    """P7: what C will be once the own late statuses are judged, each as the coordinator would."""
+    for own in pending:
+        if offsets.admits(own.ranges):
+            offsets = offsets.after(own.ranges)
+    return offsets
+
+
+def _moved(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ownership:
+    known = own.work is not None and partition in expected
+    return replace(own, work=idle(expected[partition])) if known else own
+
+
+def _learned(
+    owned: Mapping[TopicPartition, Ownership], expected: Offsets, settled_to: ControlOffset
+) -> Mapping[TopicPartition, Ownership]:
+    """P6: a gained partition's position is C of the first settlement behind its PRESENCE."""
+    return {
+        p: replace(own, work=idle(expected[p]))
+        if own.work is None and own.since is not None and own.since < settled_to and p in expected
+        else own
+        for p, own in owned.items()
+    }

@@ -1,0 +1,156 @@
+"""The writer over Spark: each batch is one job, and each of its tasks writes a share of it.
+
+Only the DataFrame API is used, so that Spark Connect does as well as classic Spark. Files count
+only when the job's rows came back: what a repeated, speculative or cancelled attempt of a task
+wrote is named by nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+from pyiceberg.io import load_file_io
+
+from headgate.control_protocol.errors import HeadgateError, WriterGone
+from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
+from headgate.participant.spark.accounts import settled
+from headgate.participant.spark.pipeline import one_stage, run_job
+from headgate.participant.spark.session import OpenSession, reason_of
+from headgate.participant.spark.shares import files_of, joined, shares_of
+from headgate.participant.spark.tasks import RESULT_COLUMNS, outcome_of, share_writer
+from headgate.participant.writers.failures import failed
+from headgate.participant.writers.plan import WriterPlan
+
+log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S = 30.0
+CANCEL_AGAIN_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    batch: Batch
+    tag: str
+
+
+class SparkBatchWriter:
+    """A ``BatchWriter``. ``plans`` says how to write a batch; it is called on the worker thread.
+
+    The session is the caller's, to be closed after this writer.
+    """
+
+    def __init__(self, session: OpenSession, plans: Callable[[Batch], WriterPlan]) -> None:
+        self._session = session
+        self._plans = plans
+        self._submitted: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[tuple[_Job, BatchOutcome]] = queue.SimpleQueue()
+        self._current: _Job | None = None
+        self._running: _Job | None = None
+        # One thread for all jobs: classic Spark keeps a thread of the JVM for each of ours.
+        self._thread = threading.Thread(target=self._run, name="headgate-spark", daemon=True)
+        self._thread.start()
+
+    def submit(self, batch: Batch) -> None:
+        self._current = _Job(batch, f"headgate-{uuid4().hex}")
+        self._submitted.put(self._current)
+        self._cancel_abandoned()
+
+    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        while True:
+            # Again and again: when its batch was abandoned, Spark may not have known the job yet.
+            self._cancel_abandoned()
+            left_s = max(0.0, deadline_s - time.monotonic())
+            try:
+                job, outcome = self._outcomes.get(timeout=min(left_s, CANCEL_AGAIN_S))
+            except queue.Empty:
+                if left_s <= CANCEL_AGAIN_S:
+                    return None
+                continue
+            if job is self._current:
+                self._current = None
+                return outcome
+
+    def close(self) -> None:
+        """Cancel what runs and wait for it, at most half a minute."""
+        self._current = None
+        self._submitted.put(None)
+        self._cancel_abandoned()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _cancel_abandoned(self) -> None:
+        running = self._running
+        if running is None or running is self._current:
+            return
+        try:
+            self._session.cancel(running.tag)
+        except Exception as error:  # noqa: BLE001 - its outcome is dropped in any case
+            log.warning("an abandoned Spark job was not cancelled: %s", reason_of(error))
+
+    def _run(self) -> None:
+        while (job := self._submitted.get()) is not None:
+            if job is self._current:
+                self._running = job
+                outcome = self._written(job)
+                self._running = None
+                self._outcomes.put((job, outcome))
+
+    def _written(self, job: _Job) -> BatchOutcome:
+        written: list[DataFile] = []
+        try:
+            plan = self._plans(job.batch)
+            shares = shares_of(job.batch, self._session.parallelism)
+            do = self._in_one_stage if one_stage(plan) or not shares else self._in_stages
+            with self._session.tagged(job.tag):
+                whole = do(plan, job.batch, shares, written)
+        except HeadgateError as error:
+            whole = failed(job.batch.number, error)
+        except Exception as error:  # noqa: BLE001 - Spark fails in many ways; the batch is done again
+            whole = self._failed(job, f"the Spark job failed: {reason_of(error)}")
+        if written and (isinstance(whole, BatchFailed) or job is not self._current):
+            _discard(plan, written)
+        return whole
+
+    def _failed(self, job: _Job, reason: str) -> BatchFailed:
+        if job is not self._current or self._session.alive():
+            return BatchFailed(job.batch.number, reason)
+        gone = WriterGone(f"the Spark session has ended: {reason}", "start this process again")
+        return BatchFailed(job.batch.number, reason, gone)
+
+    def _in_one_stage(
+        self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], written: list[DataFile]
+    ) -> BatchOutcome:
+        """``written`` takes the files as they become known, whatever comes of the batch."""
+        if not shares:
+            return joined(batch, [])
+        numbers = self._session.spark.range(0, len(shares), 1, len(shares))
+        rows = numbers.mapInArrow(share_writer(plan, shares), RESULT_COLUMNS).collect()
+        rows.sort(key=lambda row: row["share"])
+        outcomes = [outcome_of(bytes(row["outcome"])) for row in rows]
+        written += files_of(outcomes)
+        return joined(batch, outcomes)
+
+    def _in_stages(
+        self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], written: list[DataFile]
+    ) -> BatchOutcome:
+        done = run_job(self._session, plan, batch, shares)
+        written += done.files
+        transform = plan.shaping.transform
+        return settled(batch, done.reads, done.parts, transform.name if transform else "")
+
+
+def _discard(plan: WriterPlan, files: Sequence[DataFile]) -> None:
+    """Remove files that were never announced: only this process ever knew their names."""
+    io = load_file_io(dict(plan.io_properties), plan.location)
+    for file in files:
+        try:
+            io.delete(file.path)
+        except OSError as error:
+            log.warning("%s stays behind, unused: %s", file.path, error)

@@ -1,0 +1,89 @@
+"""Cutting a batch into shares, one per Spark task, and joining what the tasks made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchOutcome,
+    BatchWritten,
+    PartitionResult,
+)
+
+SHARE_OFFSETS_MIN = 50_000
+"""Below this a further task costs more, in start-up and small files, than its core gives."""
+
+
+def shares_of(batch: Batch, shares_max: int) -> list[Batch]:
+    """At most ``shares_max`` batches of equal size that together are the batch's ranges.
+
+    A partition may be cut between shares. No offsets, no shares.
+    """
+    total = sum(map(len, batch.ranges.values()))
+    if total == 0:
+        return []
+    count = max(1, min(shares_max, total // SHARE_OFFSETS_MIN))
+    size = -(-total // count)
+    shares: list[dict[TopicPartition, OffsetRange]] = [{}]
+    room = size
+    for partition, whole in sorted(batch.ranges.items()):
+        begin = whole.begin
+        while begin < whole.end:
+            if room == 0:
+                shares.append({})
+                room = size
+            end = min(whole.end, begin + room)
+            shares[-1][partition] = OffsetRange(begin, end)
+            room -= end - begin
+            begin = end
+    return [replace(batch, ranges=ranges) for ranges in shares]
+
+
+def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
+    """The batch's outcome out of its shares'; one that failed fails all.
+
+    Raises ``ValueError`` when the shares do not make up the batch: then nothing may be claimed.
+    """
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BatchFailed)]
+    if failures:
+        worst = max(failures, key=lambda failure: failure.fatal is not None)
+        return replace(worst, number=batch.number)
+    written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
+    results = {partition: _empty(whole.begin) for partition, whole in batch.ranges.items()}
+    for share in written:
+        for partition, result in sorted(share.partitions.items()):
+            results[partition] = _continued(results[partition], result)
+    if {partition: result.range for partition, result in results.items()} != dict(batch.ranges):
+        raise ValueError(f"the shares of batch {batch.number} do not make up its ranges")
+    quarantined = tuple(file for share in written for file in share.quarantined)
+    files = tuple(file for share in written for file in share.files)
+    return BatchWritten(batch.number, results, files, quarantined)
+
+
+def files_of(outcomes: Sequence[BatchOutcome]) -> tuple[DataFile, ...]:
+    """Every file that the outcomes name, of both tables."""
+    written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
+    return tuple(file for share in written for file in (*share.files, *share.quarantined))
+
+
+def _empty(offset: int) -> PartitionResult:
+    return PartitionResult(OffsetRange(offset, offset), records=0, bytes_read=0)
+
+
+def _continued(result: PartitionResult, more: PartitionResult) -> PartitionResult:
+    times = [t for t in (result.max_timestamp_ms, more.max_timestamp_ms) if t is not None]
+    return PartitionResult(
+        range=result.range.then(more.range),
+        records=result.records + more.records,
+        bytes_read=result.bytes_read + more.bytes_read,
+        max_timestamp_ms=max(times, default=None),
+        quarantined=result.quarantined + more.quarantined,
+        skipped=result.skipped + more.skipped,
+        bad=result.bad + more.bad,
+    )

@@ -1,0 +1,154 @@
+"""Everything a participant knows, as one immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headgate.control_protocol.events import (
+    Claim,
+    DataFile,
+    Event,
+    Limits,
+    StartCommit,
+    TableStart,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    Epoch,
+    Sender,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import Batch
+from headgate.participant.settings import ParticipantSettings
+
+
+class Phase(StrEnum):
+    WAITING = "waiting"
+    """No transaction is open to this participant."""
+    WRITING = "writing"
+    """A transaction is open; batches are read and written (P2)."""
+    ANSWERING = "answering"
+    """END was heard and not yet answered: the last batch is finished first (P3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """What a START said: where files go, and for which fixed set of partitions."""
+
+    number: TransactionNumber
+    table: TableStart
+    fixed: frozenset[TopicPartition]
+    topic_ids: Mapping[str, TopicId]
+    limits: Limits
+    quarantine: TableStart | None = None
+
+    @classmethod
+    def by(cls, number: TransactionNumber, start: StartCommit) -> OpenTransaction:
+        table, *aside = start.tables
+        fixed = frozenset(start.offsets)
+        quarantine = aside[0] if aside else None
+        return cls(number, table, fixed, start.topic_ids, start.limits, quarantine)
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """One owned partition. ``presence`` is the sequence of the PRESENCE that names its gain,
+    ``since`` where that one stands in the log (h of rule P6). ``work`` is the unannounced claim;
+    its end is the position; ``None`` while the position is not known.
+    """
+
+    presence: int
+    since: ControlOffset | None = None
+    work: Claim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An event to append; ``sequence`` identifies it when it is heard."""
+
+    sequence: int
+    epoch: Epoch
+    transaction: TransactionNumber
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class OwnStatus:
+    """An announced status that no settlement covers yet; ``offset`` once it was heard."""
+
+    draft: Draft
+    status: WriteStatus
+    offset: ControlOffset | None = None
+
+    @property
+    def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
+        return {p: c.range for table in self.status.tables for p, c in table.claims.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """``coordinator`` is who began the epoch. ``writing`` is the transaction whose folder takes
+    new files, ``following`` the one whose START was heard while an answer to END is still owed.
+    ``files`` and ``quarantined`` hold the unannounced work.
+    ``ended`` and ``answered`` are the newest END heard and answered. ``failed`` are the
+    partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
+    ``unheard``: presences appended but not yet heard.
+    """
+
+    sink: SinkName
+    sender: Sender
+    settings: ParticipantSettings
+    epoch: Epoch = Epoch(0)
+    coordinator: Sender | None = None
+    writing: OpenTransaction | None = None
+    following: OpenTransaction | None = None
+    ended: TransactionNumber = TransactionNumber(0)
+    answered: TransactionNumber = TransactionNumber(0)
+    settled_to: ControlOffset = ControlOffset(0)
+    paused: bool = False
+    owned: Mapping[TopicPartition, Ownership] = field(default_factory=dict)
+    leaving: frozenset[TopicPartition] = frozenset()
+    files: tuple[DataFile, ...] = ()
+    quarantined: tuple[DataFile, ...] = ()
+    batch: Batch | None = None
+    batches: int = 0
+    last_read_done: bool = False
+    failure: str | None = None
+    failed: frozenset[TopicPartition] = frozenset()
+    pending: tuple[OwnStatus, ...] = ()
+    unheard: tuple[Draft, ...] = ()
+    statuses: int = 0
+    sequence: int = 0
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends_due_ms: int = 0
+    resend_at_ms: int | None = None
+    retry_at_ms: int | None = None
+    alive_due_ms: int = 0
+
+    @property
+    def phase(self) -> Phase:
+        if self.ended > self.answered:
+            return Phase.ANSWERING
+        return Phase.WRITING if self.writing else Phase.WAITING
+
+    @property
+    def unconfirmed(self) -> bool:
+        """A status was appended and not yet heard: the next one has to wait for it."""
+        return any(own.offset is None for own in self.pending)
+
+    @property
+    def unannounced(self) -> bool:
+        """There is work that no status has named yet."""
+        return any(own.work and not own.work.range.empty for own in self.owned.values())
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The next offset to read of every partition whose position is known."""
+        return {p: own.work.range.end for p, own in self.owned.items() if own.work}

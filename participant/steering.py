@@ -1,0 +1,57 @@
+"""A confluent-kafka consumer, as an embedded task steers it and is fed by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import confluent_kafka as kafka
+
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.participant.embedding import Record
+
+
+class ConsumerSteering:
+    """``Steering`` of a ``confluent_kafka.Consumer``, which stays its owner's to close."""
+
+    def __init__(self, consumer: kafka.Consumer) -> None:
+        self._consumer = consumer
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._consumer.seek(kafka.TopicPartition(partition.topic, partition.partition, offset))
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self._consumer.pause(_named(partitions))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._consumer.resume(_named(partitions))
+
+
+def records_of(messages: Iterable[kafka.Message]) -> list[Record]:
+    """The messages as records to ``put``; raises ``KafkaException`` for an error among them."""
+    records = []
+    for message in messages:
+        if message.error():
+            raise kafka.KafkaException(message.error())
+        kind, stamp_ms = message.timestamp()
+        known = kind != kafka.TIMESTAMP_NOT_AVAILABLE
+        records.append(
+            Record(
+                topic=message.topic() or "",
+                partition=message.partition() or 0,
+                offset=message.offset() or 0,
+                timestamp_ms=stamp_ms if known else -1,
+                value=message.value(),
+                key=message.key(),
+                headers=message.headers(),
+            )
+        )
+    return records
+
+
+def partitions_of(assigned: Iterable[kafka.TopicPartition]) -> list[TopicPartition]:
+    """What a rebalance callback names, as ``open`` and ``close`` take it."""
+    return [TopicPartition(p.topic, p.partition) for p in assigned]
+
+
+def _named(partitions: Iterable[TopicPartition]) -> list[kafka.TopicPartition]:
+    return [kafka.TopicPartition(p.topic, p.partition) for p in partitions]

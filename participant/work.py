@@ -1,0 +1,147 @@
+"""Unannounced work: which ranges a batch reads, what it adds to the claims, and how it is dropped.
+
+A data file mixes partitions, so unannounced work is kept or dropped only as a whole (rule P7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
+from headgate.control_protocol.identifiers import TopicPartition, TransactionId
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
+from headgate.participant.state import OpenTransaction, Ownership, State
+
+
+def idle(offset: int) -> Claim:
+    """Nothing unannounced; the position is ``offset``."""
+    return Claim(OffsetRange(offset, offset))
+
+
+def readable(state: State) -> Mapping[TopicPartition, int]:
+    """P2: positions of the owned partitions that are in the open transaction's fixed set."""
+    if state.writing is None or state.paused:
+        return {}
+    fixed = state.writing.fixed
+    return {p: offset for p, offset in state.positions.items() if p in fixed}
+
+
+def backlog(state: State) -> Mapping[TopicPartition, OffsetRange]:
+    """Per readable partition what the source holds behind the position; empty ones left out."""
+    return {
+        partition: OffsetRange(offset, state.ends[partition])
+        for partition, offset in readable(state).items()
+        if state.ends.get(partition, 0) > offset
+    }
+
+
+def capped(
+    ranges: Mapping[TopicPartition, OffsetRange], records_max: int
+) -> Mapping[TopicPartition, OffsetRange]:
+    """At most ``records_max`` offsets in all: what small partitions leave goes to larger ones."""
+    left, chosen = records_max, {}
+    by_size = sorted(ranges.items(), key=lambda item: (len(item[1]), item[0]))
+    for done, (partition, whole) in enumerate(by_size):
+        share = min(len(whole), left // (len(by_size) - done))
+        if share > 0:
+            chosen[partition] = OffsetRange(whole.begin, whole.begin + share)
+            left -= share
+    return chosen
+
+
+def planned(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple[State, Batch]:
+    """The next batch, and the state in which it runs."""
+    writing = state.writing
+    assert writing is not None, "a batch needs an open transaction (P2)"
+    batch = Batch(
+        number=state.batches + 1,
+        transaction=TransactionId(state.epoch, writing.number),
+        table=writing.table,
+        ranges=ranges,
+        target_file_bytes=writing.limits.target_file_bytes,
+        topic_ids=writing.topic_ids,
+        quarantine=writing.quarantine,
+    )
+    return replace(state, batch=batch, batches=batch.number), batch
+
+
+def absorbed(state: State, written: BatchWritten) -> State:
+    """The batch's ranges continue the claims, its files are theirs (P2: exactly these ranges)."""
+    assert state.batch is not None
+    assert {p: r.range for p, r in written.partitions.items()} == state.batch.ranges, (
+        f"batch {written.number} covers other ranges than it was given"
+    )
+    failed = state.failed - written.partitions.keys()
+    owned = dict(state.owned)
+    for partition, result in written.partitions.items():
+        own = owned[partition]
+        assert own.work is not None
+        owned[partition] = replace(own, work=_joined(own.work, result))
+    return replace(
+        state,
+        owned=owned,
+        files=(*state.files, *written.files),
+        quarantined=(*state.quarantined, *written.quarantined),
+        batch=None,
+        failed=failed,
+        failure=state.failure if failed else None,
+    )
+
+
+def _joined(claim: Claim, result: PartitionResult) -> Claim:
+    times = [t for t in (claim.max_timestamp_ms, result.max_timestamp_ms) if t is not None]
+    return Claim(
+        range=claim.range.then(result.range),
+        records=claim.records + result.records,
+        quarantined=claim.quarantined + result.quarantined,
+        skipped=claim.skipped + result.skipped,
+        bad=claim.bad + result.bad,
+        bytes_read=claim.bytes_read + result.bytes_read,
+        max_timestamp_ms=max(times, default=None),
+    )
+
+
+def dropped(state: State) -> State:
+    """All unannounced work is void; every position goes back to where it began."""
+    owned = {
+        partition: replace(own, work=idle(own.work.range.begin)) if own.work else own
+        for partition, own in state.owned.items()
+    }
+    return replace(state, owned=owned, files=(), quarantined=(), batch=None)
+
+
+def announced(state: State, number: int) -> tuple[State, WriteStatus]:
+    """Everything unannounced as one status, which names every owned partition (P3)."""
+    writing = state.writing
+    claims = {p: own.work for p, own in state.owned.items() if own.work and writing}
+    status = WriteStatus(
+        status_number=number,
+        tables=_tables(writing, claims, state) if writing else (),
+        unknown=frozenset(state.owned.keys() - claims.keys()) | (state.failed & state.owned.keys()),
+        failure=state.failure,
+    )
+    owned = {p: _announced(own) for p, own in state.owned.items()}
+    return replace(state, owned=owned, files=(), quarantined=(), statuses=number), status
+
+
+def _tables(
+    writing: OpenTransaction, claims: Mapping[TopicPartition, Claim], state: State
+) -> tuple[TableStatus, ...]:
+    """Q4: what went into the quarantine is announced with the claims that it belongs to."""
+    table = TableStatus(writing.table.table, claims, state.files)
+    if writing.quarantine is None or not state.quarantined:
+        return (table,)
+    return table, TableStatus(writing.quarantine.table, {}, state.quarantined)
+
+
+def _announced(own: Ownership) -> Ownership:
+    return replace(own, work=idle(own.work.range.end)) if own.work else own
+
+
+def opened(state: State, started: OpenTransaction | None) -> State:
+    """A START takes effect at once, or behind the answer that is still owed (C4)."""
+    if state.ended > state.answered:
+        return replace(state, following=started)
+    return replace(state, writing=started, following=None, last_read_done=False)

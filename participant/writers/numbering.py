@@ -1,0 +1,64 @@
+"""Every record of a batch as one number: its place in the batch's ranges, laid end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Numbering:
+    """Numbers from 0 on for all offsets of the ranges, and back; the same in every process."""
+
+    def __init__(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+        self.partitions: Sequence[TopicPartition] = sorted(ranges)
+        lengths = [len(ranges[at]) for at in self.partitions]
+        self._begins = np.array([ranges[at].begin for at in self.partitions], np.int64)
+        self._bases = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        self._index = {at: place for place, at in enumerate(self.partitions)}
+
+    def numbers(
+        self, partitions: Sequence[TopicPartition], places: Integers, offsets: Integers
+    ) -> Integers:
+        """``places``: each record's index in ``partitions``, which are some of the batch's."""
+        index = np.array([self._index[at] for at in partitions], np.int64)[places]
+        found: Integers = self._bases[index] + offsets - self._begins[index]
+        return found
+
+    def records(self, numbers: Integers) -> tuple[Integers, Integers]:
+        """The index of each record's partition in ``self.partitions``, and its offset.
+
+        Raises ``ValueError`` for a number that no offset of the ranges has.
+        """
+        if len(numbers) and (numbers.min() < 0 or numbers.max() >= self._bases[-1]):
+            raise ValueError("a number outside of the batch")
+        # An empty range shares its base with the next: the last one that begins there has it.
+        places = np.searchsorted(self._bases[:-1], numbers, side="right") - 1
+        return places, self._begins[places] + numbers - self._bases[places]
+
+    def count(self, numbers: BitMap64, partition: TopicPartition) -> int:
+        """How many of the numbers are this partition's."""
+        place = self._index[partition]
+        return int(numbers.range_cardinality(int(self._bases[place]), int(self._bases[place + 1])))
+
+    def described(self, number: int) -> str:
+        """The record as an error names it."""
+        places, offsets = self.records(np.array([number], np.int64))
+        at = self.partitions[places[0]]
+        return f"{at.topic} partition {at.partition} offset {offsets[0]}"
+
+
+def bitmap(numbers: pa.Int64Array) -> BitMap64:
+    """An Arrow array without nulls as a set; no Python number per value."""
+    if not len(numbers):
+        return BitMap64()
+    values = memoryview(numbers.buffers()[1]).cast("B").cast("Q")
+    return BitMap64(values[numbers.offset : numbers.offset + len(numbers)])

@@ -1,0 +1,88 @@
+"""Offset ranges in, data files out: fetch, decode, partition and write, in bounded memory.
+
+At most one fetched chunk, the rows that wait for their files (``partitioned_rows``) and the open
+files' buffers are in memory, whatever the ranges' length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+
+from headgate.control_protocol.errors import HeadgateError, WriteFailed
+from headgate.control_protocol.ports import Batch, BatchWritten
+from headgate.participant.fetch import Chunk, Reading, read_ranges
+from headgate.participant.writers.aside import Aside
+from headgate.participant.writers.decoding import Decoding
+from headgate.participant.writers.parquet import DataFiles, file_shape
+from headgate.participant.writers.partitioned_rows import PartitionedRows
+from headgate.participant.writers.plan import SourcePlan, WriterPlan
+
+
+class Abandoned(HeadgateError):
+    """Nobody waits for the batch any more."""
+
+
+def write_ranges(
+    plan: WriterPlan, batch: Batch, *, abandoned: Callable[[], bool] = lambda: False
+) -> BatchWritten:
+    """Read exactly the batch's ranges from the source, and write them; errors as ``write_chunks``.
+
+    Raises ``OffsetOutOfRange``, ``TopicRecreated`` and ``MissingRights`` beside them.
+    """
+    # Closed at once on an error too: a suspended reader would go on fetching behind our back.
+    with closing(chunks_of(plan.source, batch)) as chunks:
+        return write_chunks(plan, batch, chunks, abandoned=abandoned)
+
+
+def chunks_of(source: SourcePlan, batch: Batch) -> Generator[Chunk, None, None]:
+    """All records of the batch's ranges, with the parts that the plan asks for; to be closed."""
+    reading = Reading(
+        source.kafka,
+        batch.ranges,
+        source.topic_ids,
+        with_keys="key" in source.record_columns or source.handling.keeps,
+        with_headers="headers" in source.record_columns or source.handling.keeps,
+    )
+    return read_ranges(reading)
+
+
+def write_chunks(
+    plan: WriterPlan,
+    batch: Batch,
+    chunks: Iterable[Chunk],
+    *,
+    abandoned: Callable[[], bool] = lambda: False,
+) -> BatchWritten:
+    """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
+
+    Raises ``PoisonRecord``, ``TooManyBadRecords``, ``ConfigurationError``, ``TableChanged``,
+    ``Abandoned``, whatever reading the chunks raises; ``WriteFailed`` for all else.
+    """
+    files: DataFiles | None = None
+    aside = Aside(plan, batch)
+    try:
+        shape = file_shape(plan)
+        files = DataFiles(shape, batch.table.file_prefix, batch.target_file_bytes)
+        schema, mapping = shape.arrow_schema, plan.name_mapping()
+        decoding = Decoding(plan.source, batch, schema, mapping, aside=aside)
+        rows = PartitionedRows(shape.partitioner, files)
+        for chunk in chunks:
+            rows.take(decoding.decoded(chunk).rows)
+            _go_on(batch, abandoned)
+        rows.flush()
+        quarantined = aside.finish()
+        return BatchWritten(batch.number, decoding.results(), files.finish(), quarantined)
+    except BaseException as error:
+        aside.discard()
+        if files is not None:
+            files.discard()
+        if isinstance(error, HeadgateError) or not isinstance(error, Exception):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise WriteFailed(f"batch {batch.number} of {batch.table.table}: {what}") from error
+
+
+def _go_on(batch: Batch, abandoned: Callable[[], bool]) -> None:
+    if abandoned():
+        raise Abandoned(f"batch {batch.number} is not wanted any more")

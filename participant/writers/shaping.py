@@ -1,0 +1,48 @@
+"""What becomes of rows between decoding and writing: a transform, and where they are brought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.participant.settings import Distribution
+
+DISTRIBUTION_PROPERTY = "write.distribution-mode"
+
+
+@dataclass(frozen=True, slots=True)
+class TransformPlan:
+    """``sql``, or ``function`` as ``package.module:name``; the other one is empty.
+
+    ``schema_json``: the columns into which values are decoded, as an Iceberg schema; empty for the
+    table's.
+    """
+
+    sql: str = ""
+    function: str = ""
+    schema_json: str = ""
+
+    @property
+    def name(self) -> str:
+        """How errors name it."""
+        return f"transform.python ({self.function})" if self.function else "transform.sql"
+
+
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """What becomes of rows between decoding and writing."""
+
+    transform: TransformPlan | None = None
+    distribution: Distribution = Distribution.TABLE
+
+    def settled(self, table: str, properties: Mapping[str, str]) -> Shaping:
+        """With the table's word where the settings leave it to the table."""
+        if self.distribution is not Distribution.TABLE:
+            return self
+        word = properties.get(DISTRIBUTION_PROPERTY, "none").lower()
+        if word not in ("none", "hash", "range"):
+            raise ConfigurationError(
+                f"{table}: {DISTRIBUTION_PROPERTY} is {word!r}", "use none, hash or range"
+            )
+        return replace(self, distribution=Distribution(word))

@@ -1,0 +1,28 @@
+"""Short upper bounds: the least text or bytes of a length that nothing with this begin exceeds."""
+
+from __future__ import annotations
+
+_LAST = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+"""No characters, and no UTF-8: the one after U+D7FF is U+E000."""
+
+
+def text_above(value: str, length: int) -> str | None:
+    """At most ``length`` characters, not below ``value``; ``None`` when there is no such text."""
+    if len(value) <= length:
+        return value
+    begin = value[:length].rstrip(chr(_LAST))
+    if not begin:
+        return None
+    following = ord(begin[-1]) + 1
+    if following in _SURROGATES:
+        following = _SURROGATES.stop
+    return begin[:-1] + chr(following)
+
+
+def bytes_above(value: bytes, length: int) -> bytes | None:
+    """At most ``length`` bytes, not below ``value``; ``None`` when there are no such bytes."""
+    if len(value) <= length:
+        return value
+    begin = value[:length].rstrip(b"\xff")
+    return begin[:-1] + bytes([begin[-1] + 1]) if begin else None
