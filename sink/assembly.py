@@ -1,0 +1,322 @@
+"""Builds a running sink from its settings: the one place that knows both roles and all adapters."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from pyiceberg.catalog import Catalog
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.iceberg_catalog import load_catalog
+from headgate.control_protocol.identifiers import Sender, tag_name
+from headgate.control_protocol.kafka_log import KafkaLog
+from headgate.control_protocol.kafka_topic import ensure_control_topic
+from headgate.control_protocol.ports import Batch, BatchWriter, BatchWritten, SinkTable
+from headgate.coordinator import driver as coordinator
+from headgate.coordinator.dead_letter_topic import DeadLetterTopic
+from headgate.coordinator.forwarder import Forwarder
+from headgate.coordinator.service import CoordinatorService
+from headgate.coordinator.source_topics import KafkaSourceTopics
+from headgate.coordinator.state import Identity
+from headgate.coordinator.tables.creation import ensure_table
+from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.coordinator.tables.quarantined import QuarantinedTable
+from headgate.coordinator.tables.unsent import UnsentRows
+from headgate.participant import driver as participant
+from headgate.participant.embedding import (
+    Buffers,
+    EmbeddedMember,
+    Record,
+    Steering,
+)
+from headgate.participant.source import KafkaGroupMember
+from headgate.participant.state import State
+from headgate.participant.task import SinkTask
+from headgate.participant.writers.in_process import InProcessWriter
+from headgate.participant.writers.plan import Handling, Plans, SourcePlan, WriterPlan
+from headgate.participant.writers.put import PutWriter, chunk_of
+from headgate.participant.writers.ranges import write_chunks, write_ranges
+from headgate.participant.writers.shaping import Shaping
+from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
+from headgate.sink.settings import SinkSettings, WriterKind
+
+_log = logging.getLogger("headgate.sink")
+
+TURN_MS = 50
+BUFFER_BYTES_MAX = 64 * 1024 * 1024
+"""What a task keeps of the records put, before it pauses the loop's consumer."""
+
+
+class SystemClock:
+    """``ports.Clock`` of this machine."""
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run tells whoever watches it: the participant's state, and whether it leads."""
+
+    participant: State
+    leads: bool
+
+
+def run(
+    settings: SinkSettings,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Run one participant, with the coordinator inside, until ``stop`` or SIGINT or SIGTERM.
+
+    Raises the ``HeadgateError`` that ends the sink. Leaving, it finishes and announces what is
+    written, gives its partitions up, and joins every thread.
+    """
+    stop = stop or threading.Event()
+    with _signals(stop), opened(settings) as sink:
+        while not stop.is_set():
+            sink.run_once(TURN_MS)
+            if on_progress:
+                on_progress(Progress(sink.state, sink.leads))
+        sink.close()
+
+
+@contextmanager
+def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
+    """A participant inside the caller's own consumer loop; closed in every exit path.
+
+    ``steering`` is how the task seeks and pauses the caller's consumer. Writes inside this process.
+    """
+    if settings.transform:
+        raise ConfigurationError(
+            "a transform needs Spark, and an embedded task writes inside this process",
+            "remove [transform], or run the sink by headgate run",
+        )
+    with ExitStack() as stack:
+        catalog = _ready(settings, stack)
+        sender = _sender()
+        plans = Plans(catalog)
+        buffers = Buffers(steering, BUFFER_BYTES_MAX)
+        member = EmbeddedMember(buffers)
+
+        def write(
+            batch: Batch, records: list[list[Record]], abandoned: Callable[[], bool]
+        ) -> BatchWritten:
+            plan = plans.plan_of(batch, source_plan(settings, batch))
+            return write_chunks(plan, batch, [chunk_of(records)], abandoned=abandoned)
+
+        writer = PutWriter(buffers, write)
+        stack.callback(writer.close)
+        log = KafkaLog(settings.kafka, settings.control.topic)
+        stack.callback(log.close)
+        service = CoordinatorService(
+            settings.source.topics, lambda: _coordinator(settings, catalog, sender)
+        )
+        stack.callback(service.close)
+        world = participant.World(member, log, writer, service, SystemClock())
+        driver = participant.ParticipantDriver(
+            State(settings.name, sender, settings.participant), world
+        )
+        yield SinkTask(driver, buffers, member)
+        driver.close()
+
+
+class OpenSink(participant.ParticipantDriver):
+    """A participant on real ports."""
+
+    def __init__(self, initial: State, world: participant.World, service: CoordinatorService):
+        super().__init__(initial, world)
+        self._service = service
+
+    @property
+    def leads(self) -> bool:
+        return self._service.driver is not None
+
+
+@contextmanager
+def opened(settings: SinkSettings) -> Iterator[OpenSink]:
+    """Everything opened in order, and closed in reverse whatever happens."""
+    with ExitStack() as stack:
+        catalog = _ready(settings, stack)
+        sender = _sender()
+        writer = stack.enter_context(_writer(settings, catalog))
+        log = KafkaLog(settings.kafka, settings.control.topic)
+        stack.callback(log.close)
+        service = CoordinatorService(
+            settings.source.topics, lambda: _coordinator(settings, catalog, sender)
+        )
+        group = KafkaGroupMember(
+            settings.kafka,
+            settings.source.topics,
+            settings.source.group_id,
+            settings.source.group_protocol.value,
+            on_revoke=lambda gone: sink.release(gone),  # noqa: PLW0108 - made below
+        )
+        stack.callback(group.close)
+        stack.callback(service.close)
+        world = participant.World(group, log, writer, service, SystemClock())
+        sink = OpenSink(State(settings.name, sender, settings.participant), world, service)
+        yield sink
+
+
+def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
+    """The catalog, once the table and the control topic are there."""
+    catalog = load_catalog(settings.catalog.name, settings.catalog.properties)
+    stack.callback(catalog.close)
+    ensure_table(catalog, settings.table.identifier, declaration(settings.table))
+    if settings.quarantine.keeps:
+        ensure_table(catalog, settings.quarantine.table, quarantine_declaration())
+    ensure_control_topic(settings.kafka, settings.control.topic)
+    return catalog
+
+
+def _sender() -> Sender:
+    return Sender(f"{socket.gethostname()}-{os.getpid()}", uuid.uuid4().hex[:12])
+
+
+def _coordinator(
+    settings: SinkSettings, catalog: Catalog, sender: Sender
+) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
+    """A coordinator's life has an incarnation of its own: its commits are told apart by it."""
+    life = replace(sender, incarnation=uuid.uuid4().hex[:12])
+    with ExitStack() as opening:
+        log = KafkaLog(settings.kafka, settings.control.topic)
+        opening.callback(log.close)
+        topics = KafkaSourceTopics(settings.kafka, settings.source.topics, settings.source.group_id)
+        opening.callback(topics.close)
+        table = _table(settings, catalog, opening)
+        opening.callback(table.close)
+        start_ms = settings.source.start_at_ms
+        driver = coordinator.CoordinatorDriver(
+            Identity(settings.name, settings.source.group_id, life),
+            settings.coordinator,
+            coordinator.World(
+                log,
+                table,
+                topics,
+                SystemClock(),
+                lambda: ensure_control_topic(settings.kafka, settings.control.topic),
+            ),
+            coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
+            limits=settings.quarantine.limits,
+        )
+        return driver, opening.pop_all().close
+
+
+def _table(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> SinkTable:
+    branch = settings.table.branch
+    table = IcebergTable(catalog, settings.table.identifier, settings.name, branch)
+    if not settings.quarantine.keeps:
+        return table
+    aside = IcebergTable(catalog, settings.quarantine.table, settings.name, branch)
+    if not settings.quarantine.dead_letter_topic:
+        return QuarantinedTable(table, aside)
+    forwarder = _forwarder(settings, catalog)
+    stack.callback(forwarder.close)
+    return QuarantinedTable(table, aside, forwarder.wake)
+
+
+def _forwarder(settings: SinkSettings, catalog: Catalog) -> Forwarder:
+    """Sends dead letters as long as the coordinator lives that it belongs to."""
+    aside = settings.quarantine
+    rows = UnsentRows(catalog, aside.table, settings.name, settings.table.branch)
+    group_id = f"{settings.source.group_id}-dead-letters"
+    return Forwarder(
+        rows,
+        lambda ending: DeadLetterTopic(settings.kafka, aside.dead_letter_topic, group_id, ending),
+    )
+
+
+@contextmanager
+def _writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
+    plans = Plans(catalog, shaping(settings))
+
+    def plan_for(batch: Batch) -> WriterPlan:
+        return plans.plan_of(batch, source_plan(settings, batch))
+
+    if settings.spark.writer is WriterKind.IN_PROCESS:
+        writer: BatchWriter = InProcessWriter(
+            lambda batch, abandoned: write_ranges(plan_for(batch), batch, abandoned=abandoned)
+        )
+        try:
+            yield writer
+        finally:
+            writer.close()
+        return
+    from headgate.participant.spark.batch_writer import SparkBatchWriter
+    from headgate.participant.spark.session import SparkOptions, open_session
+    from headgate.participant.spark.transform import transformation
+
+    spark = settings.spark
+    if transform := plans.shaping.transform:
+        transformation(transform)  # a transform that cannot be taken is no reason to start Spark
+    session = open_session(
+        SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, spark.conf)
+    )
+    try:
+        writer = SparkBatchWriter(session, plan_for)
+        try:
+            yield writer
+        finally:
+            writer.close()
+    finally:
+        session.close()
+
+
+def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
+    return SourcePlan(
+        kafka=dict(settings.kafka),
+        topic_ids=batch.topic_ids,
+        format_name=settings.format.type,
+        format_options=dict(settings.format.options),
+        record_columns=settings.table.record_columns.named(),
+        key_format_name=settings.format.key_type,
+        key_format_options=dict(settings.format.key_options),
+        handling=Handling(
+            policy=settings.quarantine.policy,
+            tombstones=settings.quarantine.tombstones,
+            limits=settings.quarantine.limits,
+            tag=tag_name(settings.name, settings.table.branch),
+        ),
+        sink=settings.name,
+    )
+
+
+def shaping(settings: SinkSettings) -> Shaping:
+    return Shaping(transform_plan(settings.transform), settings.spark.distribution)
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """SIGINT and SIGTERM ask for an orderly end, a second one means what it always does.
+
+    Only the main thread may listen to them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, _: object) -> None:
+        stop.set()
+        signal.signal(number, before[number])
+
+    before = {int(s): signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,107 @@
+"""The table that a sink file declares, as the table adapter wants to hear it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.schema import Schema
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.coordinator.tables.creation import TableDeclaration, partition_spec
+from headgate.coordinator.tables.type_text import parse_columns
+from headgate.participant.writers.shaping import TransformPlan
+
+if TYPE_CHECKING:
+    from headgate.sink.settings import TransformSettings
+    from headgate.sink.table_settings import TableSettings
+
+_RECORD_TYPES = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "long",
+    "timestamp": "timestamptz",
+    "key": "binary",
+    "headers": "map<string, binary>",
+}
+
+
+_QUARANTINE_COLUMNS = {
+    "topic": "string not null",
+    "topic_id": "string",
+    "partition": "int not null",
+    "offset": "long not null",
+    "timestamp": "timestamptz",
+    "key": "binary",
+    "value": "binary",
+    "headers": "list<struct<key: string, value: binary>>",
+    "error_class": "string",
+    "message": "string",
+    "sink": "string",
+    "epoch": "long",
+    "transaction": "long",
+}
+_QUARANTINE_COMMENTS = {
+    "topic_id": "Kafka's own topic identity: a topic that is created anew has another",
+    "timestamp": "the record's Kafka timestamp",
+    "value": "as it is in the topic",
+    "error_class": "what was wrong: value, key or headers, tombstone",
+    "transaction": "of the epoch, in which the sink committed this",
+}
+
+
+def declaration(table: TableSettings) -> TableDeclaration | None:
+    """What to create when the table is missing; ``None`` when the sink may not create it.
+
+    Columns for a record's origin come last unless the file declares them itself.
+    """
+    return declared(table) if table.create else None
+
+
+def declared(table: TableSettings) -> TableDeclaration:
+    """The columns as declared, whether or not the sink may create the table of them."""
+    columns = {
+        column.name: f"{column.type} not null" if column.required else column.type
+        for column in table.columns
+    }
+    for what, name in table.record_columns.named().items():
+        columns.setdefault(name, _RECORD_TYPES[what])
+    return TableDeclaration(
+        columns=columns,
+        partition_by=table.partition_by,
+        properties=table.properties,
+        location=table.location or None,
+        comments={column.name: column.doc for column in table.columns if column.doc},
+    )
+
+
+def quarantine_declaration() -> TableDeclaration:
+    """What to create when the quarantine is missing. Its files' writer fills columns by name."""
+    return TableDeclaration(columns=_QUARANTINE_COLUMNS, comments=_QUARANTINE_COMMENTS)
+
+
+def transform_plan(transform: TransformSettings) -> TransformPlan | None:
+    """``None`` without a transform. Raises ``ConfigurationError`` for types that cannot be read."""
+    if not transform:
+        return None
+    columns = {
+        column.name: f"{column.type} not null" if column.required else column.type
+        for column in transform.columns
+    }
+    try:
+        schema = Schema(*parse_columns(columns)).model_dump_json() if columns else ""
+    except ConfigurationError as error:
+        raise ConfigurationError(f"transform.columns: {error.message}", error.hint) from None
+    return TransformPlan(transform.sql, transform.python, schema)
+
+
+def check_declaration(table: TableSettings) -> None:
+    """Raises ``ConfigurationError`` when types or partitioning cannot be read."""
+    wanted = declared(table)
+    try:
+        columns = parse_columns(wanted.columns)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
+    try:
+        partition_spec(Schema(*columns), wanted.partition_by)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"table.partition_by: {error.message}", error.hint) from None

@@ -1,0 +1,122 @@
+"""Which librdkafka keys a sink file may set: a list of what is allowed, and reasons for the rest.
+
+An allow-list because some keys run commands or load code, and because others belong to headgate:
+setting them would change what the protocol rests on.
+"""
+
+from __future__ import annotations
+
+ALLOWED = frozenset(
+    {
+        "bootstrap.servers",
+        "broker.address.family",
+        "broker.address.ttl",
+        "check.crcs",
+        "client.dns.lookup",
+        "client.id",
+        "client.rack",
+        "compression.type",
+        "connections.max.idle.ms",
+        "debug",
+        "enable.ssl.certificate.verification",
+        "fetch.error.backoff.ms",
+        "fetch.max.bytes",
+        "fetch.min.bytes",
+        "fetch.queue.backoff.ms",
+        "fetch.wait.max.ms",
+        "heartbeat.interval.ms",
+        "log.connection.close",
+        "log_level",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "message.max.bytes",
+        "metadata.max.age.ms",
+        "metadata.recovery.strategy",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "receive.message.max.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.password",
+        "sasl.username",
+        "security.protocol",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.ms",
+        "socket.keepalive.enable",
+        "socket.max.fails",
+        "socket.nagle.disable",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+        "socket.timeout.ms",
+        "ssl.ca.certificate.stores",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.cipher.suites",
+        "ssl.crl.location",
+        "ssl.curves.list",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.sigalgs.list",
+        "statistics.interval.ms",
+        "topic.metadata.refresh.interval.ms",
+    }
+)
+
+_RUNS_CODE = "it makes the client run a command or load code"
+REFUSED_FAMILIES = {
+    "sasl.kerberos.": "it becomes part of a shell command that the client runs",
+    "sasl.oauthbearer.": "the client would fetch tokens by itself from an address in this file",
+}
+_FROM_TABLE = "where to read comes from the table, never from the group"
+
+REFUSED = {
+    "plugin.library.paths": _RUNS_CODE,
+    "ssl.engine.location": _RUNS_CODE,
+    "ssl.engine.id": _RUNS_CODE,
+    "ssl.providers": _RUNS_CODE,
+    "enable.sasl.oauthbearer.unsecure.jwt": "it accepts tokens that nobody has signed",
+    "auto.offset.reset": f"{_FROM_TABLE}; for the first start set source.start_at",
+    "auto.commit.interval.ms": _FROM_TABLE,
+    "auto.commit.enable": _FROM_TABLE,
+    "enable.auto.commit": _FROM_TABLE,
+    "enable.auto.offset.store": _FROM_TABLE,
+    "offset.store.method": _FROM_TABLE,
+    "enable.partition.eof": "batches end by end-of-partition events, so it is always on",
+    "isolation.level": "records of aborted transactions must not be read: it is read_committed",
+    "group.id": "set source.group_id",
+    "group.protocol": "set source.group_protocol",
+    "group.protocol.type": "set source.group_protocol",
+    "group.remote.assignor": "how partitions are shared out is headgate's choice",
+    "partition.assignment.strategy": "how partitions are shared out is headgate's choice",
+    "group.instance.id": "all participants share this file, and each needs an id of its own",
+    "transactional.id": "the control topic needs no transactions",
+    "acks": "control events count only when all replicas have them",
+    "request.required.acks": "control events count only when all replicas have them",
+    "enable.idempotence": "control events keep their order only with it, so it is always on",
+    "max.in.flight": "control events keep their order only with headgate's own value",
+    "max.in.flight.requests.per.connection": "control events keep their order only with "
+    "headgate's own value",
+    "allow.auto.create.topics": "a misspelt topic must be an error, not a new topic",
+    "metadata.broker.list": 'write "bootstrap.servers"',
+    "test.mock.num.brokers": "a simulated broker holds nothing",
+}
+
+
+def refusal(key: str) -> str | None:
+    """Why a key may not be set; ``None`` when it may, ``""`` when it is simply not known."""
+    if key in ALLOWED:
+        return None
+    for prefix, reason in REFUSED_FAMILIES.items():
+        if key.startswith(prefix):
+            return reason
+    return REFUSED.get(key, "")

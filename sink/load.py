@@ -1,0 +1,198 @@
+"""A sink file (TOML) into ``SinkSettings``. A mistake names the file, the key and the way out."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+import tomllib
+import typing
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.sink import kafka_keys
+from headgate.sink.properties import Properties
+from headgate.sink.settings import SinkSettings
+
+_REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
+
+
+def load(path: str | Path) -> SinkSettings:
+    """Read, resolve references and check. Raises ``ConfigurationError``."""
+    path = Path(path)
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path}: cannot be read: {error.strerror}", "headgate init NAME writes a sink file"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: is not UTF-8 text") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error.message}", error.hint) from None
+
+
+def parse(text: str) -> SinkSettings:
+    """The settings of a sink file's text. Raises ``ConfigurationError``."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"is not valid TOML: {error}") from None
+    kafka = document.get("kafka")
+    if isinstance(kafka, dict):
+        _check_kafka_keys(kafka)
+    settings = _section(SinkSettings, document, "")
+    assert isinstance(settings, SinkSettings)  # narrows the type
+    return settings
+
+
+def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
+    for key, value in kafka.items():
+        if isinstance(value, dict):
+            raise ConfigurationError(
+                f"kafka.{key} is a section",
+                "Kafka's keys contain dots, so write them in quotes: "
+                f'"{key}.{next(iter(value), "...")}" = ...',
+            )
+        if kafka_keys.refusal(key) == "":
+            raise _unknown(f'kafka."{key}"', key, kafka_keys.ALLOWED)
+
+
+def _section(kind: type, table: Any, at: str) -> Any:
+    """A dataclass from a TOML table; ``at`` is the section's dotted name, empty at the top."""
+    if not isinstance(table, dict):
+        raise _wrong_type(at, "a section", table)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    hints = typing.get_type_hints(kind)
+    for key in table:
+        if key not in fields:
+            raise _unknown(_dotted(at, key), key, fields)
+    for name, field in fields.items():
+        if name not in table and _required(field):
+            raise ConfigurationError(
+                f"{_dotted(at, name)} is missing", field.metadata.get("sentence", "")
+            )
+    return kind(
+        **{key: _value(hints[key], value, _dotted(at, key)) for key, value in table.items()}
+    )
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is missing and field.default_factory is missing
+
+
+def _value(kind: Any, value: Any, at: str) -> Any:
+    """A TOML value as the field's type asks for."""
+    if isinstance(kind, typing.NewType):
+        kind = kind.__supertype__
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _section(kind, value, at)
+    if kind is Properties or typing.get_origin(kind) is Mapping:
+        return _properties(value, at)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise _wrong_type(at, "a list", value)
+        element = typing.get_args(kind)[0]
+        return tuple(_value(element, item, f"{at}[{i}]") for i, item in enumerate(value))
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return _choice(kind, value, at)
+    if kind is str:
+        return _text(value, at)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise _wrong_type(at, {bool: "true or false", int: "a whole number"}[kind], value)
+    return value
+
+
+def _text(value: Any, at: str) -> str:
+    if at == "source.start_at":
+        # The one key that TOML can say in three ways: text, a date-time, epoch milliseconds.
+        if isinstance(value, datetime):
+            return value.isoformat()
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+    if not isinstance(value, str):
+        raise _wrong_type(at, "a text", value)
+    return _resolved(value, at)
+
+
+def _choice(kind: type[StrEnum], value: Any, at: str) -> StrEnum:
+    try:
+        return kind(value)
+    except ValueError:
+        choices = [str(member) for member in kind]
+        raise ConfigurationError(
+            f"{at} cannot be {value!r}",
+            f"it is one of {', '.join(choices)}{_nearest(value, choices)}",
+        ) from None
+
+
+def _properties(value: Any, at: str) -> Properties:
+    """Names and texts; whole numbers and booleans are written as their text."""
+    if not isinstance(value, dict):
+        raise _wrong_type(at, "a section", value)
+    values, secret_names = {}, set()
+    for name, item in value.items():
+        key = f'{at}."{name}"'
+        if isinstance(item, bool):
+            values[name] = str(item).lower()
+        elif isinstance(item, int | float):
+            values[name] = str(item)
+        elif isinstance(item, str):
+            values[name] = _resolved(item, key)
+            if values[name] != item:
+                secret_names.add(name)
+        else:
+            raise _wrong_type(key, "a text, a number or a boolean", item)
+    return Properties(values, frozenset(secret_names))
+
+
+def _resolved(text: str, at: str) -> str:
+    """The text with every ``${env:NAME}`` and ``${file:PATH}`` replaced by what it refers to."""
+
+    def replacement(match: re.Match[str]) -> str:
+        kind, name = match[1], match[2]
+        if kind == "env":
+            if name not in os.environ:
+                raise ConfigurationError(
+                    f"{at} refers to the environment variable {name}, which is not set",
+                    f"export {name}=...",
+                )
+            return os.environ[name]
+        try:
+            return Path(name).read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"{at} refers to the file {name}, which cannot be read",
+                getattr(error, "strerror", None) or "it is not text",
+            ) from None
+
+    return _REFERENCE.sub(replacement, text)
+
+
+def _dotted(at: str, key: str) -> str:
+    return f"{at}.{key}" if at else key
+
+
+def _unknown(at: str, key: str, known: Collection[str]) -> ConfigurationError:
+    return ConfigurationError(
+        f"{at} is not a known key", _nearest(key, known).lstrip("; ") or "see docs/reference.md"
+    )
+
+
+def _nearest(word: Any, known: Collection[str]) -> str:
+    matches = difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def _wrong_type(at: str, expected: str, value: Any) -> ConfigurationError:
+    got = {dict: "a section", list: "a list", str: "a text", bool: "a boolean"}.get(
+        type(value), f"{type(value).__name__}"
+    )
+    shown = f" ({value!r})" if isinstance(value, str | int | float) else ""
+    return ConfigurationError(f"{at or 'the file'} must be {expected}, not {got}{shown}")

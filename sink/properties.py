@@ -1,0 +1,71 @@
+"""Pass-through properties, and how a secret among them stays unseen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+MASK = "***"
+
+_SECRET_NAME = re.compile(
+    r"passw|secret|token$|credential|access-key|key\.pem|account-key|sas-token|user\.info",
+    re.IGNORECASE,
+)
+_NEVER_SECRET = frozenset({"bootstrap.servers"})
+_URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):([^/@\s]+)@")
+_SECRET_LENGTH_MIN = 4
+"""Shorter values are not searched for in texts: masking every "1" would hide the message."""
+
+
+class Properties(Mapping[str, str]):
+    """Immutable names and values for a foreign client. ``repr`` and ``shown`` mask secrets.
+
+    A value is a secret when it came from a reference (``secret_names``) or when its name says so.
+    """
+
+    __slots__ = ("_secret_names", "_values")
+
+    def __init__(
+        self, values: Mapping[str, str] | None = None, secret_names: frozenset[str] = frozenset()
+    ) -> None:
+        self._values = dict(values or {})
+        by_name = {name for name in self._values if _SECRET_NAME.search(name)}
+        self._secret_names = (secret_names | by_name) - _NEVER_SECRET
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return self._values == other._values if isinstance(other, Properties) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"Properties({self.shown()})"
+
+    def shown(self) -> dict[str, str]:
+        """As a person may see them."""
+        return {
+            name: MASK if name in self._secret_names else without_url_password(value)
+            for name, value in self._values.items()
+        }
+
+    def redacted(self, text: str) -> str:
+        """The text without any of these secrets, and without passwords inside URLs."""
+        secrets = {self._values[name] for name in self._secret_names if name in self._values}
+        for secret in sorted(secrets, key=len, reverse=True):
+            if len(secret) >= _SECRET_LENGTH_MIN:
+                text = text.replace(secret, MASK)
+        return without_url_password(text)
+
+
+def without_url_password(text: str) -> str:
+    """``scheme://user:password@host`` with the password masked."""
+    return _URL_PASSWORD.sub(rf"\1:{MASK}@", text)

@@ -1,0 +1,317 @@
+"""Everything a person may tell a sink, as frozen values; the reference page is made from here.
+
+Every key carries its unit and a sentence. Sections of a sink file are the fields of
+``SinkSettings``. Building one checks it whole (``validation.py``): a ``SinkSettings`` that exists
+is coherent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.identifiers import SinkName
+from headgate.coordinator.settings import CoordinatorSettings
+from headgate.participant.settings import Distribution, ParticipantSettings
+from headgate.sink.properties import Properties
+from headgate.sink.table_settings import ColumnSettings, TableSettings, about
+from headgate.sink.validation import check_sink
+
+
+class GroupProtocol(StrEnum):
+    """How the consumer group hands out partitions."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+class WriterKind(StrEnum):
+    """Who turns offset ranges into data files: Spark jobs, or threads of this process."""
+
+    SPARK = "spark"
+    IN_PROCESS = "in-process"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings:
+    """The topics to read, and the consumer group that shares their partitions out."""
+
+    topics: tuple[str, ...] = field(
+        metadata=about(
+            "Source topics; whoever owns partition 0 of the first one runs the coordinator. "
+            "The later ones may be patterns, beginning with ^."
+        )
+    )
+    group_id: str = field(
+        default="", metadata=about("Consumer group of the participants; empty: headgate-NAME.")
+    )
+    group_protocol: GroupProtocol = field(
+        default=GroupProtocol.CLASSIC,
+        metadata=about("Kafka's group protocol; consumer is KIP-848 and needs Kafka 4.0."),
+    )
+    start_at: str = field(
+        default="earliest",
+        metadata=about(
+            "Where the very first start begins: earliest, latest, an RFC 3339 time with its zone, "
+            "or epoch milliseconds. Later starts begin where the table says."
+        ),
+    )
+
+    @property
+    def start_at_ms(self) -> int | None:
+        """``start_at`` as epoch milliseconds; ``None`` when it is earliest or latest."""
+        if self.start_at in ("earliest", "latest"):
+            return None
+        return timestamp_ms(self.start_at)
+
+
+def timestamp_ms(text: str) -> int:
+    """RFC 3339 with a zone, or epoch milliseconds. Raises ``ConfigurationError``."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ConfigurationError(
+            f"source.start_at cannot be {text!r}",
+            'write "earliest", "latest", a time like "2026-01-31T06:00:00Z", or epoch milliseconds',
+        )
+    return int(moment.timestamp() * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    """The control topic: one partition, and any number of sinks may share it."""
+
+    topic: str = field(
+        default="headgate-control",
+        metadata=about("Topic on which coordinator and participants talk; made when missing."),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogSettings:
+    """The Iceberg catalog, in pyiceberg's own property names."""
+
+    name: str = field(
+        default="default",
+        metadata=about("Catalog name; SQL catalogs keep it in their tables, so share it."),
+    )
+    properties: Properties = field(
+        default_factory=Properties,
+        metadata=about("pyiceberg catalog properties, such as type, uri and warehouse."),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatSettings:
+    """What the bytes of a record's value and key are; docs/formats.md describes each format."""
+
+    type: str = field(
+        default="json",
+        metadata=about(
+            "Format of the values: json, connect-json, avro, avro-registry, csv, string, bytes, "
+            "or one that an installed package registers."
+        ),
+    )
+    options: Properties = field(
+        default_factory=Properties,
+        metadata=about("Options of the format, and of all: case-insensitive (false or true)."),
+    )
+    key_type: str = field(
+        default="",
+        metadata=about(
+            "Format of the keys, when table.record_columns.key is set; empty: string for a text "
+            "column, bytes for any other."
+        ),
+    )
+    key_options: Properties = field(
+        default_factory=Properties, metadata=about("Options of the keys' format.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineSettings:
+    """Records that become no rows: what is done with them, and how many of them are borne."""
+
+    policy: Disposal = field(
+        default=Disposal.FAIL,
+        metadata=about(
+            "What to do with a record that cannot be converted: stop before it, keep it in the "
+            "quarantine table, or skip it and count it."
+        ),
+    )
+    tombstones: Disposal = field(
+        default=Disposal.FAIL,
+        metadata=about("The same for a record without a value."),
+    )
+    table: str = field(
+        default="",
+        metadata=about(
+            "The quarantine table, made when missing; empty: the table's name with _quarantine."
+        ),
+    )
+    dead_letter_topic: str = field(
+        default="",
+        metadata=about(
+            "Topic to which what came into the quarantine is also sent, at least once, after the "
+            "commit; it must exist. Empty: none."
+        ),
+    )
+    per_thousand_max: int = field(
+        default=100,
+        metadata=about(
+            "The sink stops when more of a thousand records could not be converted.", "records"
+        ),
+    )
+    sample_records_min: int = field(
+        default=1_000,
+        metadata=about("So many records at least are counted for that rate.", "records"),
+    )
+    records_max: int = field(
+        default=0,
+        metadata=about(
+            "The sink stops when more records of one transaction could not be converted; 0: no "
+            "limit on their number.",
+            "records",
+        ),
+    )
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a quarantine table."""
+        return Disposal.QUARANTINE in (self.policy, self.tombstones)
+
+    @property
+    def limits(self) -> BadRecordLimits:
+        return BadRecordLimits(self.per_thousand_max, self.records_max, self.sample_records_min)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformSettings:
+    """What becomes of records between decoding and writing; docs/transforms.md has the rules."""
+
+    sql: str = field(
+        default="",
+        metadata=about(
+            'Spark SQL of the form "SELECT expressions FROM records WHERE condition"; a record '
+            "becomes one row or none."
+        ),
+    )
+    python: str = field(
+        default="",
+        metadata=about(
+            'Instead of sql: "package.module:function" that takes a DataFrame of the records and '
+            "returns one with at most a row for each."
+        ),
+    )
+    columns: tuple[ColumnSettings, ...] = field(
+        default=(),
+        metadata=about(
+            "Columns into which values are decoded, as table.columns are written; none: the "
+            "table's own."
+        ),
+    )
+
+    def __bool__(self) -> bool:
+        return bool(self.sql or self.python)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """Who writes the data files."""
+
+    writer: WriterKind = field(
+        default=WriterKind.SPARK,
+        metadata=about("Write by Spark jobs, or inside the participant's process without Spark."),
+    )
+    master: str = field(
+        default="",
+        metadata=about("Spark master; empty: what spark-submit says, else local[*]."),
+    )
+    remote: str = field(
+        default="", metadata=about("Spark Connect address (sc://...), instead of a master.")
+    )
+    app_name: str = field(
+        default="", metadata=about("Name in Spark's pages; empty: headgate-NAME.")
+    )
+    distribution: Distribution = field(
+        default=Distribution.TABLE,
+        metadata=about(
+            "How Spark brings a batch's rows together before they are written: none, hash (all "
+            "rows of a table partition to one task), range (also sorted by the table's order), or "
+            "table: as its property write.distribution-mode says, else none."
+        ),
+    )
+    parallelism: int = field(
+        default=0,
+        metadata=about("Tasks of a batch; 0: as many as Spark or this machine has cores.", "tasks"),
+    )
+    conf: Properties = field(
+        default_factory=Properties, metadata=about("Further Spark configuration.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """One sink: these topics into this table. ``kafka`` holds librdkafka's own keys."""
+
+    name: SinkName = field(
+        metadata=about("The sink's name: it names the tag that is its lock, so never change it.")
+    )
+    source: SourceSettings = field(metadata=about("The topics to read."))
+    kafka: Properties = field(
+        metadata=about("Client settings in librdkafka's names, by an allow-list.")
+    )
+    control: ControlSettings = field(
+        default_factory=ControlSettings, metadata=about("The control topic.")
+    )
+    catalog: CatalogSettings = field(
+        default_factory=CatalogSettings, metadata=about("The Iceberg catalog.")
+    )
+    table: TableSettings = field(metadata=about("The table to fill."))
+    format: FormatSettings = field(
+        default_factory=FormatSettings, metadata=about("How values and keys are decoded.")
+    )
+    quarantine: QuarantineSettings = field(
+        default_factory=QuarantineSettings, metadata=about("What becomes of bad records.")
+    )
+    transform: TransformSettings = field(
+        default_factory=TransformSettings,
+        metadata=about("What becomes of records before they are written."),
+    )
+    coordinator: CoordinatorSettings = field(
+        default_factory=CoordinatorSettings, metadata=about("When and how commits are made.")
+    )
+    participant: ParticipantSettings = field(
+        default_factory=ParticipantSettings, metadata=about("How batches are read and written.")
+    )
+    spark: SparkSettings = field(
+        default_factory=SparkSettings, metadata=about("Who writes the data files.")
+    )
+
+    def __post_init__(self) -> None:
+        group_id = self.source.group_id or f"headgate-{self.name}"
+        app_name = self.spark.app_name or f"headgate-{self.name}"
+        object.__setattr__(self, "source", replace(self.source, group_id=group_id))
+        object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
+        aside = self.quarantine.table or f"{self.table.identifier}_quarantine"
+        object.__setattr__(self, "quarantine", replace(self.quarantine, table=aside))
+        check_sink(self)
+
+    @property
+    def election_topic(self) -> str:
+        """The topic whose partition 0 makes its owner the coordinator."""
+        return self.source.topics[0]
+
+    def redacted(self, text: str) -> str:
+        """A text from a foreign library, without any secret of this sink."""
+        secrets = (self.format.options, self.format.key_options)
+        for properties in (self.kafka, self.catalog.properties, self.spark.conf, *secrets):
+            text = properties.redacted(text)
+        return text

@@ -1,0 +1,110 @@
+"""What a sink file says of the table that it fills, and of columns wherever they are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate.sink.properties import Properties
+
+
+def about(sentence: str, unit: str = "") -> Mapping[str, str]:
+    """A key's metadata for the reference and for error messages."""
+    return {"sentence": sentence, "unit": unit}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSettings:
+    """One declared column of the table."""
+
+    name: str = field(metadata=about("Column name, and the key of the record's field."))
+    type: str = field(
+        metadata=about(
+            "Iceberg type: boolean, int, long, float, double, decimal(p,s), date, time, timestamp, "
+            "timestamptz, string, uuid, binary, fixed(n), list<...>, map<..., ...>, "
+            "struct<name: type, ...>."
+        )
+    )
+    required: bool = field(
+        default=False, metadata=about("Whether a record without this field is refused.")
+    )
+    doc: str = field(default="", metadata=about("Comment that the table keeps for readers."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordColumns:
+    """Names of columns for what a record has beside its value; an empty one is not written.
+
+    With topic, partition and offset the audit can prove each single record.
+    """
+
+    topic: str = field(default="", metadata=about("Column (string) for the record's topic."))
+    partition: str = field(default="", metadata=about("Column (int) for its partition."))
+    offset: str = field(default="", metadata=about("Column (long) for its offset."))
+    timestamp: str = field(
+        default="", metadata=about("Column (timestamptz) for the record's Kafka timestamp.")
+    )
+
+    key: str = field(
+        default="",
+        metadata=about(
+            "Column for the record's key, as format.key_type reads it: a struct takes a key's "
+            "fields, any other type the key itself."
+        ),
+    )
+    headers: str = field(
+        default="",
+        metadata=about(
+            "Column for its headers: map<string, binary>, map<string, string>, or "
+            "list<struct<key: string, value: binary>>, which may repeat a key."
+        ),
+    )
+
+    @property
+    def coordinates(self) -> tuple[str, str, str] | None:
+        """Topic, partition and offset columns, when all three are written."""
+        named = (self.topic, self.partition, self.offset)
+        return named if all(named) else None
+
+    def named(self) -> dict[str, str]:
+        """What is written, to which column."""
+        everything = {
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "timestamp": self.timestamp,
+            "key": self.key,
+            "headers": self.headers,
+        }
+        return {what: column for what, column in everything.items() if column}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """The Iceberg table that the sink fills."""
+
+    identifier: str = field(metadata=about('Table, as "namespace.table".'))
+    branch: str = field(default="main", metadata=about("Branch that the commits move."))
+    create: bool = field(
+        default=False, metadata=about("Create the table from the columns below when missing.")
+    )
+    columns: tuple[ColumnSettings, ...] = field(
+        default=(), metadata=about("Columns, in order; a missing table is made of them.")
+    )
+    partition_by: tuple[str, ...] = field(
+        default=(),
+        metadata=about(
+            "Partitioning of a created table: column, year(c), month(c), day(c), hour(c), "
+            "bucket(n, c), truncate(n, c)."
+        ),
+    )
+    properties: Mapping[str, str] = field(
+        default_factory=Properties, metadata=about("Iceberg properties of a created table.")
+    )
+    location: str = field(
+        default="", metadata=about("Location of a created table; empty: the catalog's choice.")
+    )
+    record_columns: RecordColumns = field(
+        default_factory=RecordColumns,
+        metadata=about("Columns for a record's origin, key and headers."),
+    )

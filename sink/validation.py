@@ -1,0 +1,221 @@
+"""The relations between a sink's settings. Each violation names the key and the way out."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.participant.formats.registry import ValueOptions, record_format
+from headgate.sink import kafka_keys
+from headgate.sink.declaration import check_declaration, transform_plan
+
+if TYPE_CHECKING:
+    from headgate.sink.settings import SinkSettings
+    from headgate.sink.table_settings import TableSettings
+
+_SINK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_MAX_POLL_INTERVAL_MS = 300_000
+_SESSION_TIMEOUT_MS = 45_000
+"""Both are librdkafka's defaults."""
+
+
+def check_sink(settings: SinkSettings) -> None:
+    """Raises ``ConfigurationError`` for the first thing that cannot hold."""
+    _check_names(settings)
+    _check_kafka(settings)
+    _check_table(settings.table)
+    _check_positive(settings)
+    _check_times(settings)
+    if settings.spark.master and settings.spark.remote:
+        _wrong("spark.master and spark.remote are both set", "keep one of them")
+    _check_format(settings)
+    _check_quarantine(settings)
+    _check_transform(settings)
+
+
+def _wrong(message: str, hint: str) -> None:
+    raise ConfigurationError(message, hint)
+
+
+def _check_names(settings: SinkSettings) -> None:
+    source = settings.source
+    if not _SINK_NAME.fullmatch(settings.name):
+        _wrong(
+            f"name cannot be {settings.name!r}",
+            "use up to 63 letters, digits, '-' and '_', beginning with a letter or digit",
+        )
+    if not source.topics:
+        _wrong("source.topics is empty", "name at least one topic")
+    # The election topic must be one topic, so only the later ones may be patterns.
+    for topic in (source.topics[0], settings.control.topic):
+        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+            _wrong(f"{topic!r} cannot be a Kafka topic here", "a pattern may only follow the first")
+    for topic in source.topics[1:]:
+        if not (_is_pattern(topic) if topic.startswith("^") else _TOPIC.fullmatch(topic)):
+            _wrong(f"{topic!r} is neither a Kafka topic nor a pattern", 'patterns begin with "^"')
+    if len(set(source.topics)) < len(source.topics):
+        _wrong("source.topics names a topic twice", "name each topic once")
+    if settings.control.topic in source.topics:
+        _wrong(
+            f"control.topic {settings.control.topic!r} is also a source topic",
+            "give the control topic a name of its own",
+        )
+    if source.start_at not in ("earliest", "latest"):
+        assert source.start_at_ms is not None  # the property raises when it cannot be
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+def _check_kafka(settings: SinkSettings) -> None:
+    if not settings.kafka.get("bootstrap.servers"):
+        _wrong('kafka."bootstrap.servers" is missing', 'write "bootstrap.servers" = "host:port"')
+    for key in settings.kafka:
+        reason = kafka_keys.refusal(key)
+        if reason is not None:
+            _wrong(f'kafka."{key}" may not be set', reason or "headgate does not know this key")
+
+
+def _check_table(table: TableSettings) -> None:
+    parts = table.identifier.split(".")
+    if len(parts) < 2 or not all(parts):
+        _wrong(f"table.identifier cannot be {table.identifier!r}", 'write "namespace.table"')
+    if not table.branch:
+        _wrong("table.branch is empty", 'write "main", or leave it out')
+    for section, names in (
+        ("table.columns", [column.name for column in table.columns]),
+        ("table.record_columns", list(table.record_columns.named().values())),
+    ):
+        if len(set(names)) < len(names) or "" in names:
+            _wrong(f"{section} has a column without a name, or names one twice", "name each once")
+    if table.create and not (table.columns or table.record_columns.named()):
+        _wrong("table.create is on, but no column is declared", "add [[table.columns]]")
+    if table.columns:
+        check_declaration(table)
+
+
+def _check_format(settings: SinkSettings) -> None:
+    """Makes the formats, which asks nothing of anybody, and lets them judge their options."""
+    wanted = settings.format
+    record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
+    if (wanted.key_type or wanted.key_options) and not settings.table.record_columns.key:
+        _wrong(
+            "format.key_type is set, but no column takes the key", "set table.record_columns.key"
+        )
+    if wanted.key_type:
+        record_format(wanted.key_type, wanted.key_options)
+    elif wanted.key_options:
+        _wrong("format.key_options are set without format.key_type", "name the keys' format")
+
+
+def _check_quarantine(settings: SinkSettings) -> None:
+    wanted = settings.quarantine
+    parts = wanted.table.split(".")
+    if len(parts) < 2 or not all(parts) or wanted.table == settings.table.identifier:
+        _wrong(
+            f"quarantine.table cannot be {wanted.table!r}",
+            'write "namespace.table", and another one than table.identifier',
+        )
+    if not 0 <= wanted.per_thousand_max <= 1_000:
+        _wrong("quarantine.per_thousand_max is not within 0 and 1000", "1000 allows any rate")
+    if wanted.sample_records_min < 1 or wanted.records_max < 0:
+        _wrong(
+            "quarantine.sample_records_min is below 1, or records_max below 0",
+            "leave them out for the defaults",
+        )
+    if wanted.dead_letter_topic:
+        _check_dead_letters(settings)
+
+
+def _check_dead_letters(settings: SinkSettings) -> None:
+    topic = settings.quarantine.dead_letter_topic
+    if not settings.quarantine.keeps:
+        _wrong(
+            "quarantine.dead_letter_topic is set, but nothing comes into the quarantine",
+            'set quarantine.policy = "quarantine", or leave the topic out',
+        )
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        _wrong(f"quarantine.dead_letter_topic cannot be {topic!r}", "name a Kafka topic")
+    patterns = [name for name in settings.source.topics if name.startswith("^")]
+    # What the sink reads itself would come back as a bad record for ever.
+    if topic in (*settings.source.topics, settings.control.topic) or any(
+        re.search(pattern, topic) for pattern in patterns
+    ):
+        _wrong(
+            f"quarantine.dead_letter_topic {topic!r} is also a source topic or the control topic",
+            "give the dead letters a topic of their own, which no pattern of the source matches",
+        )
+
+
+def _check_transform(settings: SinkSettings) -> None:
+    """What can be said without Spark; the start and ``headgate check`` say the rest."""
+    transform, spark = settings.transform, settings.spark
+    if transform.sql and transform.python:
+        _wrong("transform.sql and transform.python are both set", "keep one of them")
+    if transform.columns and not transform:
+        _wrong("transform.columns are set without a transform", "set transform.sql or .python")
+    if transform_plan(transform) and spark.writer == "in-process":
+        _wrong("a transform needs Spark", 'set spark.writer = "spark", or remove the transform')
+    if spark.distribution in ("hash", "range") and spark.writer == "in-process":
+        _wrong(
+            f"spark.distribution = {spark.distribution} needs Spark",
+            "leave it out: one writer in this process brings rows together anyway",
+        )
+
+
+def _check_positive(settings: SinkSettings) -> None:
+    zero_allowed = {"rebalance_delay_ms"}
+    for section in ("coordinator", "participant"):
+        values = getattr(settings, section)
+        for key in type(values).__dataclass_fields__:
+            value = getattr(values, key)
+            least = 0 if key in zero_allowed else 1
+            if type(value) is int and value < least:
+                _wrong(f"{section}.{key} cannot be {value}", f"it must be at least {least}")
+    if settings.spark.parallelism < 0:
+        _wrong("spark.parallelism is negative", "0 means: as many as there are cores")
+
+
+def _check_times(settings: SinkSettings) -> None:
+    coordinator, participant = settings.coordinator, settings.participant
+    if coordinator.retry_backoff_ms > coordinator.retry_backoff_max_ms:
+        _wrong(
+            "coordinator.retry_backoff_ms is above coordinator.retry_backoff_max_ms",
+            "the first wait cannot be longer than the longest",
+        )
+    # Silence shows that a coordinator is gone only when signs of life come more often than that.
+    if participant.presence_interval_ms >= coordinator.election_timeout_ms:
+        _wrong(
+            f"participant.presence_interval_ms ({participant.presence_interval_ms}) is not below "
+            f"coordinator.election_timeout_ms ({coordinator.election_timeout_ms})",
+            "signs of life must come more often than the silence that they break",
+        )
+    # While a partition waits to be released, nobody polls: Kafka would expel the member.
+    poll_ms = _kafka_ms(settings, "max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)
+    if participant.release_timeout_ms >= poll_ms:
+        _wrong(
+            f"participant.release_timeout_ms ({participant.release_timeout_ms}) is not below "
+            f'kafka."max.poll.interval.ms" ({poll_ms})',
+            "the group would expel a member that still finishes its batch",
+        )
+    session_ms = _kafka_ms(settings, "session.timeout.ms", _SESSION_TIMEOUT_MS)
+    if session_ms > poll_ms:
+        _wrong(
+            f'kafka."session.timeout.ms" ({session_ms}) is above "max.poll.interval.ms" '
+            f"({poll_ms})",
+            "Kafka's client refuses that",
+        )
+
+
+def _kafka_ms(settings: SinkSettings, key: str, default: int) -> int:
+    text = settings.kafka.get(key, str(default))
+    if not text.isdecimal():
+        _wrong(f'kafka."{key}" cannot be {text!r}', "write a whole number of milliseconds")
+    return int(text)
