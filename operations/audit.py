@@ -1,0 +1,370 @@
+"""The judge: is every record of the source in the table exactly once? Reads, and changes nothing.
+
+From the table alone: the order of the sink's commits (``audit_chain``), their files
+(``audit_files``) and, with coordinate columns, each record (``audit_records``). Where the source
+answers, also against the records it holds (``audit_source``). What cannot be known is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.table import Table
+from pyroaring import BitMap64
+
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    RetryLater,
+    TableChanged,
+)
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import TopicState
+from headgate.control_protocol.record import CommitRecord
+from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
+from headgate.operations.audit_chain import (
+    Move,
+    examine_chain,
+    moved_by_claims,
+    renewed_topics,
+)
+from headgate.operations.audit_files import (
+    LiveFile,
+    OnProgress,
+    examine_commits,
+    examine_live,
+    live_files,
+)
+from headgate.operations.audit_quarantine import QuarantineEvidence, examine_quarantine
+from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_records
+from headgate.operations.audit_report import AuditReport, Finding, PartitionAudit
+from headgate.operations.audit_source import (
+    Witness,
+    begins,
+    examine_commit_counts,
+    judge_partition,
+    passed_over,
+    rewound,
+)
+from headgate.operations.history import History, read_history
+from headgate.operations.kafka_access import source_topics
+from headgate.operations.source_scan import scan_source
+from headgate.operations.table_access import opened_table
+from headgate.sink.settings import SinkSettings
+
+_TRIES = 3
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+def audit(
+    settings: SinkSettings, *, with_source: bool = True, on_progress: OnProgress = _silent
+) -> AuditReport:
+    """Examine the sink. Raises ``RetryLater`` when the table cannot be reached.
+
+    ``with_source`` off leaves the brokers alone; without an answer from them the audit goes on with
+    the table alone and says so.
+    """
+    for tries_left in reversed(range(_TRIES)):
+        with opened_table(settings) as table:
+            began = table.metadata_location
+            report, missing = None, None
+            try:
+                inquiry = _Inquiry(settings, table, on_progress)
+                inquiry.examine_table()
+                inquiry.examine_records(with_source=with_source)
+                report = inquiry.report()
+            except FileNotFoundError as error:
+                missing = error
+            # what is wrong may only have been expired or compacted away under the audit: look again
+            final = tries_left == 0 or table.refresh().metadata_location == began
+            if report and (report.well or final):
+                return report
+            if missing and final:
+                raise TableChanged(
+                    f"{settings.table.identifier} refers to a metadata file that is missing: "
+                    f"{missing}",
+                    "somebody deleted it; restore it, or roll the table back with its owner",
+                ) from missing
+    raise AssertionError("the last try returns or raises")
+
+
+@dataclass(slots=True)
+class _Source:
+    """What the brokers know; ``witnesses`` only for partitions that can be compared."""
+
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    witnesses: dict[TopicPartition, Witness] = field(default_factory=dict)
+
+
+class _Inquiry:
+    """One audit under way: evidence is gathered step by step."""
+
+    def __init__(self, settings: SinkSettings, table: Table, on_progress: OnProgress) -> None:
+        self._settings = settings
+        self._table = table
+        self._on_progress = on_progress
+        self._history: History = read_history(table, settings.name, settings.table.branch)
+        self._files: list[LiveFile] = live_files(table, self._history.head)
+        self._damaged: frozenset[str] = frozenset()
+        self._allowed: list[Move] = []
+        self._renewed = renewed_topics(self._history)
+        self._findings: list[Finding] = []
+        self._proven: list[str] = []
+        self._unproven: list[str] = []
+        self._partitions: list[PartitionAudit] = []
+        self._aside: QuarantineEvidence | None = None
+
+    # ------------------------------------------------------------------------- the table alone
+
+    def examine_table(self) -> None:
+        history = self._history
+        self._findings += examine_chain(history)
+        self._examine_moves()
+        self._findings += examine_commits(self._table, history, self._on_progress)
+        findings, self._damaged = examine_live(self._table.io, self._files, self._on_progress)
+        self._findings += findings
+        self._examine_row_count()
+        if not history.complete:
+            self._unproven.append("older snapshots have expired: their commits cannot be examined")
+        if history.commits:
+            self._proven.append(
+                f"{len(history.commits)} commits in order: epochs never fall, offsets never go back"
+            )
+        self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
+
+    def _examine_moves(self) -> None:
+        policies = self._settings.coordinator
+        allowed = (
+            policies.on_rollback is RollbackPolicy.KEEP_OFFSETS
+            or policies.on_offset_out_of_range is not OffsetPolicy.FAIL
+        )
+        for move in moved_by_claims(self._history):
+            if allowed or move.by_operator:
+                why = "" if move.by_operator else ", as a policy of this sink allows"
+                self._unproven.append(f"{move}{why}")
+                self._allowed.append(move)
+            else:
+                self._findings.append(
+                    Finding("gap", f"{move}, which no policy of this sink allows")
+                )
+
+    def _examine_row_count(self) -> None:
+        history = self._history
+        others = sum(f.added_records - f.deleted_records for f in history.foreign)
+        expected = sum(commit.record.records for commit in history.commits) + others
+        if any(file.deletes for file in self._files):
+            self._unproven.append("others marked rows as deleted: live rows cannot be counted")
+        elif history.complete and expected != self._live_rows:
+            self._findings.append(
+                Finding(
+                    "row-count",
+                    f"the live files hold {self._live_rows} rows, all commits together {expected}",
+                )
+            )
+
+    @property
+    def _live_rows(self) -> int:
+        return sum(file.records for file in self._files if not file.deletes)
+
+    # ----------------------------------------------------------------- each record, and the source
+
+    def examine_records(self, *, with_source: bool) -> None:
+        record = self._history.record
+        if record is None:
+            self._unproven.append("the sink has not committed anything yet")
+            return
+        began = begins(self._history, from_earliest=self._settings.source.start_at == "earliest")
+        spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
+        seen = self._scan_table()
+        if self._settings.quarantine.keeps:
+            self._aside = examine_quarantine(self._settings, self._table, self._on_progress)
+            self._findings += self._aside.findings
+        for topic in sorted(self._renewed):
+            self._unproven.append(
+                f"{topic}: created anew under this sink, so that offsets name two records; only "
+                "the commits' counts are compared"
+            )
+        source = self._ask_source(record, spans, seen) if with_source else _Source()
+        lost: list[Finding] = []
+        for at, span in spans.items():
+            told = seen is not None and at.topic not in self._renewed
+            in_table = seen.partitions.get(at, SeenOffsets()) if seen and told else None
+            aside = self._aside.upto(at, span[1]) if self._aside and told else None
+            partition, findings = judge_partition(
+                at, span, source.witnesses.get(at), in_table, aside=aside
+            )
+            self._partitions.append(partition)
+            lost += [finding for finding in findings if finding.what == "record-lost"]
+            self._findings += [finding for finding in findings if finding.what != "record-lost"]
+        self._weigh_lost(lost)
+        self._compare_counts(source)
+        self._conclude(seen)
+
+    def _scan_table(self) -> TableRecords | None:
+        columns = self._settings.table.record_columns.coordinates
+        if columns is None:
+            self._unproven.append(
+                "table.record_columns names no topic, partition and offset: single records cannot "
+                "be told apart, only counts"
+            )
+            return None
+        absent = [name for name in columns if name not in self._table.schema().column_names]
+        if absent or self._history.head is None:
+            self._unproven.append(f"the table has no column {', '.join(absent) or 'filled yet'}")
+            return None
+        try:
+            seen = scan_records(
+                self._table,
+                self._history.head,
+                columns,
+                self._others_files() | self._damaged,
+                rewound=rewound(self._allowed),
+                on_progress=self._on_progress,
+            )
+        except (ValueError, NotImplementedError) as error:  # pyiceberg reads no equality deletes
+            self._unproven.append(f"the rows cannot be read here: {error}")
+            return None
+        if told := sum(partition.told for partition in seen.partitions.values()):
+            self._unproven.append(f"{told} rows are there again, because offsets were set back")
+        if seen.foreign_rows:
+            self._unproven.append(f"{seen.foreign_rows} rows of others carry no coordinates")
+        return seen
+
+    def _others_files(self) -> frozenset[str]:
+        """Files that other sinks brought: the same source records may rightly be in them again."""
+        others = {f.snapshot_id for f in self._history.foreign if f.sink is not None}
+        return frozenset(file.path for file in self._files if file.added_by in others)
+
+    def _ask_source(
+        self,
+        record: CommitRecord,
+        spans: Mapping[TopicPartition, tuple[int | None, int]],
+        seen: TableRecords | None,
+    ) -> _Source:
+        try:
+            with source_topics(self._settings) as topics:
+                source = _Source(topics.describe())
+            ranges = self._comparable(source, record, spans, seen)
+            offsets = scan_source(
+                self._settings,
+                {at: span for at, span in ranges.items() if span is not None},
+                lambda records: self._on_progress("source records", records, 0),
+            )
+        except (RetryLater, ConfigurationError) as error:
+            self._unproven.append(f"the source was not compared: {_plain(error)}")
+            return _Source()
+        missing = passed_over(self._history, self._allowed)
+        for at in ranges:
+            log = source.topics[at.topic].partitions[at.partition]
+            held = offsets.get(at)
+            expected = None if held is None else held - missing.get(at, BitMap64())
+            source.witnesses[at] = Witness(log, expected)
+        return source
+
+    def _comparable(
+        self,
+        source: _Source,
+        record: CommitRecord,
+        spans: Mapping[TopicPartition, tuple[int | None, int]],
+        seen: TableRecords | None,
+    ) -> dict[TopicPartition, OffsetRange | None]:
+        """What to read of the source; ``None`` for a partition whose begin nobody knows."""
+        ranges: dict[TopicPartition, OffsetRange | None] = {}
+        for at, (begin, end) in spans.items():
+            topic = source.topics.get(at.topic)
+            if topic is None or at.partition not in topic.partitions:
+                self._unproven.append(f"{at} is not in the source any more")
+            elif record.topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
+                self._unproven.append(f"{at}: the topic was re-created since")
+            else:
+                first = self._first_row(at, seen) if begin is None else begin
+                ranges[at] = self._retained(at, topic.partitions[at.partition], first, end)
+        return ranges
+
+    def _first_row(self, at: TopicPartition, seen: TableRecords | None) -> int | None:
+        """The best known begin of a partition whose first claim has expired."""
+        if seen is None or at not in seen.partitions or not seen.partitions[at].offsets:
+            self._unproven.append(f"{at}: where the sink began has expired")
+            return None
+        first = int(seen.partitions[at].offsets.min())
+        self._unproven.append(f"{at}: records before {first}: where the sink began has expired")
+        return first
+
+    def _retained(
+        self, at: TopicPartition, log: OffsetRange, begin: int | None, end: int
+    ) -> OffsetRange | None:
+        if begin is None:
+            return None
+        if begin < min(log.begin, end):
+            self._unproven.append(f"{at}: offsets below {log.begin} are no longer in the source")
+        first = min(max(begin, log.begin), end)
+        return OffsetRange(first, max(first, min(end, log.end)))
+
+    def _weigh_lost(self, lost: list[Finding]) -> None:
+        """What others deleted, or the sink skipped, is not lost; which, the table does not say."""
+        missing = sum(partition.lost or 0 for partition in self._partitions)
+        removed = sum(snapshot.removed_rows for snapshot in self._history.foreign)
+        skipped = self._skipped_records
+        if missing and missing <= removed + skipped:
+            why = [f"others deleted {removed} rows"] if removed else []
+            why += [f"the sink skipped {skipped}"] if skipped else []
+            absent = f"{missing} records of the source are absent"
+            self._unproven.append(f"{absent}, and {', '.join(why)}")
+        else:
+            self._findings += lost
+
+    @property
+    def _skipped_records(self) -> int:
+        return sum(commit.record.skipped for commit in self._history.commits)
+
+    def _compare_counts(self, source: _Source) -> None:
+        topic_ids = {name: topic.topic_id for name, topic in source.topics.items()}
+        findings, compared = examine_commit_counts(self._history, source.witnesses, topic_ids)
+        self._findings += findings
+        if compared:
+            self._proven.append(f"{compared} commits hold as many rows as the source has records")
+
+    def _conclude(self, seen: TableRecords | None) -> None:
+        doubled = seen is not None and any(p.told for p in seen.partitions.values())
+        if seen is not None and not self._renewed and not doubled:
+            where = "in the table and its quarantine" if self._aside else "in the table"
+            self._proven.append(f"no record is {where} twice, none beyond the stored offsets")
+        if self._partitions and all(partition.lost == 0 for partition in self._partitions):
+            self._proven.append(
+                "every record that the source holds up to the stored offsets is there"
+            )
+
+    # --------------------------------------------------------------------------------- the verdict
+
+    def report(self) -> AuditReport:
+        history = self._history
+        epochs = {commit.record.transaction.epoch for commit in history.commits}
+        return AuditReport(
+            sink=self._settings.name,
+            table=self._settings.table.identifier,
+            uuid=history.uuid,
+            branch=history.branch,
+            snapshot_id=history.head,
+            epochs=tuple(sorted(epochs)),
+            commits=sum(not commit.record.claim for commit in history.commits),
+            claims=sum(commit.record.claim for commit in history.commits),
+            committed_records=sum(commit.record.records for commit in history.commits),
+            live_files=len(self._files),
+            live_rows=self._live_rows,
+            quarantined_rows=self._aside.rows if self._aside else None,
+            skipped_records=self._skipped_records,
+            partitions=tuple(self._partitions),
+            # What was disproved must not be listed as proven beside the finding.
+            proven=() if self._findings else tuple(self._proven),
+            unproven=tuple(self._unproven),
+            findings=tuple(self._findings),
+        )
+
+
+def _plain(error: HeadgateError) -> str:
+    return error.message

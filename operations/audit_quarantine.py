@@ -1,0 +1,80 @@
+"""The quarantine, judged like the table: its commits, its files, each record there once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.table import Table
+from pyroaring import BitMap64
+
+from headgate.control_protocol.iceberg_catalog import catalog_failure
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.operations.audit_chain import examine_chain
+from headgate.operations.audit_files import (
+    OnProgress,
+    examine_commits,
+    examine_live,
+    live_files,
+)
+from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_records
+from headgate.operations.audit_report import Finding
+from headgate.operations.audit_source import EVERYTHING, between, difference
+from headgate.operations.history import History, read_history
+from headgate.sink.settings import SinkSettings
+
+COLUMNS = ("topic", "partition", "offset")
+
+
+@dataclass(slots=True)
+class QuarantineEvidence:
+    """What the quarantine alone says. ``rows``: live ones, of this sink."""
+
+    rows: int = 0
+    records: TableRecords = field(default_factory=TableRecords)
+    findings: list[Finding] = field(default_factory=list)
+
+    def upto(self, at: TopicPartition, end: int) -> BitMap64:
+        """The partition's offsets that the table's have passed; more may wait there (rule Q5)."""
+        return between(self.records.partitions.get(at, SeenOffsets()).offsets, 0, end)
+
+
+def examine_quarantine(
+    settings: SinkSettings, table: Table, on_progress: OnProgress
+) -> QuarantineEvidence:
+    """``table`` is the sink's own, from the same catalog. Raises what loading a table raises."""
+    try:
+        aside = table.catalog.load_table(settings.quarantine.table)
+    except Exception as error:
+        raise catalog_failure(error, f"table {settings.quarantine.table} cannot be read") from error
+    history = read_history(aside, settings.name, settings.table.branch)
+    files = live_files(aside, history.head)
+    live, damaged = examine_live(aside.io, files, on_progress)
+    findings = [*examine_chain(history), *examine_commits(aside, history, on_progress), *live]
+    evidence = QuarantineEvidence()
+    if history.head is not None:
+        others = {found.snapshot_id for found in history.foreign if found.sink is not None}
+        left_out = damaged | {file.path for file in files if file.added_by in others}
+        evidence.records = scan_records(
+            aside, history.head, COLUMNS, left_out, rewound={}, on_progress=on_progress
+        )
+    findings += _examine_offsets(history, evidence.records.partitions)
+    evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
+    evidence.findings = [
+        Finding(finding.what, f"quarantine {history.table}: {finding.evidence}")
+        for finding in findings
+    ]
+    return evidence
+
+
+def _examine_offsets(
+    history: History, partitions: Mapping[TopicPartition, SeenOffsets]
+) -> Iterator[Finding]:
+    stored = history.record.offsets if history.record else {}
+    for at, seen in sorted(partitions.items()):
+        if seen.twice:
+            places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)
+            yield Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}")
+        end = stored.get(at, 0)
+        beyond = between(seen.offsets, end, EVERYTHING)
+        yield from difference("record-beyond", f"{at}: at or beyond its offset {end}", beyond)

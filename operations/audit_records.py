@@ -1,0 +1,125 @@
+"""Which records the table holds, told by their coordinates (topic, partition, offset).
+
+Offsets are kept as compressed bitmaps: dense ranges cost next to nothing, so that memory is bound
+by the gaps of the source, not by the size of the table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import FileScanTask, Table
+from pyroaring import BitMap64
+
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.operations.audit_files import OnProgress
+from headgate.participant.writers.numbering import bitmap
+
+EXAMPLES_MAX = 5
+
+
+@dataclass(slots=True)
+class SeenOffsets:
+    """The offsets of one partition that the table holds, and those that it holds again.
+
+    ``rewound``: offsets that a person told the sink to read again; rows of theirs that are there
+    again are counted in ``told``, not in ``twice``.
+    """
+
+    offsets: BitMap64 = field(default_factory=BitMap64)
+    rewound: BitMap64 = field(default_factory=BitMap64)
+    twice: int = 0
+    told: int = 0
+    examples: list[tuple[int, str]] = field(default_factory=list)
+    """Some doubled offsets, each with a file that repeats it."""
+
+    def add(self, values: pa.Int64Array, path: str) -> None:
+        """Count in what one file holds; ``values`` without nulls."""
+        fresh = bitmap(values)
+        again = fresh & self.offsets
+        told = again & self.rewound
+        again -= told
+        self.told += len(told)
+        inside = len(values) - len(fresh)
+        if inside:
+            repeated = [offset for offset, n in Counter(values.to_pylist()).items() if n > 1]
+            self._remember(repeated, path)
+        self._remember(again, path)
+        self.twice += inside + len(again)
+        self.offsets |= fresh
+
+    def _remember(self, offsets: Iterable[int], path: str) -> None:
+        for offset in offsets:
+            if len(self.examples) >= EXAMPLES_MAX:
+                return
+            self.examples.append((offset, path))
+
+
+@dataclass(slots=True)
+class TableRecords:
+    """Everything the scan saw. ``foreign_rows`` carry no coordinates of this sink's topics."""
+
+    partitions: dict[TopicPartition, SeenOffsets] = field(default_factory=dict)
+    rewound: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
+    foreign_rows: int = 0
+
+    def of(self, at: TopicPartition) -> SeenOffsets:
+        if at not in self.partitions:
+            self.partitions[at] = SeenOffsets(rewound=self.rewound.get(at, BitMap64()))
+        return self.partitions[at]
+
+
+def scan_records(
+    table: Table,
+    head: int,
+    columns: tuple[str, str, str],
+    skipped_files: frozenset[str],
+    *,
+    rewound: Mapping[TopicPartition, BitMap64],
+    on_progress: OnProgress,
+) -> TableRecords:
+    """Read the three coordinate columns of every live file except the skipped ones."""
+    scan = table.scan(snapshot_id=head, selected_fields=columns)
+    tasks = [task for task in scan.plan_files() if task.file.file_path not in skipped_files]
+    found = TableRecords(rewound=rewound)
+    for done, task in enumerate(tasks):
+        on_progress("rows", done, len(tasks))
+        for batch in _batches(table, scan.projection(), task):
+            _count_in(found, batch, columns, task.file.file_path)
+    for seen in found.partitions.values():
+        seen.offsets.run_optimize()
+    return found
+
+
+def _batches(table: Table, projection: Any, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+    """One file at a time: its deletes are applied, and nobody else's rows wait in memory."""
+    reader = ArrowScan(table.metadata, table.io, projection, AlwaysTrue())
+    return reader.to_record_batches([task])
+
+
+def _count_in(
+    found: TableRecords, batch: pa.RecordBatch, columns: tuple[str, str, str], path: str
+) -> None:
+    topic, partition, offset = columns
+    rows = pa.Table.from_batches([batch]).select([topic, partition, offset])
+    for group in (
+        rows.group_by([topic, partition], use_threads=False)
+        .aggregate([(offset, "list")])
+        .to_batches()
+    ):
+        topics, numbers = group.column(topic), group.column(partition)
+        offsets = group.column(f"{offset}_list")
+        for topic_name, number, values in zip(topics, numbers, offsets, strict=True):
+            known = values.values.drop_null().cast(pa.int64())
+            found.foreign_rows += len(values.values) - len(known)
+            if topic_name.as_py() is None or number.as_py() is None:
+                found.foreign_rows += len(known)
+                continue
+            at = TopicPartition(topic_name.as_py(), number.as_py())
+            found.of(at).add(known, path)

@@ -1,0 +1,76 @@
+"""What an audit found, as plain values; the same for people and for ``--json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong. ``what`` is a stable word for scripts; ``evidence`` names the place."""
+
+    what: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAudit:
+    """One source partition. ``None``: could not be known, and ``unproven`` says why.
+
+    ``begin``: where the sink began; ``next_offset``: where the table says to go on (exclusive end).
+    ``produced``: readable records that the source holds in between, as far as it retains them;
+    ``in_table``, ``in_quarantine``: how many different offsets the tables hold. ``lag`` counts
+    offsets, not records.
+    """
+
+    topic: str
+    partition: int
+    begin: int | None
+    next_offset: int
+    produced: int | None = None
+    in_table: int | None = None
+    in_quarantine: int | None = None
+    lost: int | None = None
+    twice: int | None = None
+    invented: int | None = None
+    lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """The judgement: well when there is no finding. ``unproven`` says what nobody can tell.
+
+    ``quarantined_rows``: ``None`` without a quarantine. ``skipped_records``: by all commits.
+    """
+
+    sink: str
+    table: str
+    uuid: str
+    branch: str
+    snapshot_id: int | None
+    epochs: tuple[int, ...]
+    commits: int
+    claims: int
+    committed_records: int
+    live_files: int
+    live_rows: int
+    quarantined_rows: int | None
+    skipped_records: int
+    partitions: tuple[PartitionAudit, ...]
+    proven: tuple[str, ...]
+    unproven: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def well(self) -> bool:
+        return not self.findings
+
+    def total(self, what: str) -> int | None:
+        """The sum of one column over all partitions, ``None`` when any of them is not known."""
+        values = [getattr(partition, what) for partition in self.partitions]
+        return None if not values or None in values else sum(values)
+
+    def as_json(self) -> Mapping[str, Any]:
+        return {"well": self.well, **asdict(self)}

@@ -1,0 +1,206 @@
+"""Table against source: which records were lost, doubled or invented. Pure set arithmetic."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyroaring import BitMap64
+
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.operations.audit_chain import Move, ranges_of
+from headgate.operations.audit_records import EXAMPLES_MAX, SeenOffsets
+from headgate.operations.audit_report import Finding, PartitionAudit
+from headgate.operations.history import History
+
+EVERYTHING = 2**63
+
+
+def begins(history: History, *, from_earliest: bool) -> dict[TopicPartition, int | None]:
+    """Where the sink began in each partition, ``None`` when that has expired with old snapshots.
+
+    The first claim says it (rule C2); partitions that appear later begin at their log's beginning.
+    """
+    found: dict[TopicPartition, int | None] = {}
+    topic_ids: dict[str, TopicId] = {}
+    for number, commit in enumerate(history.commits):
+        record = commit.record
+        for at, offset in record.offsets.items():
+            known = topic_ids.get(at.topic)
+            anew = known is not None and known != record.topic_ids.get(at.topic)
+            if at in found and not anew:
+                if record.by_operator:
+                    found[at] = min(found[at] or 0, offset)
+                continue
+            if number == 0 and not history.complete and not record.claim:
+                found[at] = 0 if from_earliest else None
+            else:
+                found[at] = offset if record.claim else 0
+        topic_ids.update(record.topic_ids)
+    return found
+
+
+def passed_over(history: History, moves: Sequence[Move]) -> dict[TopicPartition, BitMap64]:
+    """Offsets that these moves went past, and that no later commit brought."""
+    forward = {(move.where, move.partition): move for move in moves if move.begin < move.end}
+    missing: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
+    for before, after in pairwise(history.commits):
+        if after.record.claim:
+            for (where, at), move in forward.items():
+                if where == after.where:
+                    missing[at].add_range(move.begin, move.end)
+            continue
+        for at, span in ranges_of(before.record, after.record).items():
+            if at in missing:
+                missing[at].remove_range(span.begin, span.end)
+    return dict(missing)
+
+
+def rewound(moves: Sequence[Move]) -> dict[TopicPartition, BitMap64]:
+    """Offsets that a person told the sink to read again."""
+    again: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
+    for move in moves:
+        if move.by_operator and move.end < move.begin:
+            again[move.partition].add_range(move.end, move.begin)
+    return dict(again)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """One partition as the source shows it now: its log, and the offsets that hold records."""
+
+    log: OffsetRange
+    offsets: BitMap64 | None
+
+
+def judge_partition(
+    at: TopicPartition,
+    span: tuple[int | None, int],
+    witness: Witness | None,
+    seen: SeenOffsets | None,
+    *,
+    aside: BitMap64 | None = None,
+) -> tuple[PartitionAudit, list[Finding]]:
+    """Compare one partition. ``span``: where the sink began, and the stored next offset.
+
+    ``witness`` is ``None`` without a source, ``seen`` without coordinate columns. ``aside`` are the
+    offsets in the quarantine, if there is one. Only offsets that the source still retains are
+    compared.
+    """
+    begin, end = span
+    findings: list[Finding] = []
+    produced = in_table = lost = twice = invented = lag = None
+    inside = None
+    if seen is not None:
+        inside = between(seen.offsets, begin or 0, end)
+        in_table, twice = len(inside), seen.twice
+        findings += _table_alone(at, end, seen)
+        both = (inside & aside) - seen.rewound if aside is not None else BitMap64()
+        twice += len(both)
+        findings += difference("record-twice", f"{at}: in the table and in its quarantine", both)
+        inside = inside | aside if aside is not None else inside
+    if witness is not None:
+        lag = witness.log.end - end
+        if not witness.log.begin <= end <= witness.log.end:
+            findings.append(
+                Finding("offset-out-of-source", f"{at}: next is {end}, the log is {witness.log}")
+            )
+    if witness is not None and witness.offsets is not None:
+        produced = len(witness.offsets)
+        if inside is not None:
+            missing = witness.offsets - inside
+            extra = between(inside, witness.log.begin, end) - witness.offsets
+            lost, invented = len(missing), len(extra)
+            findings += difference("record-lost", f"{at}: in the source, not in the table", missing)
+            findings += difference(
+                "record-invented", f"{at}: in the table, not in the source", extra
+            )
+    audit = PartitionAudit(
+        topic=at.topic,
+        partition=at.partition,
+        begin=begin,
+        next_offset=end,
+        produced=produced,
+        in_table=in_table,
+        in_quarantine=None if aside is None else len(aside),
+        lost=lost,
+        twice=twice,
+        invented=invented,
+        lag=lag,
+    )
+    return audit, findings
+
+
+def _table_alone(at: TopicPartition, end: int, seen: SeenOffsets) -> list[Finding]:
+    findings = []
+    if seen.twice:
+        places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)
+        findings.append(Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}"))
+    beyond = between(seen.offsets, end, EVERYTHING) - seen.rewound
+    findings += difference("record-beyond", f"{at}: at or beyond the stored offset {end}", beyond)
+    return findings
+
+
+def between(offsets: BitMap64, begin: int, end: int) -> BitMap64:
+    kept = offsets.copy()
+    kept.remove_range(0, begin)
+    kept.remove_range(end, EVERYTHING * 2 - 1)
+    return kept
+
+
+def difference(what: str, where: str, offsets: BitMap64) -> list[Finding]:
+    if not offsets:
+        return []
+    first = [offset for offset, _ in zip(offsets, range(EXAMPLES_MAX), strict=False)]
+    more = ", ..." if len(offsets) > len(first) else ""
+    listed = ", ".join(str(offset) for offset in first)
+    return [Finding(what, f"{where}: {len(offsets)} records, offsets {listed}{more}")]
+
+
+def examine_commit_counts(
+    history: History, witnesses: Mapping[TopicPartition, Witness], topic_ids: Mapping[str, TopicId]
+) -> tuple[list[Finding], int]:
+    """Each commit's rows against the records in its ranges; also how many commits were compared."""
+    findings: list[Finding] = []
+    compared = 0
+    if not witnesses or history.record is None:
+        return findings, compared
+    stored = history.record.offsets  # what lies behind it (offsets were set back) was not read
+    for before, after in pairwise(history.commits):
+        ranges = ranges_of(before.record, after.record)
+        same_topics = all(
+            after.record.topic_ids.get(at.topic) == topic_ids.get(at.topic) for at in ranges
+        )
+        retained = all(
+            _retained(witnesses.get(at), span) and span.end <= stored.get(at, 0)
+            for at, span in ranges.items()
+        )
+        if after.record.claim or not (same_topics and retained):
+            continue
+        compared += 1
+        source = sum(_records(witnesses[at], span) for at, span in ranges.items())
+        record = after.record
+        if source != record.records + record.quarantined + record.skipped:
+            spans = ", ".join(f"{at} {span}" for at, span in sorted(ranges.items()))
+            findings.append(
+                Finding(
+                    "commit-count",
+                    f"{after.where}: {record.records} rows, {record.quarantined} quarantined and "
+                    f"{record.skipped} skipped, but the source holds {source} records in {spans}",
+                )
+            )
+    return findings, compared
+
+
+def _retained(witness: Witness | None, span: OffsetRange) -> bool:
+    if witness is None or witness.offsets is None:
+        return False
+    return span.begin >= witness.log.begin
+
+
+def _records(witness: Witness, span: OffsetRange) -> int:
+    assert witness.offsets is not None  # _retained asked
+    return int(witness.offsets.range_cardinality(span.begin, span.end))

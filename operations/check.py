@@ -1,0 +1,212 @@
+"""Would this sink run? Settings, reachability, rights, and what the table says; changes nothing.
+
+Each question is one line: well, wrong with what to do, or not checked and why. What depends on
+something that failed is not asked.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    ControlTopicUnfit,
+    HeadgateError,
+    MissingRights,
+)
+from headgate.control_protocol.kafka_topic import control_topic_exists
+from headgate.operations.check_table import NotChecked, TableCheck
+from headgate.operations.check_transform import check_transform
+from headgate.operations.demo.java import java_version, require_java
+from headgate.operations.kafka_access import ANSWER_S_MAX, Cluster, quiet, source_topics
+from headgate.sink.settings import SinkSettings, WriterKind
+
+
+class State(StrEnum):
+    """The answer to one question."""
+
+    OK = "ok"
+    WRONG = "wrong"
+    UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the answer. ``code`` and ``exit_code`` are those of the error behind it."""
+
+    what: str
+    state: State
+    detail: str
+    hint: str = ""
+    code: str = ""
+    exit_code: int = 0
+
+
+def check(settings: SinkSettings) -> tuple[Check, ...]:
+    """Every question about a sink whose file could be loaded. Raises nothing foreseeable."""
+    questions = _Questions(settings)
+    questions.ask("settings", lambda: _settings(settings))
+    cluster = questions.ask_for("broker", lambda: Cluster(settings), _brokers)
+    if cluster:
+        questions.ask("source topics", lambda: _source(settings, cluster))
+        questions.ask("control topic", lambda: _control_topic(settings, cluster))
+        questions.ask("consumer group", lambda: _group(settings, cluster))
+        if settings.quarantine.dead_letter_topic:
+            questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
+    table = TableCheck(settings)
+    questions.ask("catalog", table.catalog)
+    if questions.well("catalog"):
+        questions.ask("table", table.table)
+        if questions.well("table") and table.exists:
+            questions.ask("columns", table.columns)
+            questions.ask("files", table.files)
+            questions.ask("sink state", table.sink_state)
+            if questions.well("sink state", "source topics"):
+                questions.ask("stored offsets", table.stored_offsets)
+        questions.ask("storage", table.storage)
+    questions.ask("writer", lambda: _writer(settings))
+    if settings.transform and questions.well("writer", "table"):
+        questions.ask("transform", lambda: check_transform(settings))
+    return tuple(questions.answers)
+
+
+def exit_code(answers: tuple[Check, ...]) -> int:
+    """0 well; else what a person must mend first: the configuration, the state, the network."""
+    found = {answer.exit_code for answer in answers}
+    return next((code for code in (2, 1, 3) if code in found), 0)
+
+
+class _Questions:
+    """Asks, and keeps the answers."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+        self.answers: list[Check] = []
+
+    def ask(self, what: str, question: Callable[[], str]) -> None:
+        try:
+            answer = Check(what, State.OK, question())
+        except NotChecked as reason:
+            answer = Check(what, State.UNCHECKED, str(reason))
+        except HeadgateError as error:
+            answer = Check(
+                what,
+                State.WRONG,
+                self._settings.redacted(error.message),
+                self._settings.redacted(error.hint),
+                error.code,
+                error.exit_code,
+            )
+        self.answers.append(answer)
+
+    def ask_for(
+        self, what: str, opened: Callable[[], Cluster], question: Callable[[Cluster], str]
+    ) -> Cluster | None:
+        """The thing itself when its question is well answered."""
+        things: list[Cluster] = []
+
+        def both() -> str:
+            things.append(opened())
+            return question(things[0])
+
+        self.ask(what, both)
+        return things[0] if self.well(what) else None
+
+    def well(self, *names: str) -> bool:
+        """Whether all of these were asked and are not wrong."""
+        states = {answer.what: answer.state for answer in self.answers}
+        return all(states.get(name, State.WRONG) is not State.WRONG for name in names)
+
+
+def _settings(settings: SinkSettings) -> str:
+    return (
+        f"sink {settings.name!r}: {', '.join(settings.source.topics)} into "
+        f"{settings.table.identifier} ({settings.table.branch})"
+    )
+
+
+def _brokers(cluster: Cluster) -> str:
+    count = cluster.brokers()
+    return f"{count} broker{'s' if count != 1 else ''} answer{'s' if count == 1 else ''}"
+
+
+def _source(settings: SinkSettings, cluster: Cluster) -> str:
+    with source_topics(settings) as topics:
+        found = topics.describe()
+    for name in found:
+        granted = cluster.topic(name)
+        if granted and granted.lacks("read", "describe"):
+            raise MissingRights(
+                f"topic {name} may not be read", "grant READ and DESCRIBE to the principal"
+            )
+    return ", ".join(
+        f"{name} ({len(topic.partitions)} partitions)" for name, topic in found.items()
+    )
+
+
+def _control_topic(settings: SinkSettings, cluster: Cluster) -> str:
+    name = settings.control.topic
+    if not control_topic_exists(quiet(settings.kafka), name, int(ANSWER_S_MAX * 1000)):
+        if not cluster.may_create(name):
+            raise ControlTopicUnfit(
+                f"control topic {name} does not exist and may not be created",
+                "create it with one partition, or grant CREATE",
+            )
+        return f"{name} does not exist yet; the first start creates it"
+    topic = cluster.topic(name)
+    if topic and (lacking := topic.lacks("read", "write", "describe")):
+        raise MissingRights(
+            f"control topic {name}: not allowed to {', '.join(lacking)}",
+            "grant READ, WRITE and DESCRIBE to the principal",
+        )
+    return f"{name} is as it should be, and may be read and written"
+
+
+def _group(settings: SinkSettings, cluster: Cluster) -> str:
+    name = settings.source.group_id
+    group = cluster.group(name)
+    if group.lacks("read", "describe"):
+        raise MissingRights(
+            f"consumer group {name} may not be joined", "grant READ and DESCRIBE to the principal"
+        )
+    state = "has no members" if group.state in ("dead", "empty") else f"is {group.state}"
+    return f"{name} may be joined, and {state} now"
+
+
+def _dead_letter_topic(settings: SinkSettings, cluster: Cluster) -> str:
+    name = settings.quarantine.dead_letter_topic
+    topic = cluster.topic(name)
+    if topic is None:
+        raise ConfigurationError(
+            f"dead-letter topic {name} does not exist",
+            "create it; until then dead letters wait in the quarantine",
+        )
+    if lacking := topic.lacks("read", "write", "describe"):
+        raise MissingRights(
+            f"dead-letter topic {name}: not allowed to {', '.join(lacking)}",
+            "grant READ (for its group's offset), WRITE and DESCRIBE to the principal",
+        )
+    return f"{name} may be written"
+
+
+def _writer(settings: SinkSettings) -> str:
+    if settings.spark.writer is WriterKind.IN_PROCESS:
+        return "in-process, without Spark"
+    for module, extra in (("pyspark", "spark"), ("pandas", "spark")):
+        if importlib.util.find_spec(module) is None:
+            raise ConfigurationError(
+                f"spark.writer is spark, but {module} is not installed",
+                f"pip install 'headgate[{extra}]', or set spark.writer to in-process",
+            )
+    if settings.spark.remote:
+        if importlib.util.find_spec("grpc") is None:
+            raise ConfigurationError(
+                "spark.remote is set, but grpcio is not installed",
+                "pip install 'headgate[spark-connect]'",
+            )
+        return "Spark Connect; whether its server answers was not checked"
+    require_java()
+    return f"Spark with Java {java_version()}"

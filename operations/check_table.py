@@ -1,0 +1,175 @@
+"""The questions of ``headgate check`` about catalog, table and storage."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from pyiceberg.table import Table
+from pyiceberg.types import IcebergType
+
+from headgate.control_protocol.errors import MissingRights, TableChanged, TableMissing
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.ports import TableView
+from headgate.coordinator.recovery import fitted, recorded, refuse_other_group, refuse_recreated
+from headgate.coordinator.state import Identity
+from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.coordinator.tables.type_text import parse_columns
+from headgate.operations.kafka_access import source_topics
+from headgate.operations.table_access import (
+    local_path,
+    opened_catalog,
+    opened_table,
+    sqlite_file,
+)
+from headgate.participant.writers.metrics import leaves_of
+from headgate.participant.writers.metrics_modes import metrics_modes
+from headgate.participant.writers.parquet_options import ParquetOptions, unheeded
+from headgate.sink.declaration import declared
+from headgate.sink.settings import SinkSettings
+
+
+class NotChecked(Exception):
+    """A question that cannot be answered without changing something; says why."""
+
+
+class TableCheck:
+    """Asked in this order; what one question learnt, the next one uses."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+        self._table: Table | None = None
+        self._view: TableView | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self._table is not None
+
+    def catalog(self) -> str:
+        catalog = self._settings.catalog
+        try:
+            with opened_catalog(catalog):
+                pass
+        except TableMissing as error:
+            if not self._settings.table.create:
+                raise
+            return f"{error.message}: the first start makes it"
+        if (database := sqlite_file(catalog)) and not _writable(database):
+            raise MissingRights(
+                f"catalog {catalog.name!r}: {database} may not be written", "grant write access"
+            )
+        return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens"
+
+    def table(self) -> str:
+        wanted = self._settings.table
+        try:
+            with opened_table(self._settings) as table:
+                self._table = table
+        except TableMissing as error:
+            if not wanted.create:
+                raise TableMissing(
+                    error.message,
+                    "create it, correct table.identifier, or set table.create with its columns",
+                ) from None
+            return f"{wanted.identifier} does not exist yet; the first start creates it"
+        return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
+
+    def columns(self) -> str:
+        """Every declared column is in the table, with the declared type."""
+        assert self._table is not None  # asked only when the table exists
+        there = {field.name: field.field_type for field in self._table.schema().fields}
+        wanted = parse_columns(declared(self._settings.table).columns)
+        for field in wanted:
+            if field.name not in there:
+                raise TableChanged(
+                    f"{self._settings.table.identifier} has no column {field.name!r}",
+                    f"add it as {field.field_type}, or remove it from the sink file",
+                )
+            if not _same_type(field.field_type, there[field.name]):
+                raise TableChanged(
+                    f"column {field.name!r} of {self._settings.table.identifier} is "
+                    f"{there[field.name]}, the sink file says {field.field_type}",
+                    "correct the sink file, or change the table",
+                )
+        return f"{len(there)} in the table, {len(wanted)} of them declared here and equal"
+
+    def files(self) -> str:
+        """Whether files can be written as the table's properties ask, and what is not followed."""
+        assert self._table is not None  # asked only when the table exists
+        schema, properties = self._table.schema(), self._table.properties
+        leaves = leaves_of(schema, metrics_modes(schema, properties, self._table.sort_order()))
+        ParquetOptions(properties, leaves).of_file(rows=1)
+        ignored = unheeded(properties, leaves)
+        return f"not followed: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
+
+    def sink_state(self) -> str:
+        """Asks what a coordinator would ask before its first claim, with the same code."""
+        settings = self._settings
+        with opened_catalog(settings.catalog) as catalog:
+            table = IcebergTable(
+                catalog, settings.table.identifier, settings.name, settings.table.branch
+            )
+            view = table.read()
+        refuse_other_group(
+            view.record or view.branch_record,
+            Identity(settings.name, settings.source.group_id, Sender("check", "")),
+        )
+        record = recorded(view, settings.coordinator)
+        self._view = view
+        if record is None:
+            return f"a first start; it begins at {settings.source.start_at}"
+        return (
+            f"goes on after transaction {record.transaction} of group {record.group_id}"
+            f"{', paused' if record.paused else ''}"
+        )
+
+    def stored_offsets(self) -> str:
+        """Whether the source still has what the table says to read next."""
+        assert self._view is not None  # asked only behind sink_state
+        settings = self._settings
+        with source_topics(settings) as topics:
+            now, note = topics.describe(), topics.committed_note()
+        refuse_recreated(self._view, None, note, settings.coordinator)
+        record = recorded(self._view, settings.coordinator)
+        if record is None:
+            return "none yet"
+        fitted(record.offsets, record.topic_ids, now, settings.coordinator)
+        return f"{len(record.offsets)} partitions, all within their logs"
+
+    def storage(self) -> str:
+        """Local folders can be asked without writing; object stores cannot."""
+        location = self._table.metadata.location if self._table else self._future_location()
+        folder = local_path(location)
+        if folder is None:
+            raise NotChecked(
+                f"writing to {location or 'the catalog`s own choice'} was not tried, because a "
+                "check changes nothing"
+            )
+        for place in (folder, folder / "data", folder / "metadata"):
+            nearest = next(p for p in (place, *place.parents) if p.exists())
+            if not nearest.is_dir() or not _writable(nearest):
+                raise MissingRights(
+                    f"files cannot be written under {place}: {nearest} "
+                    f"{'may not be written' if nearest.is_dir() else 'is no folder'}",
+                    "grant write access, or choose another location",
+                )
+        return f"{folder} may be written"
+
+    def _future_location(self) -> str:
+        settings = self._settings
+        return settings.table.location or settings.catalog.properties.get("warehouse", "")
+
+
+def _same_type(declared_type: IcebergType, table_type: IcebergType) -> bool:
+    """Compared as text without the ids of nested fields, which only the table knows."""
+    return _without_ids(declared_type) == _without_ids(table_type)
+
+
+def _without_ids(kind: IcebergType) -> str:
+    return re.sub(r"\b\d+: ", "", str(kind))
+
+
+def _writable(path: Path) -> bool:
+    """By the effective user: that is who would write."""
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

@@ -1,0 +1,54 @@
+"""The question of ``headgate check`` about a transform: Spark's own answer, on no rows at all."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.events import TableStart
+from headgate.operations.check_table import NotChecked
+from headgate.operations.table_access import opened_catalog, opened_table
+from headgate.participant.spark.pipeline import transformed_nothing
+from headgate.participant.spark.session import SparkOptions, open_session
+from headgate.participant.spark.transform import transformation
+from headgate.participant.writers.plan import SourcePlan, WriterPlan, plan_for
+from headgate.sink.assembly import shaping
+from headgate.sink.settings import SinkSettings
+
+
+def check_transform(settings: SinkSettings) -> str:
+    """Whether the transform can be read, and its columns go into the table's.
+
+    On a cluster a session of this machine's own answers: the analysis is the same.
+    """
+    transform = shaping(settings).transform
+    assert transform is not None, "asked only when there is one"
+    transformation(transform)
+    try:
+        plan = _plan(settings)
+    except TableMissing:
+        raise NotChecked(
+            f"{transform.name} can be read; its columns were not compared, for there is no table"
+        ) from None
+    spark = settings.spark
+    master = "" if spark.remote else "local[1]"
+    session = open_session(
+        SparkOptions(master, spark.remote, spark.app_name, parallelism=1, conf=spark.conf)
+    )
+    try:
+        columns = transformed_nothing(session.spark, plan)
+    finally:
+        session.close()
+    return f"{transform.name} gives {', '.join(columns)}"
+
+
+def _plan(settings: SinkSettings) -> WriterPlan:
+    source = SourcePlan({}, record_columns=settings.table.record_columns.named())
+    with opened_table(settings) as table:
+        start = TableStart(
+            table=settings.table.identifier,
+            uuid=str(table.metadata.table_uuid),
+            schema_id=table.schema().schema_id,
+            spec_id=table.spec().spec_id,
+            file_prefix="",
+        )
+    with opened_catalog(settings.catalog) as catalog:
+        return plan_for(catalog, start, source, shaping(settings))

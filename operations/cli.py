@@ -1,0 +1,239 @@
+"""``headgate``: thin commands, each handing over to one module.
+
+Exit codes: 0 well, 1 found wrong, 2 bad usage or configuration, 3 unreachable. A mistake is one
+line with its code and what to do; ``--verbose`` (or ``HEADGATE_VERBOSE=1``) shows where it arose.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from headgate.control_protocol.errors import HeadgateError
+
+if TYPE_CHECKING:
+    from headgate.sink.settings import SinkSettings
+
+
+class _OneLineErrors(click.Group):
+    """A foreseen failure of any command is told in one line and ends with its exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HeadgateError as error:
+            text = f"headgate: {error}"
+            if ctx.params["verbose"]:
+                text = "".join(traceback.format_exception(error)).rstrip()
+            settings: SinkSettings | None = ctx.obj
+            click.echo(settings.redacted(text) if settings else text, err=True)
+            ctx.exit(error.exit_code)
+
+
+@click.group(cls=_OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="headgate", prog_name="headgate")
+@click.option("--verbose", is_flag=True, envvar="HEADGATE_VERBOSE", help="Show where errors arise.")
+def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
+    """Kafka topics into Iceberg tables, exactly once."""
+    # What goes wrong is told by our errors; only ``run`` shows the log.
+    logging.getLogger("headgate").addHandler(logging.NullHandler())
+
+
+_sink_file = click.argument("sink", type=click.Path(dir_okay=False, path_type=Path))
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document for scripts.")
+
+
+@main.command()
+@click.argument("name")
+def init(name: str) -> None:
+    """Write NAME.toml, a commented sink file."""
+    from headgate.operations.init import init as write
+
+    path = write(name, Path())
+    click.echo(f"{path} is written; next: edit it, then headgate check {path}")
+
+
+@main.command()
+@_sink_file
+@_as_json
+@click.pass_context
+def check(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
+    """Test settings, reachability and rights; change nothing."""
+    from headgate.operations.check import check as ask
+    from headgate.operations.check import exit_code
+    from headgate.operations.rendering import show_checks
+
+    answers = ask(_loaded(ctx, sink))
+    if as_json:
+        _print_json([asdict(answer) for answer in answers])
+    else:
+        show_checks(_console(), answers)
+    ctx.exit(exit_code(answers))
+
+
+@main.command()
+@_sink_file
+@_as_json
+@click.pass_context
+def status(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
+    """Show epoch, offsets, lag, last transactions and participants."""
+    from headgate.operations.rendering import show_status
+    from headgate.operations.status import status as look
+
+    report = look(_loaded(ctx, sink))
+    if as_json:
+        _print_json(report.as_json())
+    else:
+        show_status(_console(), report)
+    ctx.exit(report.exit_code)
+
+
+@main.command()
+@_sink_file
+@_as_json
+@click.option("--no-source", is_flag=True, help="Judge from the table alone.")
+@click.pass_context
+def audit(ctx: click.Context, sink: Path, *, as_json: bool, no_source: bool) -> None:
+    """Prove that every record is in the table exactly once; exit 1 and evidence when not."""
+    from headgate.operations.audit import audit as judge
+    from headgate.operations.progress import shown_progress
+    from headgate.operations.rendering import show_audit
+
+    settings = _loaded(ctx, sink)
+    with shown_progress() as on_progress:
+        report = judge(settings, with_source=not no_source, on_progress=on_progress)
+    if as_json:
+        _print_json(report.as_json())
+    else:
+        show_audit(_console(), report)
+    ctx.exit(0 if report.well else 1)
+
+
+@main.command()
+@_sink_file
+@click.argument("action", type=click.Choice(["show", "set"]), default="show")
+@click.argument("wanted", nargs=-1, metavar="[TOPIC/PARTITION=OFFSET]...")
+@click.option("--yes", is_flag=True, help="Set them without asking.")
+@_as_json
+@click.pass_context
+def offsets(
+    ctx: click.Context,
+    sink: Path,
+    action: str,
+    wanted: tuple[str, ...],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Show the stored next offsets beside the source's logs, or set those of a stopped sink.
+
+    An OFFSET is a number, "earliest" or "latest".
+    """
+    settings = _loaded(ctx, sink)
+    if action == "set":
+        _set_offsets(settings, wanted, yes=yes)
+    elif wanted or yes:
+        raise click.UsageError("only headgate offsets SINK set takes offsets")
+    else:
+        _show_offsets(ctx, settings, as_json=as_json)
+
+
+def _show_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
+    from headgate.operations.rendering import show_notes, show_offsets
+    from headgate.operations.status import offsets as look
+
+    report = look(settings)
+    if as_json:
+        _print_json([asdict(partition) for partition in report.partitions])
+    else:
+        show_offsets(_console(), report.partitions)
+    show_notes(Console(stderr=True), report.notes)
+    ctx.exit(report.exit_code)
+
+
+def _set_offsets(settings: SinkSettings, wanted: Sequence[str], *, yes: bool) -> None:
+    from headgate.operations.set_offsets import carry_out, plan_moves
+
+    plan = plan_moves(settings, wanted)
+    for move in plan.moves:
+        click.echo(str(move))
+    if not plan.moves:
+        click.echo("nothing to do: these are the stored offsets")
+        return
+    if not yes:
+        click.confirm("Set them?", abort=True)
+    carry_out(settings, plan)
+    click.echo("set; the next start goes on from there, and headgate audit will tell of it")
+
+
+@main.command()
+@_sink_file
+@click.pass_context
+def run(ctx: click.Context, sink: Path) -> None:
+    """Be a participant until SIGINT or SIGTERM."""
+    settings = _loaded(ctx, sink)
+    from headgate.operations.run import run as participate
+
+    participate(settings, verbose=bool(ctx.find_root().params["verbose"]))
+
+
+@main.command()
+@_sink_file
+@click.pass_context
+def pause(ctx: click.Context, sink: Path) -> None:
+    """Make the sink stop fetching; it stays so until resumed, whoever coordinates it."""
+    from headgate.operations.pause import pause as ask
+
+    ask(_loaded(ctx, sink))
+    click.echo("paused: nothing is fetched until headgate resume")
+
+
+@main.command()
+@_sink_file
+@click.pass_context
+def resume(ctx: click.Context, sink: Path) -> None:
+    """Make a paused sink fetch again."""
+    from headgate.operations.pause import resume as ask
+
+    ask(_loaded(ctx, sink))
+    click.echo("resumed")
+
+
+@main.command(
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def demo(ctx: click.Context, arguments: tuple[str, ...]) -> None:
+    """Run the whole system on this machine and watch it survive a kill (--help for options)."""
+    from headgate.operations.demo.demonstration import main as demonstrate
+
+    ctx.exit(demonstrate(list(arguments)) or 0)
+
+
+def _loaded(ctx: click.Context, sink: Path) -> SinkSettings:
+    """The settings, kept for the error handler so that it can mask their secrets."""
+    from headgate.sink.load import load
+
+    ctx.find_root().obj = load(sink)
+    settings: SinkSettings = ctx.find_root().obj
+    return settings
+
+
+def _console() -> Console:
+    """Wide where nobody looks: what is written to a file or a pipe must not be folded."""
+    console = Console()
+    return console if console.is_terminal else Console(width=200)
+
+
+def _print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
+    click.echo(json.dumps(document, indent=2))

@@ -1,0 +1,244 @@
+"""``headgate demo``: the whole system on one machine, and the death of its coordinator.
+
+A broker, a topic that fills, two participants with the coordinator inside one of them. That one is
+killed in the middle of a transaction; the other takes over; the audit judges what came of it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+from rich.console import Console
+
+from headgate.control_protocol.kafka_log import KafkaLog
+from headgate.control_protocol.kafka_topic import ensure_control_topic
+from headgate.operations.audit_report import AuditReport
+from headgate.operations.demo.broker import (
+    KAFKA_VERSION,
+    EmbeddedKafka,
+    fetch_broker_jars,
+    java_version,
+    require_java,
+)
+from headgate.operations.demo.ending import (
+    Contents,
+    contents,
+    show_contents,
+    show_judgement,
+    show_next,
+)
+from headgate.operations.demo.folder import demo_folder
+from headgate.operations.demo.play import Play
+from headgate.operations.demo.processes import ParticipantProcess
+from headgate.operations.demo.produce import create_topic
+from headgate.operations.demo.screen import Screen
+from headgate.operations.demo.sink_file import PARTITIONS, TOPIC, sink_file_text
+from headgate.operations.demo.stream import TripStream
+from headgate.sink.load import load
+from headgate.sink.settings import SinkSettings, WriterKind
+
+PARTICIPANTS = 2
+RECORDS_MIN = 10_000
+WIDTH_MAX = 100
+UNFOLDED = 200
+FOLDER = Path(".headgate/demo")
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a person may choose."""
+
+    records: int
+    folder: Path
+    seed: int
+    writer: str
+    keep: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """One run of the demo, once its sink is described."""
+
+    options: Options
+    screen: Screen
+    sink_file: Path
+    settings: SinkSettings
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code: 0 only when the coordinator died mid-transaction and nothing was lost."""
+    result = _command.main(arguments, prog_name="headgate demo", standalone_mode=False)
+    return int(result or 0)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option("--records", type=click.IntRange(RECORDS_MIN), default=400_000, help="Trips.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=FOLDER,
+    help="Where everything is kept; the next demo there begins anew.",
+)
+@click.option("--seed", default=1, help="Seed of the trips; equal seeds give equal trips.")
+@click.option(
+    "--writer",
+    type=click.Choice([kind.value for kind in WriterKind]),
+    default=WriterKind.SPARK.value,
+    help="Who writes the data files.",
+)
+@click.option("--keep", is_flag=True, help="Keep Kafka running afterwards, until Ctrl-C.")
+def _command(records: int, folder: Path, seed: int, writer: str, *, keep: bool) -> int:
+    """Run the whole system on this machine and watch it survive a kill.
+
+    Kafka, two participants, and taxi trips that flow into an Iceberg table. Then the coordinator is
+    killed in the middle of a transaction. In the end the audit proves that each trip is in the
+    table exactly once.
+    """
+    screen = Screen(_console())
+    try:
+        with _sigterm_unwinds():
+            return _demonstrate(Options(records, folder, seed, writer, keep), screen)
+    except KeyboardInterrupt:
+        screen.tell("interrupted; nothing was left running")
+        return INTERRUPTED
+
+
+def _demonstrate(options: Options, screen: Screen) -> int:
+    require_java()
+    screen.head("Kafka topic -> Iceberg table, exactly once, while the coordinator is killed")
+    screen.tell(f"Everything is kept in {options.folder}.\n", "dim")
+    with ExitStack() as stage:
+        folder = stage.enter_context(demo_folder(options.folder))
+        kafka = EmbeddedKafka(folder / "kafka", _jars(screen))
+        with screen.working("starting Kafka"):
+            stage.enter_context(kafka)
+        screen.say("Kafka", f"{KAFKA_VERSION} on Java {java_version()}, at {kafka.bootstrap}")
+        sink_file = folder / "sink.toml"
+        sink_file.write_text(sink_file_text(sink_file, kafka.bootstrap, options.writer))
+        show = Show(options, screen, sink_file, load(sink_file))
+        with ExitStack() as cast:
+            play = _cast(show, cast)
+            play.run()
+            _stop(screen, play)
+        well = _judge(show, play)
+        show_next(screen, sink_file, play.survivors[0].log, kafka_runs=options.keep)
+        if options.keep:
+            _wait_for_ctrl_c(screen, kafka)
+        return 0 if well else 1
+
+
+def _jars(screen: Screen) -> Path:
+    with screen.fetching(f"Apache Kafka {KAFKA_VERSION} (44 MB), once") as on_progress:
+        return fetch_broker_jars(on_progress=on_progress)
+
+
+def _cast(show: Show, cast: ExitStack) -> Play:
+    options, screen, settings = show.options, show.screen, show.settings
+    bootstrap = settings.kafka["bootstrap.servers"]
+    create_topic(bootstrap, TOPIC, partitions=PARTITIONS)
+    ensure_control_topic(settings.kafka, settings.control.topic)
+    screen.say("topic", f"{TOPIC} with {PARTITIONS} partitions; {options.records:,} trips to come")
+    participants = [
+        cast.enter_context(
+            ParticipantProcess(show.sink_file, show.sink_file.with_name(f"participant-{n}.log"))
+        )
+        for n in range(1, PARTICIPANTS + 1)
+    ]
+    spark = ", each with a Spark of its own" if options.writer == WriterKind.SPARK else ""
+    pids = " and ".join(str(participant.pid) for participant in participants)
+    screen.say("processes", f"headgate run sink.toml as pids {pids}{spark}")
+    log = KafkaLog(settings.kafka, settings.control.topic)
+    cast.callback(log.close)
+    stream = TripStream(bootstrap, TOPIC, records=options.records, seed=options.seed)
+    cast.callback(stream.stop)
+    stream.start()
+    return Play(screen, log, stream, participants)
+
+
+def _stop(screen: Screen, play: Play) -> None:
+    screen.say("all in", "the stream is over, and the table holds as many records", "bold green")
+    for survivor in play.survivors:
+        with screen.working(f"stopping pid {survivor.pid}"):
+            survivor.stop()
+        screen.say("stopped", f"pid {survivor.pid} ended in good order when asked to")
+
+
+def _judge(show: Show, play: Play) -> bool:
+    screen = show.screen
+    held = contents(show.settings)
+    show_contents(screen, held)
+    report = show_judgement(screen, show.settings)
+    complaints = [*_about_kill(play, held), *_about_records(show.options.records, report)]
+    screen.tell()
+    for complaint in complaints:
+        screen.tell(complaint, "bold red")
+    if not complaints and play.kill and play.taken_over_s is not None:
+        screen.tell(
+            f"Pid {play.kill.pid} was killed in the middle of transaction {play.kill.transaction}; "
+            f"pid {play.survivors[0].pid} took over {play.taken_over_s:.1f} s later; "
+            f"nothing was lost, nothing came twice. All in {screen.elapsed_s:.0f} s.",
+            "bold green",
+        )
+    return not complaints
+
+
+def _about_kill(play: Play, held: Contents) -> Iterator[str]:
+    """Why the demo proves nothing of a coordinator's death, if so."""
+    kill = play.kill
+    if kill is None:
+        yield "No coordinator was killed: no transaction had rows on their way. Try more --records."
+    elif kill.by_signal != signal.SIGKILL:
+        yield f"Pid {kill.pid} had ended by itself before it was killed."
+    elif held.holds(kill.transaction):
+        yield f"Transaction {kill.transaction} had landed already when its coordinator was killed."
+    elif play.taken_over_s is None:
+        yield "Nobody took over."
+
+
+def _about_records(sent: int, report: AuditReport) -> Iterator[str]:
+    """Why the demo proves nothing of the records, if so."""
+    if not report.well:
+        yield "The audit found something wrong: see above."
+    produced, in_table = report.total("produced"), report.total("in_table")
+    if not sent == produced == in_table:
+        yield f"{sent} were sent; {produced} are in Kafka, {in_table} in the table."
+
+
+def _wait_for_ctrl_c(screen: Screen, kafka: EmbeddedKafka) -> None:
+    screen.tell(f"\nKafka runs at {kafka.bootstrap} until you press Ctrl-C.", "dim")
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        screen.tell("Kafka is stopped.", "dim")
+
+
+def _console() -> Console:
+    """Calm in a wide terminal; what goes to a file or a pipe is not folded at all."""
+    console = Console(highlight=False)
+    width = min(console.width, WIDTH_MAX) if console.is_terminal else UNFOLDED
+    return Console(highlight=False, width=width)
+
+
+@contextmanager
+def _sigterm_unwinds() -> Iterator[None]:
+    """SIGTERM ends the demo as Ctrl-C does: through everything that it has opened."""
+
+    def unwind(_number: int, _frame: FrameType | None) -> NoReturn:
+        sys.exit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

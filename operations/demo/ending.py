@@ -1,0 +1,145 @@
+"""The end of the demo: what the table holds now, judged by the audit, and what to type next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from headgate.control_protocol.identifiers import TransactionId
+from headgate.operations.audit import audit
+from headgate.operations.audit_report import AuditReport
+from headgate.operations.demo.observation import pid_of
+from headgate.operations.demo.screen import Screen
+from headgate.operations.demo.sink_file import CATALOG_FILE, TABLE
+from headgate.operations.history import History, SinkCommit, read_history
+from headgate.operations.progress import shown_progress
+from headgate.operations.rendering import show_audit
+from headgate.operations.table_access import opened_table
+from headgate.sink.settings import SinkSettings
+
+ROWS_SHOWN = 4
+COLUMNS_SHOWN = ("trip_id", "pickup_at", "distance_km", "fare", "kafka_partition", "kafka_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the table holds: its history, and a few rows."""
+
+    history: History
+    rows: Sequence[dict[str, Any]]
+
+    def holds(self, transaction: TransactionId) -> bool:
+        """Whether a commit of the transaction's epoch is it, or comes after it."""
+        return any(
+            commit.record.transaction.epoch == transaction.epoch
+            and commit.record.transaction.number >= transaction.number
+            for commit in self.history.commits
+        )
+
+
+def contents(settings: SinkSettings) -> Contents:
+    with opened_table(settings) as table:
+        history = read_history(table, settings.name, settings.table.branch)
+        scan = table.scan(selected_fields=COLUMNS_SHOWN, limit=ROWS_SHOWN)
+        return Contents(history, scan.to_arrow().to_pylist())
+
+
+def show_contents(screen: Screen, held: Contents) -> None:
+    screen.head("Snapshots of the table, each with the offsets that it holds")
+    screen.console.print(_snapshots(held.history.commits))
+    screen.head("A few rows")
+    screen.console.print(_rows(held.rows))
+
+
+def _snapshots(commits: Sequence[SinkCommit]) -> Table:
+    places = sorted({at for commit in commits for at in commit.record.offsets})
+    # In 80 columns, for a topic of four partitions.
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("epoch", "txn", "snapshot", "by pid", "rows"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for at in places:
+        table.add_column(str(at), justify="right", no_wrap=True)
+    for commit in commits:
+        record = commit.record
+        table.add_row(
+            str(record.transaction.epoch),
+            str(record.transaction.number),
+            str(commit.snapshot_id),
+            str(pid_of(record.coordinator.member)),
+            "claim" if record.claim else f"{record.records:,}",
+            *(str(record.offsets.get(at, 0)) for at in places),
+            style="dim" if record.claim else "",
+        )
+    return table
+
+
+def _rows(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in COLUMNS_SHOWN:
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(_cell(row[column]) for column in COLUMNS_SHOWN))
+    return table
+
+
+def _cell(value: object) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
+
+
+def show_judgement(screen: Screen, settings: SinkSettings) -> AuditReport:
+    screen.head("The audit: every record of the topic against every row of the table")
+    with shown_progress() as on_progress:
+        report = audit(settings, on_progress=on_progress)
+    show_audit(screen.console, report)
+    return report
+
+
+def show_next(screen: Screen, sink_file: Path, survivor_log: Path, *, kafka_runs: bool) -> None:
+    screen.head(
+        "What to type next" + ("" if kafka_runs else " (Kafka is stopped, the table stays)")
+    )
+    for what, command in next_commands(sink_file, survivor_log, kafka_runs=kafka_runs):
+        line = Text.assemble((f"  {what:<20} ", "dim"), command)
+        screen.console.print(line, soft_wrap=True)  # what is copied must not be folded
+
+
+def next_commands(
+    sink_file: Path, survivor_log: Path, *, kafka_runs: bool
+) -> list[tuple[str, str]]:
+    """What there is to see, each with the command that works from the current folder."""
+    headgate, sink = headgate_command(), _typed(sink_file)
+    catalog = _typed(sink_file.with_name(CATALOG_FILE))
+    pyiceberg = _typed(Path(sys.executable).with_name("pyiceberg"))
+    commands = [
+        ("the sink's file", f"less {sink}"),
+        ("the survivor's log", f"less {_typed(survivor_log)}"),
+        ("where it stands", f"{headgate} status {sink}"),
+        ("the audit again", f"{headgate} audit {sink}"),
+        ("another reader", f"{pyiceberg} --uri sqlite:///{catalog} describe {TABLE}"),
+        ("a sink of your own", f"{headgate} init my-sink"),
+    ]
+    if kafka_runs:
+        return [*commands, ("one more participant", f"{headgate} run {sink}")]
+    return [*commands, ("with Kafka left on", f"{headgate} demo --keep")]
+
+
+def headgate_command() -> str:
+    """How this ``headgate`` is called from here: by its name where the path leads to it."""
+    own = Path(sys.executable).with_name("headgate")
+    found = shutil.which(own.name)
+    return own.name if found and Path(found) == own else _typed(own)
+
+
+def _typed(path: Path) -> str:
+    relative = os.path.relpath(path)
+    return shlex.quote(str(path) if relative.startswith("..") else relative)

@@ -1,0 +1,155 @@
+"""What the control topic tells whoever listens: the conversation folded into a state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate.control_protocol.events import (
+    AbortCommit,
+    AckCommit,
+    EndCommit,
+    Envelope,
+    PartitionPresence,
+    Presence,
+    StartCommit,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import Epoch, TopicPartition, TransactionId
+from headgate.control_protocol.offsets import Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A participant was given its first partitions."""
+
+    member: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """A coordinator opened its first transaction."""
+
+    member: str
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A transaction's END-COMMIT: participants write, and nothing of it is committed yet."""
+
+    member: str
+    transaction: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A participant has written its files of a transaction."""
+
+    member: str
+    transaction: TransactionId
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A transaction is in the table."""
+
+    transaction: TransactionId
+    snapshot_id: int
+    records: int
+
+
+Happening = Arrived | Leads | Ending | Announced | Committed
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A participant by its last sign of life."""
+
+    owned: Mapping[TopicPartition, PartitionPresence]
+    state: str
+
+
+@dataclass(slots=True)
+class Observation:
+    """The conversation so far. ``settled``: next offsets in the table, as last told."""
+
+    epoch: Epoch = Epoch(0)
+    coordinator: str | None = None
+    opened: TransactionId | None = None
+    ended: TransactionId | None = None
+    commits: int = 0
+    settled: Offsets = field(default_factory=Offsets)
+    participants: dict[str, Seen] = field(default_factory=dict)
+
+    @property
+    def in_table(self) -> int:
+        """Records in the table: each partition begins at 0 and has no gaps here."""
+        return sum(self.settled.values())
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where each partition ended, as far as its owner has said."""
+        ends = dict(self.settled)
+        for seen in self.participants.values():
+            for at, presence in seen.owned.items():
+                ends[at] = max(ends.get(at, 0), presence.end_offset or 0)
+        return ends
+
+    def hear(self, envelope: Envelope) -> Happening | None:
+        """Take in one whole event, in the order of the log."""
+        match envelope.event:
+            case Presence() as presence:
+                return self._sign_of_life(envelope.sender.member, presence)
+            case WriteStatus(tables=tables):
+                records = sum(c.records for table in tables for c in table.claims.values())
+                return Announced(envelope.sender.member, _transaction(envelope), records)
+        if envelope.epoch < self.epoch:
+            return None  # a fenced coordinator's last words
+        match envelope.event:
+            case StartCommit(offsets=offsets):
+                return self._start(envelope, offsets)
+            case EndCommit():
+                self.ended = _transaction(envelope)
+                return Ending(envelope.sender.member, self.ended)
+            case AckCommit() | AbortCommit() as settlement:
+                self.settled = self.settled.moved(settlement.offsets)
+                return self._settle(_transaction(envelope), settlement)
+        return None
+
+    def _start(self, envelope: Envelope, offsets: Offsets) -> Leads | None:
+        self.opened = _transaction(envelope)
+        self.settled = self.settled.moved(offsets)
+        if envelope.epoch == self.epoch:
+            return None
+        self.epoch, self.ended = envelope.epoch, None
+        self.coordinator = envelope.sender.member
+        return Leads(self.coordinator, self.epoch)
+
+    def _settle(
+        self, transaction: TransactionId, settlement: AckCommit | AbortCommit
+    ) -> Committed | None:
+        if self.ended == transaction:
+            self.ended = None
+        for table in settlement.tables:
+            if table.snapshot_id is not None:
+                self.commits += 1
+                return Committed(transaction, table.snapshot_id, table.records)
+        return None
+
+    def _sign_of_life(self, member: str, presence: Presence) -> Arrived | None:
+        before = self.participants.get(member)
+        self.participants[member] = Seen(presence.owned, presence.state)
+        if presence.owned and not (before and before.owned):
+            return Arrived(member, tuple(sorted(presence.owned)))
+        return None
+
+
+def _transaction(envelope: Envelope) -> TransactionId:
+    return TransactionId(envelope.epoch, envelope.transaction)
+
+
+def pid_of(member: str) -> int:
+    """The process of a member: ``<host>-<pid>``."""
+    return int(member.rpartition("-")[2])

@@ -1,0 +1,86 @@
+"""A participant as an operating system's process: started, watched, killed, never left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.operations.demo.broker import WITH_LIFELINE
+
+STOP_SECONDS_MAX = 90
+TAIL_LINES = 15
+
+HEADGATE = (sys.executable, "-c", "from headgate.operations.cli import main; main()")
+
+
+class ParticipantProcess:
+    """``headgate run`` with its output in a file. It dies with this process in every case."""
+
+    def __init__(self, sink_file: Path, log: Path) -> None:
+        self.log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", WITH_LIFELINE, "sh", *HEADGATE, "run", str(sink_file)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=sink_file.parent,
+                start_new_session=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it and all that it started, such as its Spark."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdin:
+            self._process.stdin.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> int:
+        """``kill -9``; answers the signal that the process died by, 0 when it ended by itself."""
+        self._process.kill()
+        return max(0, -self._process.wait())
+
+    def stop(self) -> None:
+        """Ask for an orderly end and wait for it. Raises ``HeadgateError`` when it was none."""
+        self._process.terminate()
+        try:
+            code = self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            raise self._ended("did not end when asked to") from None
+        if code:
+            raise self._ended(f"ended with {code} when asked to stop")
+
+    def check(self) -> None:
+        """Raises ``HeadgateError`` with the end of its log when it ended by itself."""
+        code = self._process.poll()
+        if code is not None:
+            raise self._ended(f"ended by itself with {code}")
+
+    def _ended(self, how: str) -> HeadgateError:
+        lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        return HeadgateError(f"participant {self.pid} {how}; {self.log} ends:\n" + "\n".join(lines))

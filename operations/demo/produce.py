@@ -1,0 +1,146 @@
+"""Fills the demo's topic: so many trips, so fast, each one confirmed by the broker."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headgate.control_protocol.errors import ConfigurationError, Unreachable
+
+REQUEST_SECONDS_MAX = 30.0
+FLUSH_SECONDS_MAX = 120.0
+
+# Records between two looks at the clock and at the broker's answers.
+STRIDE = 500
+
+PRODUCER_SETTINGS = {
+    "enable.idempotence": True,  # a retry of librdkafka's must not double a record of the demo
+    "compression.type": "lz4",
+    "linger.ms": 20,
+    "queue.buffering.max.messages": 200_000,
+    "log_level": 0,
+}
+
+
+def create_topic(
+    bootstrap: str, topic: str, *, partitions: int = 4, config: Mapping[str, str] | None = None
+) -> None:
+    """Make the topic, or find it as it should be; it can be used when this returns.
+
+    Raises ``Unreachable``, and ``ConfigurationError`` when it has another number of partitions.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    new = NewTopic(topic, partitions, 1, config=dict(config or {}))
+    try:
+        admin.create_topics([new], request_timeout=REQUEST_SECONDS_MAX)[topic].result()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise Unreachable(f"{bootstrap}: topic {topic!r} was not created: {error}") from error
+    try:
+        found = _await_partitions(admin, topic)
+    except KafkaException as error:
+        raise Unreachable(f"{bootstrap}: topic {topic!r} cannot be looked up: {error}") from error
+    if found != partitions:
+        raise ConfigurationError(
+            f"{bootstrap}: topic {topic!r} has {found} partitions, not {partitions}",
+            "name another topic",
+        )
+
+
+def _await_partitions(admin: AdminClient, topic: str) -> int:
+    """The topic's partitions: a broker learns of a new topic some moments after its creation."""
+    deadline = time.monotonic() + REQUEST_SECONDS_MAX
+    while time.monotonic() < deadline:
+        described = admin.list_topics(topic, timeout=REQUEST_SECONDS_MAX).topics[topic]
+        if not described.error:
+            return len(described.partitions)
+        time.sleep(0.02)
+    raise Unreachable(f"topic {topic!r} was created, but is not there: {described.error}")
+
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    records: Iterable[bytes],
+    *,
+    partitions: int = 4,
+    rate: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[int, int]:
+    """Send the records round the partitions; answers how many each of them confirmed.
+
+    ``rate`` is in records per second, ``None`` for as fast as it goes. ``on_progress`` is called
+    with the number confirmed so far. Raises ``Unreachable`` unless every record was confirmed.
+    """
+    delivery = _Delivery(bootstrap, topic)
+    began = time.monotonic()
+    sent = 0
+    for stride in _strides(records):
+        for number, value in enumerate(stride, sent):
+            delivery.send(value, number % partitions)
+        sent += len(stride)
+        delivery.check()
+        if on_progress:
+            on_progress(delivery.count)
+        if rate:
+            time.sleep(max(0.0, began + sent / rate - time.monotonic()))
+    delivery.finish(sent)
+    if on_progress:
+        on_progress(delivery.count)
+    return dict(sorted(delivery.confirmed.items()))
+
+
+class _Delivery:
+    """One producer and what the broker said to its records."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._where = f"{bootstrap}: {topic}"
+        self._topic = topic
+        self._producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER_SETTINGS})
+        self._failure: KafkaError | None = None
+        self.confirmed: Counter[int] = Counter()
+
+    @property
+    def count(self) -> int:
+        return self.confirmed.total()
+
+    def send(self, value: bytes, partition: int) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, value, partition=partition, on_delivery=self._heard
+                )
+            except BufferError:  # the queue is full: answers make room
+                self._producer.poll(0.1)
+            else:
+                return
+
+    def check(self) -> None:
+        """Take the answers that are there. Raises ``Unreachable`` when one was a refusal."""
+        self._producer.poll(0)
+        if self._failure:
+            raise Unreachable(f"{self._where}: a record was not taken: {self._failure.str()}")
+
+    def finish(self, sent: int) -> None:
+        """Wait for all answers. Raises ``Unreachable`` unless each of ``sent`` is a yes."""
+        self._producer.flush(FLUSH_SECONDS_MAX)
+        self.check()
+        if self.count != sent:
+            raise Unreachable(f"{self._where}: {self.count} of {sent} records confirmed")
+
+    def _heard(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.confirmed[message.partition()] += 1
+        else:
+            self._failure = self._failure or error
+
+
+def _strides(records: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
+    source = iter(records)
+    while stride := tuple(islice(source, STRIDE)):
+        yield stride

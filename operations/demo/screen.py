@@ -1,0 +1,176 @@
+"""What the demo shows while it runs: a line for each thing that happened, and below them how it
+stands now. Without a terminal only the lines are written. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from headgate.operations.demo.java import Progress as OnProgress
+from headgate.operations.demo.observation import Observation, pid_of
+
+FRAME_S = 0.25
+WIDTH_MAX = 78
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """How it stands: records wanted and produced, what the log told, whether each process lives."""
+
+    records: int
+    produced: int
+    observation: Observation
+    processes: Mapping[int, bool]
+
+
+class Screen:
+    """One console; times are those since the demo began."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._began_s = time.monotonic()
+        self._live: Live | None = None
+        self._drawn_s = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def say(self, what: str, detail: str = "", style: str = "") -> None:
+        """Something happened: two words, and what is to be known of it."""
+        minutes, seconds = divmod(int(self.elapsed_s), 60)
+        line = Table.grid(padding=(0, 2, 0, 0))
+        line.add_column(style="dim", no_wrap=True)
+        line.add_column(style=style or "bold", min_width=11, no_wrap=True)
+        line.add_column()
+        line.add_row(f"{minutes:2}:{seconds:02}", what, Text(detail))
+        self.console.print(line)
+
+    def head(self, text: str) -> None:
+        self.console.print(Text(f"\n{text}", "bold"))
+
+    def tell(self, text: str = "", style: str = "") -> None:
+        self.console.print(Text(text, style))
+
+    @contextmanager
+    def working(self, text: str) -> Iterator[None]:
+        """Something that takes a moment; only a terminal sees it."""
+        if not self.console.is_terminal:
+            yield
+            return
+        with self.console.status(Text(text, "dim"), spinner_style="dim"):
+            yield
+
+    @contextmanager
+    def fetching(self, what: str) -> Iterator[OnProgress]:
+        """A bar for a download, gone when done; a line without a terminal."""
+        if not self.console.is_terminal:
+            yield lambda done, _total: self.say("download", what) if done == 1 else None
+            return
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())
+        with Progress(*columns, MofNCompleteColumn(), console=self.console, transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+    @contextmanager
+    def playing(self) -> Iterator[None]:
+        """While this lasts, ``show`` draws below the lines."""
+        if not self.console.is_terminal:
+            yield
+            return
+        with Live(console=self.console, auto_refresh=False, transient=True) as live:
+            self._live = live
+            try:
+                yield
+            finally:
+                self._live = None
+
+    def show(self, scene: Scene) -> None:
+        """Draw, but not more often than an eye can follow."""
+        now_s = time.monotonic()
+        if self._live and now_s - self._drawn_s >= FRAME_S:
+            self._drawn_s = now_s
+            self._live.update(drawn(scene), refresh=True)
+
+
+def drawn(scene: Scene) -> RenderableType:
+    return Panel(
+        Group(_amounts(scene), Text(), _partitions(scene), Text(), _processes(scene)),
+        title="Kafka topic trips -> Iceberg table demo.trips",
+        border_style="dim",
+        padding=(1, 2),
+        width=WIDTH_MAX,
+    )
+
+
+def _amounts(scene: Scene) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(2):
+        grid.add_column()
+    grid.add_column(justify="right")
+    for name, amount, style in (
+        ("produced", scene.produced, "cyan"),
+        ("in table", scene.observation.in_table, "green"),
+    ):
+        bar = ProgressBar(
+            total=scene.records,
+            completed=amount,
+            width=34,
+            complete_style=style,
+            finished_style=style,
+        )
+        grid.add_row(name, bar, f"{amount:>9,} of {scene.records:,}")
+    return grid
+
+
+def _partitions(scene: Scene) -> Table:
+    table = _plain_table("partition", "in table>", "lag>", "read by")
+    seen = scene.observation
+    readers = {
+        at: pid_of(member)
+        for member, participant in seen.participants.items()
+        if scene.processes.get(pid_of(member))
+        for at in participant.owned
+    }
+    ends = seen.ends()
+    for at in sorted(ends):
+        settled = seen.settled.get(at, 0)
+        if at in readers:
+            table.add_row(str(at), f"{settled:,}", f"{ends[at] - settled:,}", f"pid {readers[at]}")
+        else:  # its end is not told any more
+            table.add_row(str(at), f"{settled:,}", "-", "nobody")
+    return table
+
+
+def _processes(scene: Scene) -> Table:
+    table = _plain_table("process", "part", "state")
+    seen = scene.observation
+    states = {pid_of(member): said.state for member, said in seen.participants.items()}
+    leader = pid_of(seen.coordinator) if seen.coordinator else None
+    for pid, lives in scene.processes.items():
+        part = f"coordinator of epoch {seen.epoch}" if pid == leader else "participant"
+        state = states.get(pid, "starting") if lives else "killed"
+        if lives and pid == leader:
+            state += f", commits {seen.ended}" if seen.ended else f", fills {seen.opened}"
+        table.add_row(f"pid {pid}", part, state, style="" if lives else "red")
+    return table
+
+
+def _plain_table(*headings: str) -> Table:
+    """A table of words; headings that end in ``>`` are over numbers."""
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in headings:
+        justify = "right" if heading.endswith(">") else "left"
+        table.add_column(heading.rstrip(">"), justify=justify, min_width=9)  # type: ignore[arg-type]
+    return table

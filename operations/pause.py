@@ -1,0 +1,95 @@
+"""Asking a sink to stop fetching, or to go on: an event on its control topic, and its effect.
+
+A request holds once the table's record carries it; until then a coordinator that dies takes it to
+its grave. So it is said again until it holds.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater
+from headgate.control_protocol.events import Envelope, Pause, Resume
+from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
+from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
+from headgate.control_protocol.kafka_topic import control_topic_exists
+from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.operations.kafka_access import ANSWER_S_MAX, quiet
+from headgate.operations.table_access import opened_catalog
+from headgate.sink.settings import SinkSettings
+
+_SAID_AGAIN_S = 5.0
+_LOOKED_AT_S = 0.2
+_PATIENCE_S = 15.0
+"""Beyond the commit time-out, which the commit that stores the request may have to wait for."""
+
+
+def pause(settings: SinkSettings, patience_s: float | None = None) -> None:
+    """Returns when the sink is paused, whoever coordinates it from now on.
+
+    Raises ``ControlTopicUnfit`` without a control topic, what opening the table raises, and
+    ``RetryLater`` when nobody took the request within ``patience_s``.
+    """
+    _ask(settings, Pause(), patience_s)
+
+
+def resume(settings: SinkSettings, patience_s: float | None = None) -> None:
+    """Returns when the sink is not paused any more; raises as ``pause``."""
+    _ask(settings, Resume(), patience_s)
+
+
+def _ask(settings: SinkSettings, event: Pause | Resume, patience_s: float | None) -> None:
+    config, topic = quiet(settings.kafka), settings.control.topic
+    answer_ms = int(ANSWER_S_MAX * 1000)
+    if not control_topic_exists(config, topic, answer_ms):
+        raise ControlTopicUnfit(
+            f"control topic {topic} does not exist, so nobody would hear of it",
+            "start the sink first, or correct control.topic",
+        )
+    if patience_s is None:
+        patience_s = settings.coordinator.commit_timeout_ms / 1000 + _PATIENCE_S
+    times = KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms)
+    with opened_catalog(settings.catalog) as catalog:
+        table = IcebergTable(
+            catalog, settings.table.identifier, settings.name, settings.table.branch
+        )
+        table.read()  # without a table there is nobody to ask
+        log = KafkaLog({**config, "group.id": settings.source.group_id}, topic, times)
+        try:
+            _say_until_it_holds(_envelope(settings, event), log, table, patience_s)
+        finally:
+            log.close()
+
+
+def _say_until_it_holds(
+    said: Envelope, log: KafkaLog, table: IcebergTable, patience_s: float
+) -> None:
+    wanted = isinstance(said.event, Pause)
+    begun_s = time.monotonic()
+    again_s = begun_s
+    while True:
+        if time.monotonic() >= again_s:
+            log.append([said])
+            again_s = time.monotonic() + _SAID_AGAIN_S
+        record = table.read().record
+        if record is not None and record.paused is wanted:
+            return
+        if time.monotonic() - begun_s >= patience_s:
+            raise RetryLater(
+                f"sink {said.sink} did not take the request within {patience_s:g} s",
+                "is a participant running? headgate status tells; then ask again",
+            )
+        time.sleep(_LOOKED_AT_S)
+
+
+def _envelope(settings: SinkSettings, event: Pause | Resume) -> Envelope:
+    return Envelope(
+        sink=settings.name,
+        epoch=Epoch(0),  # an operator has seen none, and so supersedes nobody
+        transaction=TransactionNumber(0),
+        sender=Sender("operator", uuid.uuid4().hex),
+        sequence=0,
+        time_ms=time.time_ns() // 1_000_000,
+        event=event,
+    )

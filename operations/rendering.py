@@ -1,0 +1,187 @@
+"""What a person sees on the terminal; nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headgate.operations.audit_report import AuditReport
+from headgate.operations.check import Check, State
+from headgate.operations.status import PartitionStatus, StatusReport
+
+_MARKS = {
+    State.OK: ("ok", "green"),
+    State.WRONG: ("wrong", "red"),
+    State.UNCHECKED: ("?", "yellow"),
+}
+
+
+def show_checks(console: Console, checks: Iterable[Check]) -> None:
+    """One line each: the mark, the question, the answer, and what to do."""
+    for check in checks:
+        word, colour = _MARKS[check.state]
+        line = Text.assemble((f"{word:<6}", colour), (f"{check.what:<15}", "bold"), check.detail)
+        if check.code:
+            line.append(f" [{check.code}]", "dim")
+        if check.hint:
+            line.append(f" - {check.hint}", colour)
+        console.print(line, soft_wrap=True)
+
+
+def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> None:
+    rows = [
+        (p.topic, p.partition, p.next_offset, p.log_begin, p.log_end, p.lag) for p in partitions
+    ]
+    headings = ("topic", "partition", "next offset", "log begin", "log end", "lag")
+    console.print(_table(headings, rows))
+
+
+def show_status(console: Console, report: StatusReport) -> None:
+    state = _state(report)
+    console.print(
+        Text.assemble(
+            (report.sink, "bold"), f" into {report.table} ({report.branch}): ", (state, "bold")
+        )
+    )
+    facts = {
+        "epoch": report.epoch,
+        "coordinator": report.coordinator,
+        "last transaction": report.transaction,
+        "open transaction": report.open_transaction,
+        "last commit": _time(report.last_commit_ms),
+        "valid through": _time(report.valid_through_ms),
+        "lag": report.lag,
+    }
+    for name, value in facts.items():
+        console.print(Text.assemble((f"  {name:<18}", "dim"), _cell(value)), soft_wrap=True)
+    show_offsets(console, report.partitions)
+    console.print(
+        _table(
+            ("transaction", "snapshot", "committed", "rows", "quarantined", "skipped"),
+            [
+                (
+                    t.transaction,
+                    t.snapshot_id,
+                    _time(t.committed_ms),
+                    "claim" if t.claim else t.records,
+                    t.quarantined,
+                    t.skipped,
+                )
+                for t in report.transactions
+            ],
+        )
+    )
+    console.print(
+        _table(
+            ("participant", "state", "partitions", "buffered", "seen"),
+            [
+                (p.member, p.state, len(p.partitions), p.buffered_records, _ago(p.seen_ms_ago))
+                for p in report.participants
+            ],
+        )
+    )
+    show_notes(console, report.notes)
+
+
+def _state(report: StatusReport) -> str:
+    if not report.epoch:
+        return "never started"
+    working = "running" if report.participants else "no participant seen"
+    return f"paused, {working}" if report.paused else working
+
+
+def show_audit(console: Console, report: AuditReport) -> None:
+    """The verdict last, so that it is what stays on the screen."""
+    aside = report.quarantined_rows is not None
+    rows = [
+        (
+            p.topic,
+            p.partition,
+            p.begin,
+            p.next_offset,
+            p.produced,
+            p.in_table,
+            *([p.in_quarantine] if aside else []),
+            p.lost,
+            p.twice,
+            p.lag,
+        )
+        for p in report.partitions
+    ]
+    headings = (
+        *("topic", "partition", "began", "next offset", "produced", "in table"),
+        *(["quarantined"] if aside else []),
+        *("lost", "twice", "lag"),
+    )
+    console.print(_table(headings, rows))
+    console.print(
+        f"{report.commits} commits and {report.claims} claims in epochs "
+        f"{', '.join(map(str, report.epochs)) or 'none'}; {report.live_files} files with "
+        f"{report.live_rows:,} rows{_set_aside(report)}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for text in report.proven:
+        console.print(Text.assemble(("proven    ", "green"), text), soft_wrap=True)
+    show_notes(console, report.unproven)
+    for finding in report.findings:
+        console.print(
+            Text.assemble(("wrong     ", "red"), (f"{finding.what}: ", "bold"), finding.evidence),
+            soft_wrap=True,
+        )
+    console.print(_verdict(report), soft_wrap=True)
+
+
+def _verdict(report: AuditReport) -> Text:
+    colour = "bold green" if report.well else "bold red"
+    produced, present = report.total("produced"), report.total("in_table")
+    lost, twice = report.total("lost"), report.total("twice")
+    if produced is not None and present is not None:
+        lost_words = f"{lost:,} lost" if lost else "none lost"
+        twice_words = f"{twice:,} twice" if twice else "none twice"
+        kept = report.total("in_quarantine")
+        kept_words = f", {kept:,} in quarantine" if kept is not None else ""
+        where = f"{present:,} in the table{kept_words}"
+        words = f"{produced:,} produced, {where}, {lost_words}, {twice_words}"
+    else:
+        words = f"{report.committed_records:,} rows committed"
+    verdict = "well" if report.well else f"{len(report.findings)} found wrong"
+    return Text(f"{report.sink} into {report.table}: {words}: {verdict}", colour)
+
+
+def _set_aside(report: AuditReport) -> str:
+    kept = f", {report.quarantined_rows:,} quarantined" if report.quarantined_rows else ""
+    return kept + (f", {report.skipped_records:,} skipped" if report.skipped_records else "")
+
+
+def show_notes(console: Console, notes: Sequence[str]) -> None:
+    for note in notes:
+        console.print(Text.assemble(("not known ", "yellow"), note), soft_wrap=True)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for position, heading in enumerate(headings):
+        numbers = all(isinstance(row[position], int | None) for row in rows)
+        table.add_column(heading, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    return table
+
+
+def _cell(value: object) -> Text:
+    return Text("-" if value is None or value == "" else str(value))
+
+
+def _time(epoch_ms: int | None) -> str | None:
+    if epoch_ms is None:
+        return None
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _ago(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:.1f} s ago"

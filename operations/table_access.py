@@ -1,0 +1,73 @@
+"""Opening the sink's table to look at it; nothing is created, not even a catalog's own tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from headgate.control_protocol.errors import HeadgateError, MissingRights, TableMissing
+from headgate.control_protocol.iceberg_catalog import catalog_failure, load_catalog
+from headgate.sink.settings import CatalogSettings, SinkSettings
+
+ANSWER_S_MAX = 5.0
+
+
+@contextmanager
+def opened_catalog(settings: CatalogSettings) -> Iterator[Catalog]:
+    """The catalog, as it is. Raises what ``load_catalog`` raises, ``TableMissing`` for no file."""
+    database = sqlite_file(settings)
+    if database and not database.exists():  # connecting to SQLite would create it
+        raise TableMissing(
+            f"catalog {settings.name!r}: the database {database} does not exist yet",
+            "the first start makes it, or correct catalog.properties.uri",
+        )
+    properties = {**settings.properties, "init_catalog_tables": "false"}
+    catalog = load_catalog(settings.name, properties, ANSWER_S_MAX)
+    try:
+        yield catalog
+    finally:
+        catalog.close()
+
+
+@contextmanager
+def opened_table(settings: SinkSettings) -> Iterator[Table]:
+    """The sink's table as it is now. Raises as ``opened_catalog``; ``TableMissing`` without one."""
+    with opened_catalog(settings.catalog) as catalog:
+        try:
+            table = catalog.load_table(settings.table.identifier)
+        except Exception as error:
+            raise _failure(error, settings.table.identifier) from error
+        yield table
+
+
+def _failure(error: Exception, identifier: str) -> HeadgateError:
+    what = f"table {identifier} cannot be read"
+    if isinstance(error, PermissionError):
+        return MissingRights(f"{what}: {error}", "grant read access to its metadata")
+    # A SQL catalog that nobody has written to yet has no tables of its own either.
+    if type(error).__name__ in ("OperationalError", "ProgrammingError") and (
+        "no such table: iceberg_tables" in str(error) or "UndefinedTable" in str(error)
+    ):
+        return TableMissing(f"{what}: the catalog is empty")
+    return catalog_failure(error, what)
+
+
+def sqlite_file(settings: CatalogSettings) -> Path | None:
+    """The file of a SQLite catalog."""
+    scheme, _, path = settings.properties.get("uri", "").partition(":///")
+    if scheme.partition("+")[0] != "sqlite" or not path or path.startswith(":memory:"):
+        return None
+    return Path(path.partition("?")[0])
+
+
+def local_path(location: str) -> Path | None:
+    """The folder of a location on this machine, ``None`` for any other."""
+    if location.startswith("/"):
+        return Path(location)
+    parsed = urlparse(location)
+    return Path(unquote(parsed.path)) if parsed.scheme == "file" and parsed.path else None
