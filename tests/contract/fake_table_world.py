@@ -1,0 +1,68 @@
+"""The contract's world over the shipped fakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
+from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.testing import CommitFault, FakeCatalog, FakeTable, SourceRecord
+from headgate.coordinator.tables.quarantined import QuarantinedTable
+
+
+class FakeWorld:
+    """A file's number is the offset of its one record."""
+
+    def __init__(self, _folder: Path) -> None:
+        self._catalog = FakeCatalog()
+
+    def open(self, sink: str = "sink", branch: str = "main") -> SinkTable:
+        return FakeTable(self._catalog, SinkName(sink), branch)
+
+    def file(self, number: int) -> DataFile:
+        record = SourceRecord(TopicId("id-of-trips"), "trips", 0, number)
+        return self._catalog.storage.write("memory://files-", 0, [record])
+
+    def numbers(self, branch: str = "main") -> list[int]:
+        return sorted(record.offset for record in self._catalog.records(branch))
+
+    def append_foreign(self, number: int, branch: str = "main") -> None:
+        self._catalog.append([self.file(number)], branch)
+
+    def compact(self) -> None:
+        self._catalog.compact()
+
+    def expire_all(self) -> None:
+        self._catalog.expire(keep=1)
+
+    def roll_back(self, snapshot_id: int) -> None:
+        self._catalog.roll_back(snapshot_id)
+
+    def delete_tag(self, sink: str = "sink") -> None:
+        self._catalog.delete_tag(tag_name(SinkName(sink)))
+
+    def recreate(self) -> None:
+        self._catalog.recreate()
+
+    def drop(self) -> None:
+        self._catalog.drop()
+
+    def lose_next_answer(self, *, landed: bool) -> None:
+        fault = CommitFault.LANDED_UNKNOWN if landed else CommitFault.LOST_UNKNOWN
+        self._catalog.faults.append(fault)
+
+    def close(self) -> None:
+        pass
+
+
+class QuarantinedFakeWorld(FakeWorld):
+    """The same promises of a table that has a quarantine beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._aside = FakeCatalog(table="lake.aside", uuid="uuid-aside")
+
+    def open(self, sink: str = "sink", branch: str = "main") -> SinkTable:
+        aside = FakeTable(self._aside, SinkName(sink), branch)
+        return QuarantinedTable(super().open(sink, branch), aside)

@@ -1,0 +1,144 @@
+"""An Iceberg table with everybody who touches it: sinks, foreign writers, operators, accidents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from iceberg_files import write_files
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+
+from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.iceberg_catalog import load_catalog
+from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.ports import SinkTable
+from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
+from headgate.coordinator.tables.iceberg import IcebergTable
+
+NAME = "db.trips"
+ROWS_PER_FILE = 3
+
+
+@dataclass
+class LyingCatalog:
+    """A catalog whose next commit loses its answer, before or after it took effect."""
+
+    real: Catalog
+    lies: list[Callable[[Callable[[], CommitTableResponse]], CommitTableResponse]] = field(
+        default_factory=list
+    )
+
+    def commit_table(self, *arguments: Any) -> CommitTableResponse:
+        def commit() -> CommitTableResponse:
+            return self.real.commit_table(*arguments)
+
+        return self.lies.pop(0)(commit) if self.lies else commit()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+class IcebergWorld:
+    """The contract's world over pyiceberg and a SQL catalog: SQLite in the folder, or at ``uri``.
+
+    A catalog's database may hold others': each world's name is its folder's.
+    """
+
+    def __init__(self, folder: Path, uri: str | None = None) -> None:
+        properties = {
+            "type": "sql",
+            "uri": uri or f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"file://{folder}/warehouse",
+        }
+        self.catalog = load_catalog(str(folder), properties)
+        self._create()
+        self._lying: list[LyingCatalog] = []
+
+    def open(self, sink: str = "sink", branch: str = "main") -> SinkTable:
+        lying = LyingCatalog(self.catalog)
+        self._lying.append(lying)
+        return IcebergTable(lying, NAME, SinkName(sink), branch)  # type: ignore[arg-type]
+
+    def file(self, number: int) -> DataFile:
+        """A file of ``ROWS_PER_FILE`` rows that say ``number``."""
+        (written,) = write_files(self.table(), _rows(number))
+        return written
+
+    def close(self) -> None:
+        self.catalog.close()
+
+    # ------------------------------------------------------------------------------- what it holds
+
+    def table(self) -> Table:
+        return self.catalog.load_table(NAME)
+
+    def numbers(self, branch: str = "main") -> list[int]:
+        """What the branch holds: each file's number as often as one of its rows is there."""
+        table = self.table()
+        if branch not in table.metadata.refs:
+            return []
+        rows = table.scan().use_ref(branch).to_arrow().column("number").to_pylist()
+        return sorted(rows)[::ROWS_PER_FILE]
+
+    # ------------------------------------------------------------------------------- what others do
+
+    def append_foreign(self, number: int, branch: str = "main") -> None:
+        table = self.table()
+        head = table.current_snapshot()
+        if head and branch not in table.metadata.refs:
+            table.manage_snapshots().create_branch(head.snapshot_id, branch).commit()
+        table.append(_rows(number), branch=branch)
+
+    def compact(self) -> None:
+        table = self.table()
+        table.overwrite(table.scan().to_arrow())
+
+    def expire_all(self) -> None:
+        """Every snapshot that no branch and no tag stands on."""
+        table = self.table()
+        held = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in held]
+        table.maintenance.expire_snapshots().by_ids(gone).commit()
+
+    def roll_back(self, snapshot_id: int) -> None:
+        self._update(
+            SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot_id)  # type: ignore[call-arg]
+        )
+
+    def delete_tag(self, sink: str = "sink") -> None:
+        self._update(RemoveSnapshotRefUpdate(ref_name=tag_name(SinkName(sink))))
+
+    def recreate(self) -> None:
+        self.drop()
+        self._create()
+
+    def drop(self) -> None:
+        self.catalog.drop_table(NAME)
+
+    def lose_next_answer(self, *, landed: bool) -> None:
+        """Of whichever opened table commits next."""
+
+        def lie(commit: Callable[[], CommitTableResponse]) -> CommitTableResponse:
+            if landed:
+                commit()
+            raise ConnectionError("the answer was lost")
+
+        for lying in self._lying:
+            lying.lies = [lie]
+
+    def _update(self, *updates: Any) -> None:
+        self.catalog.commit_table(self.table(), (), updates)
+
+    def _create(self) -> None:
+        declaration = TableDeclaration({"number": "long", "row": "long"})
+        ensure_table(self.catalog, NAME, declaration)
+
+
+def _rows(number: int) -> pa.Table:
+    row = list(range(ROWS_PER_FILE))
+    return pa.table({"number": pa.array([number] * ROWS_PER_FILE, pa.int64()), "row": row})

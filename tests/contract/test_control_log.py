@@ -1,0 +1,220 @@
+"""The contract of ``ControlLog``: what every control log, real or fake, promises to both roles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Protocol
+
+import confluent_kafka as kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+from control_envelopes import EXAMPLES, envelope
+
+from headgate.control_protocol import codec
+from headgate.control_protocol.codec import SkipReason
+from headgate.control_protocol.errors import LogDiscontinuity
+from headgate.control_protocol.events import Envelope, LogRecord, Presence, PresenceKind
+from headgate.control_protocol.identifiers import ControlOffset
+from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
+from headgate.control_protocol.kafka_topic import ensure_control_topic
+from headgate.control_protocol.ports import ControlLog
+from headgate.control_protocol.testing import FakeLog, FakeLogServer
+
+TURN_MS = 200
+TURNS_MAX = 100
+
+
+class CountingLog(ControlLog, Protocol):
+    skipped: Counter[SkipReason]
+
+
+class World(Protocol):
+    """A control topic and everybody who touches it."""
+
+    def open(self) -> CountingLog: ...
+    def append_foreign(self, message: bytes) -> None: ...
+    def expire(self, before: int) -> None: ...
+    def recreate(self) -> None: ...
+
+
+class FakeWorld:
+    def __init__(self) -> None:
+        self._server = FakeLogServer()
+
+    def open(self) -> CountingLog:
+        return FakeLog(self._server)
+
+    def append_foreign(self, message: bytes) -> None:
+        self._server.append(message)
+
+    def expire(self, before: int) -> None:
+        self._server.expire(before)
+
+    def recreate(self) -> None:
+        self._server.recreate()
+
+
+class KafkaWorld:
+    def __init__(self, bootstrap: str, topic: str, stack: ExitStack) -> None:
+        self._config = {"bootstrap.servers": bootstrap}
+        self._topic = topic
+        self._stack = stack
+        self._admin = AdminClient(self._config)
+        ensure_control_topic(self._config, topic)
+
+    def open(self) -> CountingLog:
+        log = KafkaLog(self._config, self._topic, KafkaLogTimes(identity_ms=50))
+        self._stack.callback(log.close)
+        return log
+
+    def append_foreign(self, message: bytes) -> None:
+        producer = kafka.Producer(self._config)
+        producer.produce(self._topic, message, partition=0)
+        assert producer.flush(10) == 0
+
+    def expire(self, before: int) -> None:
+        partition = kafka.TopicPartition(self._topic, 0, before)
+        for future in self._admin.delete_records([partition]).values():
+            future.result()
+
+    def recreate(self) -> None:
+        self._admin.delete_topics([self._topic])[self._topic].result()
+        ensure_control_topic(self._config, self._topic)
+
+
+@pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    if request.param == "fake":
+        yield FakeWorld()
+        return
+    admin: AdminClient = request.getfixturevalue("admin")
+    topic: str = request.getfixturevalue("unique_name")
+    with ExitStack() as stack:
+        yield KafkaWorld(request.getfixturevalue("bootstrap"), topic, stack)
+    admin.delete_topics([topic])[topic].result()
+
+
+def sent(number: int) -> Envelope:
+    return envelope(EXAMPLES["presence"], sequence=number)
+
+
+def received(log: ControlLog, count: int) -> list[LogRecord]:
+    """The next records, no more and no fewer than ``count``."""
+    records: list[LogRecord] = []
+    for _ in range(TURNS_MAX):
+        records += log.read(TURN_MS)
+        if len(records) >= count:
+            break
+    assert len(records) == count
+    return records
+
+
+def await_discontinuity(log: ControlLog) -> None:
+    with pytest.raises(LogDiscontinuity):
+        for _ in range(TURNS_MAX):
+            log.read(TURN_MS)
+
+
+def test_every_client_reads_what_was_appended_in_order(world: World) -> None:
+    writer, readers = world.open(), [world.open(), world.open()]
+    writer.append([sent(0)])
+    writer.append([sent(1), sent(2)])
+    for reader in [*readers, writer]:
+        records = received(reader, 3)
+        assert [record.envelope for record in records] == [sent(0), sent(1), sent(2)]
+        assert [record.offset for record in records] == [0, 1, 2]
+
+
+def test_an_idle_log_reads_as_nothing(world: World) -> None:
+    assert world.open().read(10) == []
+
+
+def test_a_reader_goes_on_where_it_is_placed(world: World) -> None:
+    log = world.open()
+    log.append([sent(n) for n in range(5)])
+    log.seek(ControlOffset(3))
+    assert [record.offset for record in received(log, 2)] == [3, 4]
+    log.seek(ControlOffset(1))
+    assert [record.offset for record in received(log, 4)] == [1, 2, 3, 4]
+
+
+def test_the_end_is_where_the_next_event_goes(world: World) -> None:
+    log = world.open()
+    assert log.end_offset() == 0
+    log.append([sent(0), sent(1)])
+    end = log.end_offset()
+    log.seek(end)
+    assert log.read(10) == []
+    log.append([sent(2)])
+    assert received(log, 1) == [LogRecord(end, sent(2))]
+
+
+def test_more_records_than_one_read_takes_all_arrive(world: World) -> None:
+    log = world.open()
+    log.append([sent(n) for n in range(2_500)])
+    assert [record.envelope.sequence for record in received(log, 2_500)] == list(range(2_500))
+
+
+def test_a_message_of_the_largest_size_passes(world: World) -> None:
+    state = "x" * (codec.MESSAGE_BYTES_MAX - 200)
+    large = envelope(Presence(PresenceKind.ALIVE, frozenset(), {}, state))
+    log = world.open()
+    log.append([large])
+    assert received(log, 1)[0].envelope == large
+
+
+def test_what_is_not_ours_is_skipped_and_counted(world: World) -> None:
+    log = world.open()
+    world.append_foreign(b"hello")
+    world.append_foreign(b"")
+    world.append_foreign(codec.encode(sent(0))[:-1])
+    world.append_foreign(codec.encode(replace(sent(0), version=99)))
+    log.append([sent(1)])
+    assert received(log, 1) == [LogRecord(ControlOffset(4), sent(1))]
+    assert log.skipped == {
+        SkipReason.NOT_OURS: 2,
+        SkipReason.UNDECODABLE: 1,
+        SkipReason.OTHER_VERSION: 1,
+    }
+
+
+def test_a_place_behind_the_end_is_a_discontinuity(world: World) -> None:
+    log = world.open()
+    log.append([sent(0)])
+    log.seek(ControlOffset(7))
+    await_discontinuity(log)
+
+
+def test_an_expired_place_is_a_discontinuity(world: World) -> None:
+    log = world.open()
+    log.append([sent(0), sent(1), sent(2)])
+    world.expire(before=2)
+    log.seek(ControlOffset(1))
+    await_discontinuity(log)
+
+
+def test_a_re_created_log_is_a_discontinuity_until_the_reader_is_placed(world: World) -> None:
+    reader, other = world.open(), world.open()
+    reader.append([sent(0), sent(1)])
+    received(reader, 2)
+    world.recreate()
+    await_discontinuity(reader)
+    with pytest.raises(LogDiscontinuity):
+        reader.read(0)
+    reader.seek(reader.end_offset())
+    reader.append([sent(2)])
+    assert received(reader, 1) == [LogRecord(ControlOffset(0), sent(2))]
+    other.seek(ControlOffset(0))
+    assert received(other, 1) == [LogRecord(ControlOffset(0), sent(2))]
+
+
+def test_a_re_created_log_that_grew_is_a_discontinuity_too(world: World) -> None:
+    reader, writer = world.open(), world.open()
+    writer.append([sent(0)])
+    received(reader, 1)
+    world.recreate()
+    writer.append([sent(n) for n in range(9)])
+    await_discontinuity(reader)

@@ -1,0 +1,110 @@
+"""The control topic is made right, or what is wrong with it is said (HG-104, HG-401, HG-402)."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from conftest import TopicFactory
+from control_envelopes import EXAMPLES, envelope
+
+from headgate.control_protocol.errors import (
+    AppendUnconfirmed,
+    ConfigurationError,
+    ControlTopicUnfit,
+    Unreachable,
+)
+from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
+from headgate.control_protocol.kafka_topic import control_topic_exists, ensure_control_topic
+from headgate.operations.demo.broker import EmbeddedKafka
+
+NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+@pytest.mark.integration
+def test_a_missing_topic_is_made_with_the_right_settings(
+    bootstrap: str, admin: AdminClient, unique_name: str
+) -> None:
+    config = {"bootstrap.servers": bootstrap}
+    assert not control_topic_exists(config, unique_name)
+    ensure_control_topic(config, unique_name)
+    try:
+        ensure_control_topic(config, unique_name)
+        assert control_topic_exists(config, unique_name)
+        resource = ConfigResource(ResourceType.TOPIC, unique_name)
+        settings = admin.describe_configs([resource])[resource].result()
+        assert settings["cleanup.policy"].value == "delete"
+        assert int(settings["max.message.bytes"].value) == 1024 * 1024
+    finally:
+        admin.delete_topics([unique_name])[unique_name].result()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("partitions", "settings", "said"),
+    [
+        (2, {}, "has 2 partitions"),
+        (1, {"cleanup.policy": "compact"}, "has cleanup.policy=compact"),
+        (1, {"cleanup.policy": "compact,delete"}, "has cleanup.policy=compact,delete"),
+        (1, {"max.message.bytes": "9000"}, "has max.message.bytes=9000"),
+        (3, {"max.message.bytes": "9000"}, "3 partitions and max.message.bytes=9000"),
+    ],
+)
+def test_an_unfit_topic_is_refused_with_the_reason(
+    bootstrap: str,
+    topic_factory: TopicFactory,
+    partitions: int,
+    settings: dict[str, str],
+    said: str,
+) -> None:
+    topic = topic_factory(partitions, settings)
+    for look in (ensure_control_topic, control_topic_exists):
+        with pytest.raises(ControlTopicUnfit, match=said):
+            look({"bootstrap.servers": bootstrap}, topic)
+
+
+def test_brokers_that_do_not_answer_are_unreachable() -> None:
+    with pytest.raises(Unreachable, match="control topic nowhere"):
+        ensure_control_topic(NOBODY, "nowhere", timeout_ms=300)
+    log = KafkaLog(NOBODY, "nowhere", KafkaLogTimes(delivery_ms=300, request_ms=300))
+    try:
+        with pytest.raises(Unreachable):
+            log.read(0)
+        with pytest.raises(Unreachable):
+            log.end_offset()
+        with pytest.raises(AppendUnconfirmed):
+            log.append([envelope(EXAMPLES["pause"])])
+    finally:
+        log.close()
+
+
+def test_settings_that_the_client_refuses_are_named() -> None:
+    for refused in (KafkaLog, ensure_control_topic):
+        with pytest.raises(ConfigurationError, match="no_such_setting"):
+            refused({**NOBODY, "no_such_setting": "1"}, "nowhere")
+
+
+@pytest.mark.integration
+def test_a_broker_that_dies_and_returns_costs_only_unconfirmed_appends(
+    own_kafka: EmbeddedKafka,
+) -> None:
+    config = {"bootstrap.servers": own_kafka.bootstrap}
+    ensure_control_topic(config, "control")
+    before, during, after = (envelope(EXAMPLES["presence"], sequence=n) for n in range(3))
+    log = KafkaLog(config, "control")
+    hurried = KafkaLog(config, "control", KafkaLogTimes(delivery_ms=1_000, request_ms=1_000))
+    heard: list[int] = []
+    try:
+        log.append([before])
+        own_kafka.kill()
+        with pytest.raises(AppendUnconfirmed):
+            hurried.append([during])
+        own_kafka.restart()
+        log.append([after])
+        for _ in range(100):
+            heard += [record.envelope.sequence for record in log.read(200)]
+            if after.sequence in heard:
+                break
+    finally:
+        log.close()
+        hurried.close()
+    assert [n for n in heard if n != during.sequence] == [before.sequence, after.sequence]

@@ -1,0 +1,211 @@
+"""Envelopes for tests: one example per event, and strategies for any of them."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from headgate.control_protocol.events import (
+    AbortCommit,
+    AckCommit,
+    Claim,
+    DataFile,
+    EndCommit,
+    Envelope,
+    Event,
+    Limits,
+    PartitionPresence,
+    Pause,
+    Presence,
+    PresenceKind,
+    Resume,
+    StartCommit,
+    TableSettlement,
+    TableStart,
+    TableStatus,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    Epoch,
+    Sender,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+DATA_FILE = DataFile(
+    path="s3://lake/orders/data/headgate-3.7-ab/00000.parquet",
+    spec_id=1,
+    record_count=90,
+    file_size_bytes=12_345,
+    partition=(b"\x01\x00\x00\x00", None),
+    sort_order_id=2,
+    column_sizes={1: 400, 2: 800},
+    value_counts={1: 90, 2: 90},
+    null_value_counts={1: 0, 2: 5},
+    nan_value_counts={2: 1},
+    lower_bounds={1: b"\x00", 2: b"a"},
+    upper_bounds={1: b"\x09", 2: b"z"},
+    split_offsets=(4, 9_000),
+)
+
+EXAMPLES: dict[str, Event] = {
+    "start-commit": StartCommit(
+        settled_to=ControlOffset(41),
+        offsets=Offsets({P0: 100, P1: 2**40}),
+        topic_ids={"orders": TopicId("kS0bJ3m8RZ2l1cT5uXvYwA")},
+        tables=(TableStart("lake.orders", "uuid-1", 3, 1, "s3://lake/x-", Offsets({P1: 7})),),
+        limits=Limits(1_000, 2_000),
+        paused=True,
+    ),
+    "end-commit": EndCommit(),
+    "write-status": WriteStatus(
+        status_number=5,
+        tables=(
+            TableStatus(
+                "lake.orders",
+                {P0: Claim(OffsetRange(100, 200), 90, 4, 6, 7, 4_096, 1_700_000_000_000)},
+                (DATA_FILE,),
+                '{"add": ["city"]}',
+            ),
+            TableStatus("lake.empty", {P0: Claim(OffsetRange(200, 200))}),
+        ),
+        unknown=frozenset({P1}),
+        failure="disk full",
+    ),
+    "ack-commit": AckCommit(
+        ControlOffset(44),
+        Offsets({P0: 200}),
+        (TableSettlement("lake.orders", 2**62, 90), TableSettlement("lake.empty", None)),
+        1_700_000_000_000,
+        "landed",
+    ),
+    "abort-commit": AbortCommit(ControlOffset(44), Offsets({P0: 100}), reason="time-out"),
+    "presence": Presence(
+        PresenceKind.GAINED,
+        frozenset({P1}),
+        {P0: PartitionPresence(100, 300), P1: PartitionPresence()},
+        "writing",
+        10,
+        2_000,
+    ),
+    "pause": Pause(),
+    "resume": Resume(),
+}
+
+
+def envelope(event: Event, **fields: object) -> Envelope:
+    """An envelope around the event, with ordinary values where ``fields`` gives none."""
+    values: dict[str, object] = {
+        "sink": SinkName("orders"),
+        "epoch": Epoch(3),
+        "transaction": TransactionNumber(7),
+        "sender": Sender("worker-1", "f00d"),
+        "sequence": 12,
+        "time_ms": 1_700_000_000_000,
+        "event": event,
+        **fields,
+    }
+    return Envelope(**values)  # type: ignore[arg-type]
+
+
+_NATURALS = st.integers(0, 2**63 - 1)
+_OPTIONAL = st.none() | _NATURALS
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+_PARTITIONS = st.builds(
+    TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 2**31 - 1)
+)
+_SETS = st.frozensets(_PARTITIONS, max_size=5)
+_OFFSETS = st.dictionaries(_PARTITIONS, _NATURALS, max_size=5).map(Offsets)
+_COUNTS = st.dictionaries(st.integers(1, 400), _NATURALS, max_size=4)
+_BOUNDS = st.dictionaries(st.integers(1, 400), st.binary(max_size=9), max_size=4)
+_RANGES = st.tuples(_NATURALS, _NATURALS).map(lambda two: OffsetRange(min(two), max(two)))
+_FILES = st.builds(
+    DataFile,
+    path=_TEXT,
+    spec_id=st.integers(0, 9),
+    record_count=_NATURALS,
+    file_size_bytes=_NATURALS,
+    partition=st.lists(st.none() | st.binary(max_size=9), max_size=3).map(tuple),
+    file_format=_TEXT,
+    sort_order_id=st.none() | st.integers(0, 9),
+    column_sizes=_COUNTS,
+    value_counts=_COUNTS,
+    null_value_counts=_COUNTS,
+    nan_value_counts=_COUNTS,
+    lower_bounds=_BOUNDS,
+    upper_bounds=_BOUNDS,
+    split_offsets=st.lists(_NATURALS, max_size=3).map(tuple),
+)
+_COUNTED = (_NATURALS,) * 5
+_CLAIMS = st.builds(Claim, _RANGES, *_COUNTED, _OPTIONAL)
+_TABLES = st.lists(
+    st.builds(
+        TableStatus,
+        _TEXT,
+        st.dictionaries(_PARTITIONS, _CLAIMS, max_size=4),
+        st.lists(_FILES, max_size=3).map(tuple),
+        st.none() | _TEXT,
+    ),
+    max_size=3,
+    unique_by=lambda table: table.table,
+).map(tuple)
+
+STATUSES = st.builds(
+    WriteStatus, status_number=_NATURALS, tables=_TABLES, unknown=_SETS, failure=st.none() | _TEXT
+)
+_SETTLED: tuple[st.SearchStrategy[object], ...] = (
+    _NATURALS.map(ControlOffset),
+    _OFFSETS,
+    st.lists(st.builds(TableSettlement, _TEXT, _OPTIONAL, _NATURALS), max_size=3).map(tuple),
+    _OPTIONAL,
+    _TEXT,
+)
+EVENTS: st.SearchStrategy[Event] = st.one_of(
+    st.builds(
+        StartCommit,
+        settled_to=_OPTIONAL.map(lambda at: None if at is None else ControlOffset(at)),
+        offsets=_OFFSETS,
+        topic_ids=st.dictionaries(_TEXT, _TEXT.map(TopicId), max_size=3),
+        tables=st.lists(
+            st.builds(
+                TableStart, _TEXT, _TEXT, st.integers(0, 9), st.integers(0, 9), _TEXT, _OFFSETS
+            ),
+            min_size=1,
+            max_size=3,
+        ).map(tuple),
+        limits=st.builds(Limits, _NATURALS, _NATURALS),
+        paused=st.booleans(),
+    ),
+    st.just(EndCommit()),
+    STATUSES,
+    st.builds(AckCommit, *_SETTLED),
+    st.builds(AbortCommit, *_SETTLED),
+    st.builds(
+        Presence,
+        st.sampled_from(PresenceKind),
+        _SETS,
+        st.dictionaries(
+            _PARTITIONS, st.builds(PartitionPresence, _OPTIONAL, _OPTIONAL), max_size=4
+        ),
+        _TEXT,
+        _NATURALS,
+        _NATURALS,
+    ),
+    st.just(Pause()),
+    st.just(Resume()),
+)
+ENVELOPES = st.builds(
+    Envelope,
+    sink=_TEXT.map(SinkName),
+    epoch=_NATURALS.map(Epoch),
+    transaction=_NATURALS.map(TransactionNumber),
+    sender=st.builds(Sender, _TEXT, _TEXT),
+    sequence=_NATURALS,
+    time_ms=st.integers(-(2**63), 2**63 - 1),
+    event=EVENTS,
+)

@@ -1,0 +1,46 @@
+"""Real data files for tests of table commits, written and measured by pyiceberg itself."""
+
+from __future__ import annotations
+
+import uuid
+from typing import cast
+
+import pyarrow as pa
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.table import Table
+from pyiceberg.types import PrimitiveType
+
+from headgate.control_protocol.events import DataFile
+
+
+def write_files(table: Table, rows: pa.Table) -> tuple[DataFile, ...]:
+    """The rows as files of the table's current spec; nothing is committed."""
+    written = _dataframe_to_data_files(table.metadata, rows, table.io, uuid.uuid4())
+    return tuple(described(table, file) for file in written)
+
+
+def described(table: Table, file: ManifestDataFile) -> DataFile:
+    """A file of the table's current spec, as it travels in a status."""
+    fields = table.spec().partition_type(table.schema()).fields
+    types = [cast("PrimitiveType", field.field_type) for field in fields]
+    values = [file.partition[position] for position in range(len(types))]
+    partition = (
+        None if value is None else to_bytes(kind, value)
+        for kind, value in zip(types, values, strict=True)
+    )
+    return DataFile(
+        path=file.file_path,
+        spec_id=table.spec().spec_id,
+        record_count=file.record_count,
+        file_size_bytes=file.file_size_in_bytes,
+        partition=tuple(partition),
+        column_sizes=file.column_sizes or {},
+        value_counts=file.value_counts or {},
+        null_value_counts=file.null_value_counts or {},
+        nan_value_counts=file.nan_value_counts or {},
+        lower_bounds=file.lower_bounds or {},
+        upper_bounds=file.upper_bounds or {},
+        split_offsets=tuple(file.split_offsets or ()),
+    )

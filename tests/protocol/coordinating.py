@@ -1,0 +1,250 @@
+"""A coordinator to talk with: the pure machine, a table as a value, and a clock that we move.
+
+``Coordinator.at(Phase.COLLECTING)`` is one that went the quiet way there. Everything else a test
+says to it step by step; ``actions`` is what the last input made it want.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from protocol.values import (
+    COORDINATOR,
+    GROUP,
+    RIVAL,
+    SINK,
+    log_record,
+    offsets,
+    record,
+    topics,
+    view,
+)
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.events import Event
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    Landed,
+    Lineage,
+    Refused,
+    TableView,
+    TopicState,
+    Unknown,
+)
+from headgate.coordinator.actions import (
+    Action,
+    Append,
+    CommitAnswered,
+    CommitTable,
+    DescribeSources,
+    Heard,
+    Input,
+    Led,
+    ReadTable,
+    SourcesDescribed,
+    Stop,
+    TableRead,
+    Tell,
+    Ticked,
+)
+from headgate.coordinator.machine import step
+from headgate.coordinator.settings import CoordinatorSettings
+from headgate.coordinator.state import Identity, State, Term
+from headgate.coordinator.transitions import Phase
+
+SETTINGS = CoordinatorSettings(
+    commit_interval_ms=1_000,
+    commit_timeout_ms=500,
+    rebalance_delay_ms=50,
+    election_timeout_ms=3_000,
+    idleness_ms=10_000,
+    tag_refresh_interval_ms=1_000_000,
+    retry_backoff_ms=10,
+    retry_backoff_max_ms=80,
+)
+IDENTITY = Identity(SINK, GROUP, COORDINATOR)
+EPOCH = 7
+"""What a coordinator has claimed when the table was at epoch 6, as it is unless a test says so."""
+
+_Wanted = TypeVar("_Wanted", bound=Action)
+_Request = ReadTable | DescribeSources | CommitTable | Append
+_STEPS_MAX = 50
+
+
+class Coordinator:
+    def __init__(
+        self,
+        table: TableView | None = None,
+        settings: CoordinatorSettings = SETTINGS,
+        sources: dict[str, TopicState] | None = None,
+    ) -> None:
+        self.state = State(IDENTITY, settings)
+        self.table = table or view(record(EPOCH - 1, 4, offsets(10, 20), RIVAL))
+        self.sources = sources or topics((0, 1_000), (0, 1_000))
+        self.start: Offsets | None = None
+        self.note: str | None = None
+        self.now_ms = 1_000_000
+        self.next_offset = 40
+        self.actions: tuple[Action, ...] = ()
+        self.owed: Action | None = None
+        self.walk: list[tuple[Phase, Phase]] = []
+
+    @classmethod
+    def at(
+        cls,
+        phase: Phase,
+        settings: CoordinatorSettings = SETTINGS,
+        table: TableView | None = None,
+    ) -> Coordinator:
+        made = cls(table, settings)
+        made.until(phase)
+        return made
+
+    # ------------------------------------------------------------------------------- inputs
+
+    def given(self, given: Input) -> None:
+        before = self.phase
+        self.state, self.actions = step(self.state, given, self.now_ms)
+        for action in self.actions:
+            if isinstance(action, _Request):
+                self.owed = action
+        if self.phase is not before:
+            self.walk.append((before, self.phase))
+
+    def until(self, phase: Phase) -> None:
+        """Ordinary things happen until it is there."""
+        for _ in range(_STEPS_MAX):
+            if self.phase is phase:
+                return
+            self.goes_on()
+        raise AssertionError(f"never came to {phase}, is {self.phase}")
+
+    def goes_on(self) -> None:
+        """The next ordinary thing: what was wanted works, time passes, nobody else says a word."""
+        owed, self.owed = self.owed, None
+        match owed:
+            case ReadTable():
+                self.given(TableRead(self.table))
+            case DescribeSources():
+                self.described()
+            case CommitTable():
+                self.lands(owed.attempt)
+            case Append():
+                self.hears_itself(owed)
+            case None if self.phase is Phase.FOLLOWING:
+                self.given(Led())
+            case None:
+                self.waits(self.state.settings.commit_interval_ms)
+
+    def described(self) -> None:
+        self.owed = None
+        self.given(SourcesDescribed(self.sources, self.start, self.note))
+
+    def waits(self, ms: int) -> None:
+        self.now_ms += ms
+        self.given(Ticked())
+
+    def hears(
+        self,
+        event: Event,
+        sender: Sender,
+        *,
+        epoch: int = EPOCH,
+        transaction: int = 0,
+    ) -> int:
+        """Returns the place in the log."""
+        at = self.next_offset
+        self.next_offset += 1
+        self.given(Heard(log_record(at, event, sender, epoch=epoch, transaction=transaction)))
+        return at
+
+    def hears_itself(self, said: Append | None = None) -> None:
+        """All that it last said, in order."""
+        said = said or self.only(Append)
+        self.owed = None
+        for transaction, event in said.events:
+            self.hears(event, COORDINATOR, epoch=said.epoch, transaction=transaction)
+
+    def lands(self, attempt: CommitAttempt | None = None) -> None:
+        """The catalog takes the attempt and says so."""
+        landed = self.takes(attempt)
+        assert landed.tag is not None
+        self.given(CommitAnswered(Landed(landed.tag, landed)))
+
+    def takes(self, attempt: CommitAttempt | None = None) -> TableView:
+        """The catalog takes the attempt; whether it says so is another matter."""
+        self.owed = None
+        self.table = moved_by(self.table, attempt or self.attempt)
+        return self.table
+
+    def refused(self) -> None:
+        self.owed = None
+        self.given(CommitAnswered(Refused("the branch head moved")))
+
+    def unsure(self) -> None:
+        self.owed = None
+        self.given(CommitAnswered(Unknown("no answer in time")))
+
+    def reads(self, table: TableView | None = None) -> None:
+        self.table = table or self.table
+        self.owed = None
+        self.given(TableRead(self.table))
+
+    # ------------------------------------------------------------------------------ outputs
+
+    @property
+    def phase(self) -> Phase:
+        return self.state.phase
+
+    @property
+    def term(self) -> Term:
+        assert self.state.term is not None
+        return self.state.term
+
+    @property
+    def attempt(self) -> CommitAttempt:
+        return self.only(CommitTable).attempt
+
+    @property
+    def said(self) -> tuple[Event, ...]:
+        """The events that the last input made it say."""
+        return tuple(event for a in self.all(Append) for _, event in a.events)
+
+    @property
+    def error(self) -> HeadgateError:
+        return self.only(Stop).error
+
+    @property
+    def told(self) -> str:
+        return "; ".join(tell.text for tell in self.all(Tell))
+
+    def all(self, kind: type[_Wanted]) -> list[_Wanted]:
+        return [action for action in self.actions if isinstance(action, kind)]
+
+    def only(self, kind: type[_Wanted]) -> _Wanted:
+        (action,) = self.all(kind)
+        return action
+
+    def wants(self, kind: type[Action]) -> bool:
+        return bool(self.all(kind))
+
+
+def moved_by(table: TableView, attempt: CommitAttempt) -> TableView:
+    """The table after the catalog took the attempt: a new snapshot under branch and tag."""
+    snapshot = max(table.head or 0, table.tag or 0) + 1
+    return replace(
+        table,
+        head=snapshot,
+        tag=snapshot,
+        record=attempt.record,
+        branch_record=attempt.record,
+        lineage=Lineage.CONTAINS_TAG,
+    )
+
+
+def with_foreign_commit(table: TableView) -> TableView:
+    """The table after somebody else's commit: only the branch moved."""
+    return replace(table, head=(table.head or 0) + 1_000)

@@ -1,0 +1,33 @@
+"""E1: whoever owns partition 0 of the first topic coordinates: a level, read after every poll."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.coordinator.election import election_partition, leads
+
+TOPICS = ("rides", "drivers")
+
+
+def test_the_election_partition_is_partition_0_of_the_first_topic() -> None:
+    assert election_partition(TOPICS) == TopicPartition("rides", 0)
+
+
+def test_l1_its_owner_leads() -> None:
+    assert leads({TopicPartition("rides", 0), TopicPartition("drivers", 4)}, TOPICS)
+
+
+def test_nobody_else_does() -> None:
+    others = {TopicPartition("rides", 1), TopicPartition("drivers", 0)}
+    assert not leads(others, TOPICS)
+    assert not leads((), TOPICS)
+
+
+def test_f03_the_order_of_configured_topics_decides_and_not_the_alphabet() -> None:
+    assert not leads({TopicPartition("drivers", 0)}, TOPICS)
+
+
+def test_l2_losing_another_partition_changes_nothing() -> None:
+    """F02: the level is read anew each time; no revocation callback closes the coordinator."""
+    both = frozenset({TopicPartition("rides", 0), TopicPartition("rides", 3)})
+    assert leads(both, TOPICS)
+    assert leads(both - {TopicPartition("rides", 3)}, TOPICS)

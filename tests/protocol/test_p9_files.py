@@ -1,0 +1,101 @@
+"""P9: nobody deletes announced files; all lie under data/headgate/<sink>/<epoch>-<incarnation>/."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.participating import Participant
+from protocol.values import ALICE, COORDINATOR, LOCATION, P0, P1, SINK, offsets, status
+
+from headgate.control_protocol.events import AckCommit, StartCommit
+from headgate.coordinator import actions as coordinator_actions
+from headgate.coordinator.actions import CommitTable, ReadTable
+from headgate.coordinator.transitions import Phase
+from headgate.participant import actions as participant_actions
+
+AGEING = replace(SETTINGS, claim_age_max_ms=100_000)
+
+
+def test_no_machine_can_ask_for_a_deletion() -> None:
+    """Whoever adds an action that touches files must come by here."""
+    wanted = get_args(coordinator_actions.Action) + get_args(participant_actions.Action)
+
+    assert {kind.__name__ for kind in wanted} == {
+        "Append",
+        "AskEnds",
+        "CommitTable",
+        "CopyOffsets",
+        "DescribeSources",
+        "ReadTable",
+        "Stop",
+        "Submit",
+        "Tell",
+    }
+
+
+def test_hc42_the_prefix_names_sink_epoch_incarnation_and_transaction() -> None:
+    coordinator = Coordinator.at(Phase.STARTING)
+    (start,) = coordinator.said
+    assert isinstance(start, StartCommit)
+
+    folder = f"{EPOCH}-{COORDINATOR.incarnation}/1"
+    assert start.tables[0].file_prefix == f"{LOCATION}/data/headgate/{SINK}/{folder}"
+
+
+def test_dropped_work_asks_for_nothing() -> None:
+    participant = Participant.writing(offsets(10, 20))
+    participant.writes({P0: 90, P1: 40})
+    participant.ack(1, offsets(11, 20), settled_to=participant.next_offset)
+
+    kinds = {type(action).__name__ for action in participant.actions}
+    assert kinds <= {"CopyOffsets", "AskEnds"}
+
+
+def test_f75_files_that_waited_too_long_are_given_up_and_not_committed() -> None:
+    """Collected at last: somebody's orphan clean-up may have been there first."""
+    coordinator = collected()
+    coordinator.waits(AGEING.claim_age_max_ms + 1)
+
+    (settlement,) = coordinator.said
+    assert isinstance(settlement, AckCommit)
+    assert "too old" in settlement.reason
+    assert settlement.offsets == offsets(10, 20)
+    assert not coordinator.wants(CommitTable)
+
+
+def test_f75_a_status_that_comes_after_days_brings_no_files_into_a_young_transaction() -> None:
+    """Its ranges still fit, for nobody else had the partition (simulation, seed 194)."""
+    coordinator = Coordinator.at(Phase.COLLECTING, AGEING)
+    coordinator.waits(AGEING.claim_age_max_ms + 1)
+    coordinator.until(Phase.OPEN)
+    coordinator.until(Phase.COLLECTING)
+    late = status(1, {P0: (10, 15), P1: (20, 20)}, written_in=(EPOCH, 1))
+    coordinator.hears(late, ALICE, transaction=1)
+    coordinator.waits(1)
+
+    (settlement,) = coordinator.said
+    assert isinstance(settlement, AckCommit)
+    assert "too old" in settlement.reason
+    assert not coordinator.wants(CommitTable)
+
+
+def test_f75_a_commit_that_never_gets_an_answer_is_given_up_by_a_new_claim() -> None:
+    coordinator = collected()
+    coordinator.waits(1)
+    assert coordinator.wants(CommitTable)
+    coordinator.unsure()
+    coordinator.waits(AGEING.claim_age_max_ms + 1)
+    assert coordinator.wants(ReadTable)
+    coordinator.reads()
+
+    assert coordinator.phase is Phase.RECOVERING
+    assert not coordinator.wants(CommitTable)
+
+
+def collected() -> Coordinator:
+    coordinator = Coordinator.at(Phase.COLLECTING, AGEING)
+    whole = status(1, {P0: (10, 15), P1: (20, 20)}, written_in=(EPOCH, 1))
+    coordinator.hears(whole, ALICE, transaction=1)
+    return coordinator

@@ -1,0 +1,148 @@
+"""Q2: every claim claims both tables; a quarantine that lost rows is a named error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from protocol.quarantining import at_work, exactly_once
+from protocol.values import offsets, record, view
+from scenarios.stage import COORDINATORS, SINK, Stage
+
+from headgate.control_protocol.identifiers import tag_name
+from headgate.control_protocol.testing import CommitFault, FakeCatalog
+from headgate.coordinator.recovery import next_epoch
+from headgate.coordinator.settings import (
+    CoordinatorSettings,
+    RollbackPolicy,
+    TableRecreatedPolicy,
+    TagMissingPolicy,
+)
+from headgate.coordinator.tables.quarantined import quarantine_record
+
+
+def second_life(stage: Stage) -> None:
+    """Alice is gone, and Bob has to read and claim."""
+    stage.kill("alice")
+    stage.produce(3, 3)
+    stage.session_expires("alice", "bob")
+
+
+def test_a_dead_coordinators_late_quarantine_commit_is_refused_after_the_claim() -> None:
+    stage, quarantine = at_work()
+    stage.produce(3, 3)
+    quarantine.faults.append(CommitFault.LATE_UNKNOWN)
+    stage.nodes["alice"].dies_at = "quarantined"
+    stage.until("killed")
+    stage.session_expires("alice", "bob")
+    stage.until("bob:    START")
+
+    assert quarantine.land() is not None
+    stage.settles()
+    exactly_once(stage)
+
+
+def test_one_that_lands_before_the_claim_is_found_by_it() -> None:
+    stage, quarantine = at_work()
+    stage.produce(3, 3)
+    quarantine.faults += [CommitFault.LATE_UNKNOWN, CommitFault.LATE_UNKNOWN]
+    stage.nodes["alice"].dies_at = "quarantined"
+    stage.until("killed")
+    stage.session_expires("alice", "bob")
+    stage.until("quarantine: bob commits")
+
+    assert quarantine.land() is None
+    assert quarantine.land() is not None
+    stage.settles()
+    exactly_once(stage)
+
+
+def test_a_claim_leaves_its_offsets_as_they_are() -> None:
+    kept = view(record(6, 3, offsets(7, 5)))
+    claim = quarantine_record(record(8, 0, offsets(20, 20)), kept)
+    assert claim.offsets == offsets(7, 5)
+
+    first = quarantine_record(record(1, 0, offsets(20, 20)), view())
+    assert (dict(first.offsets), first.topic_ids) == ({}, {})
+
+
+def test_its_offsets_never_go_back() -> None:
+    kept = view(record(6, 3, offsets(7, 5)))
+    assert quarantine_record(record(8, 1, offsets(6, 9)), kept).offsets == offsets(7, 9)
+
+
+def test_those_of_a_topic_that_was_created_anew_do_not_count() -> None:
+    kept = view(record(6, 3, offsets(7, 5), topic_ids={"trips": "another"}))  # type: ignore[dict-item]
+    assert quarantine_record(record(8, 1, offsets(6, 1)), kept).offsets == offsets(6, 1)
+
+
+def test_an_epoch_is_above_that_of_both() -> None:
+    table = view(record(3, 1, offsets(1)))
+    assert next_epoch(replace(table, quarantine=view(record(9, 1, offsets(1)))), 5) == 10  # type: ignore[arg-type]
+
+
+def roll_back(quarantine: FakeCatalog) -> None:
+    quarantine.roll_back(1)
+
+
+def delete_tag(quarantine: FakeCatalog) -> None:
+    quarantine.delete_tag(tag_name(SINK))
+
+
+HARM: list[tuple[Callable[[FakeCatalog], None], str, CoordinatorSettings]] = [
+    (roll_back, "HG-201", replace(COORDINATORS, on_rollback=RollbackPolicy.KEEP_OFFSETS)),
+    (delete_tag, "HG-203", replace(COORDINATORS, on_tag_missing=TagMissingPolicy.FOLLOW_TABLE)),
+    (
+        FakeCatalog.recreate,
+        "HG-202",
+        replace(COORDINATORS, on_table_recreated=TableRecreatedPolicy.RESTART),
+    ),
+]
+
+
+@pytest.mark.parametrize(("harm", "code", "policy"), HARM)
+def test_one_that_lost_rows_stops_the_sink_unless_told_otherwise(
+    harm: Callable[[FakeCatalog], None], code: str, policy: CoordinatorSettings
+) -> None:
+    stage, quarantine = at_work()
+    harm(quarantine)
+    second_life(stage)
+    stage.until(f"bob stops: {code}")
+
+    stage.settings = policy
+    stage.enter("carol")
+    stage.session_expires("bob", "carol")
+    stage.until("carol:  START")
+    before = len(stage.catalog.records())
+    stage.produce(1, 1)
+    stage.until("ACK", times=2)
+    assert len(stage.catalog.records()) > before
+    assert stage.doubles() == 0
+
+
+def test_one_that_is_gone_stops_the_sink() -> None:
+    stage, quarantine = at_work()
+    quarantine.drop()
+    second_life(stage)
+    stage.until("bob stops: HG-102")
+
+
+def test_a_follow_table_rollback_of_the_table_doubles_nothing_in_it() -> None:
+    stage, _ = at_work(
+        replace(COORDINATORS, on_rollback=RollbackPolicy.FOLLOW_TABLE),
+    )
+    stage.catalog.roll_back(1)
+    second_life(stage)
+    stage.settles()
+    exactly_once(stage)
+
+
+def test_a_table_created_anew_doubles_nothing_in_it() -> None:
+    stage, _ = at_work(
+        replace(COORDINATORS, on_table_recreated=TableRecreatedPolicy.RESTART),
+    )
+    stage.catalog.recreate()
+    second_life(stage)
+    stage.settles()
+    exactly_once(stage)

@@ -1,0 +1,126 @@
+"""T5: reading tells where the branch stands to the tag; all but two answers are named errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.values import offsets, record, view
+
+from headgate.control_protocol.errors import (
+    HistoryUndecidable,
+    StopSink,
+    TableRecreated,
+    TableRolledBack,
+    TagMissing,
+)
+from headgate.control_protocol.ports import Lineage, TableView
+from headgate.control_protocol.record import table_note
+from headgate.coordinator.actions import Led, Stop
+from headgate.coordinator.settings import (
+    CoordinatorSettings,
+    RollbackPolicy,
+    TableRecreatedPolicy,
+    TagMissingPolicy,
+)
+from headgate.coordinator.transitions import Phase
+
+NEWEST, OLDER = record(EPOCH - 1, 4, offsets(10, 20)), record(EPOCH - 1, 2, offsets(5, 6))
+
+
+def table(lineage: Lineage) -> TableView:
+    missing = lineage is Lineage.TAG_MISSING
+    found = view(None if missing else NEWEST, on_branch=OLDER)
+    return replace(found, lineage=lineage)
+
+
+@pytest.mark.parametrize(
+    ("lineage", "error"),
+    [
+        (Lineage.ROLLED_BACK, TableRolledBack),
+        (Lineage.UNDECIDABLE, HistoryUndecidable),
+        (Lineage.TAG_MISSING, TagMissing),
+    ],
+)
+def test_f67_a_contradiction_stops_the_sink_with_a_name(
+    lineage: Lineage, error: type[StopSink]
+) -> None:
+    coordinator = leading(table(lineage), SETTINGS)
+
+    assert type(coordinator.error) is error
+    assert coordinator.error.hint
+
+
+@pytest.mark.parametrize("lineage", [Lineage.CONTAINS_TAG, Lineage.FRESH])
+def test_the_two_ordinary_answers_do_not(lineage: Lineage) -> None:
+    found = view(NEWEST) if lineage is Lineage.CONTAINS_TAG else view(None)
+
+    assert leading(found, SETTINGS).phase is Phase.RECOVERING
+
+
+@pytest.mark.parametrize(
+    ("lineage", "policy", "begins_at"),
+    [
+        (Lineage.ROLLED_BACK, {"on_rollback": RollbackPolicy.FOLLOW_TABLE}, offsets(5, 6)),
+        (Lineage.ROLLED_BACK, {"on_rollback": RollbackPolicy.KEEP_OFFSETS}, offsets(10, 20)),
+        (Lineage.UNDECIDABLE, {"on_rollback": RollbackPolicy.KEEP_OFFSETS}, offsets(10, 20)),
+        (Lineage.TAG_MISSING, {"on_tag_missing": TagMissingPolicy.FOLLOW_TABLE}, offsets(5, 6)),
+    ],
+)
+def test_a_policy_says_where_to_go_on_and_begins_with_a_new_epoch(
+    lineage: Lineage, policy: dict[str, RollbackPolicy], begins_at: object
+) -> None:
+    coordinator = leading(table(lineage), replace(SETTINGS, **policy))
+    coordinator.until(Phase.OPEN)
+
+    assert coordinator.term.offsets == begins_at
+    assert coordinator.term.epoch == EPOCH
+
+
+def test_where_nothing_can_be_followed_follow_table_is_no_way_out() -> None:
+    follow = replace(SETTINGS, on_rollback=RollbackPolicy.FOLLOW_TABLE)
+
+    assert leading(table(Lineage.UNDECIDABLE), follow).wants(Stop)
+
+
+def test_a_tag_moved_by_hand_behind_the_branchs_newest_record_is_missing() -> None:
+    moved = view(OLDER, on_branch=NEWEST)
+
+    assert isinstance(leading(moved, SETTINGS).error, TagMissing)
+
+
+def test_f68_a_table_created_anew_is_told_from_a_first_start_by_the_groups_note() -> None:
+    coordinator = leading(view(None, uuid="uuid-2"), SETTINGS)
+    coordinator.note = table_note("uuid-1")
+    coordinator.start = offsets(0, 0)
+    coordinator.described()
+
+    assert isinstance(coordinator.error, TableRecreated)
+
+
+def test_x7_a_table_created_anew_in_mid_commit_stops_the_sink() -> None:
+    coordinator = Coordinator.at(Phase.CLAIMING)
+    coordinator.refused()
+    coordinator.reads(view(None, uuid="uuid-2"))
+    coordinator.reads()
+    coordinator.described()
+
+    assert isinstance(coordinator.error, TableRecreated)
+
+
+def test_restart_fills_the_new_table_from_the_start() -> None:
+    restart = replace(SETTINGS, on_table_recreated=TableRecreatedPolicy.RESTART)
+    coordinator = leading(view(None, uuid="uuid-2"), restart)
+    coordinator.note = table_note("uuid-1")
+    coordinator.start = offsets(3, 4)
+    coordinator.until(Phase.OPEN)
+
+    assert coordinator.term.offsets == offsets(3, 4)
+
+
+def leading(found: TableView, settings: CoordinatorSettings) -> Coordinator:
+    coordinator = Coordinator(found, settings)
+    coordinator.given(Led())
+    coordinator.reads()
+    return coordinator

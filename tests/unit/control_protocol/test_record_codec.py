@@ -1,0 +1,192 @@
+"""The commit record survives the snapshot summary; nothing else is taken for one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.control_protocol import record_codec
+from headgate.control_protocol.errors import RecordUnreadable
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.record import CommitRecord
+
+SINK = SinkName("orders")
+LONG = st.integers(0, 2**63 - 1)
+TEXT = st.text(max_size=20)
+PARTITIONS = st.builds(
+    TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 9) | st.integers(0, 2**31)
+).filter(lambda at: at.partition < 2**31)
+RECORDS = st.builds(
+    CommitRecord,
+    sink=st.just(SINK),
+    group_id=TEXT,
+    transaction=st.builds(
+        TransactionId, LONG.map(Epoch), st.integers(0, 2**40).map(TransactionNumber)
+    ),
+    coordinator=st.builds(Sender, TEXT, TEXT),
+    offsets=st.dictionaries(PARTITIONS, LONG).map(Offsets),
+    topic_ids=st.dictionaries(TEXT, TEXT.map(TopicId)),
+    records=LONG,
+    quarantined=LONG,
+    skipped=LONG,
+    valid_through_ms=st.none() | st.integers(-(2**60), 2**60),
+    paused=st.booleans(),
+    quarantine=st.none() | TEXT,
+)
+
+
+def record(offsets: Offsets, **fields: object) -> CommitRecord:
+    values: dict[str, object] = {
+        "sink": SINK,
+        "group_id": "g",
+        "transaction": TransactionId(Epoch(3), TransactionNumber(7)),
+        "coordinator": Sender("m", "1"),
+        "offsets": offsets,
+        **fields,
+    }
+    return CommitRecord(**values)  # type: ignore[arg-type]
+
+
+def broken(name: str, value: str) -> dict[str, str]:
+    summary = record_codec.encode(record(Offsets({TopicPartition("a", 0): 1})))
+    return {**summary, f"headgate.orders.{name}": value}
+
+
+@given(RECORDS)
+def test_a_record_comes_back_as_it_went(written: CommitRecord) -> None:
+    summary = record_codec.encode(written)
+    assert all(key.startswith("headgate.orders.") for key in summary)
+    assert record_codec.decode(SINK, {"operation": "append", **summary}) == written
+
+
+def test_short_offsets_can_be_read_by_a_person() -> None:
+    offsets = Offsets(
+        {TopicPartition("t", 0): 12, TopicPartition("t", 1): 5, TopicPartition("t", 3): 9}
+    )
+    summary = record_codec.encode(record(offsets, topic_ids={"t": TopicId("kS0b")}))
+    assert summary["headgate.orders.offsets"] == (
+        '{"t":{"id":"kS0b","offsets":{"0":[12,5],"3":[9]}}}'
+    )
+
+
+def test_five_thousand_partitions_fit_in_well_under_64_kilobytes() -> None:
+    coin = random.Random(5)
+    offsets = Offsets({TopicPartition("t", n): coin.randrange(10**9, 10**11) for n in range(5_000)})
+    written = record(offsets, topic_ids={"t": TopicId("kS0bkS0bkS0bkS0bkS0bkS")})
+    summary = record_codec.encode(written)
+    assert sum(len(key) + len(value) for key, value in summary.items()) < 44_000
+    assert record_codec.decode(SINK, summary) == written
+
+
+def test_no_record_of_this_sink_is_none() -> None:
+    other = SinkName("orders.eu")
+    assert record_codec.decode(SINK, {"operation": "append"}) is None
+    summary = record_codec.encode(record(Offsets(), sink=other))
+    assert record_codec.decode(SINK, summary) is None
+    assert record_codec.decode(other, summary) is not None
+
+
+def test_the_marker_is_no_part_of_a_record() -> None:
+    assert record_codec.marker_property(SINK) == "headgate.orders.claimed"
+    assert record_codec.decode(SINK, {record_codec.marker_property(SINK): "true"}) is None
+
+
+@pytest.mark.parametrize("name", sorted(record_codec.encode(record(Offsets()))))
+def test_a_missing_property_is_named(name: str) -> None:
+    summary = record_codec.encode(record(Offsets()))
+    del summary[name]
+    with pytest.raises(RecordUnreadable, match=name):
+        record_codec.decode(SINK, summary)
+
+
+def test_a_newer_version_asks_for_an_upgrade() -> None:
+    with pytest.raises(RecordUnreadable, match=r"orders\.version is 2.*upgrade"):
+        record_codec.decode(SINK, broken("version", "2"))
+
+
+def deflated(text: bytes) -> str:
+    return "zlib:" + base64.b64encode(zlib.compress(text, 9)).decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("version", "one"),
+        ("version", "-1"),
+        ("epoch", "٣"),
+        ("epoch", "9" * 5000),
+        ("transaction", "9223372036854775808"),
+        ("records", "1e3"),
+        ("valid-through-ms", ""),
+        ("paused", "True"),
+        ("offsets", ""),
+        ("offsets", "[]"),
+        ("offsets", "[" * 100_000),
+        ("offsets", '{"a":{"offsets":[1]}}'),
+        ("offsets", '{"a":{"offsets":{"0":7}}}'),
+        ("offsets", '{"a":{"offsets":{"x":[7]}}}'),
+        ("offsets", '{"a":{"offsets":{"-1":[7]}}}'),
+        ("offsets", '{"a":{"offsets":{"0":[-7]}}}'),
+        ("offsets", '{"a":{"offsets":{"0":[true]}}}'),
+        ("offsets", '{"a":{"offsets":{"0":[1.0]}}}'),
+        ("offsets", '{"a":{"offsets":{"0":[9223372036854775808]}}}'),
+        ("offsets", '{"a":{"offsets":{"0":[' + "9" * 5000 + "]}}}"),
+        ("offsets", '{"a":{"offsets":{"0":[1,2],"1":[3]}}}'),
+        ("offsets", '{"a":{"offsets":{"2147483648":[1]}}}'),
+        ("offsets", '{"a":{"id":7}}'),
+        ("offsets", '{"a":{"more":7}}'),
+        ("offsets", '{"a":7}'),
+        ("offsets", "{}" + " " * record_codec.OFFSETS_CHARS_MAX),
+        ("offsets", "zlib:!!!!"),
+        ("offsets", "zlib:ü"),
+        ("offsets", "zlib:" + base64.b64encode(b"no deflated text").decode()),
+        ("offsets", deflated(b"{}") [:-8]),
+        ("offsets", deflated(b"\xff")),
+        ("offsets", deflated(b" " * (record_codec.OFFSETS_INFLATED_BYTES_MAX + 1))),
+    ],
+)  # fmt: skip
+def test_malformed_values_are_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(RecordUnreadable, match=rf"headgate\.orders\.{name}"):
+        record_codec.decode(SINK, broken(name, value))
+
+
+def test_a_small_text_cannot_inflate_to_endless_partitions() -> None:
+    zeros = ",".join("0" * (record_codec.PARTITIONS_MAX + 1))
+    bomb = deflated(b'{"a":{"offsets":{"0":[' + zeros.encode() + b"]}}}")
+    with pytest.raises(RecordUnreadable, match="more than 100000 partitions"):
+        record_codec.decode(SINK, broken("offsets", bomb))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXT | st.just("offsets"), inner),
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(record_codec.encode(record(Offsets(), valid_through_ms=1)))),
+        TEXT | JSON.map(json.dumps) | st.binary().map(deflated),
+    )
+)
+def test_hostile_summaries_raise_nothing_else(changes: dict[str, str]) -> None:
+    summary = {**record_codec.encode(record(Offsets())), **changes}
+    try:
+        record_codec.decode(SINK, summary)
+    except RecordUnreadable as refused:
+        assert "headgate.orders." in str(refused)

@@ -1,0 +1,103 @@
+"""Which rows of a quarantine are still to be sent: by snapshots, and where these are gone."""
+
+from __future__ import annotations
+
+import pytest
+from local_catalog import LocalCatalog
+from quarantine_rows import IDENTIFIER, QuarantineRows
+
+from headgate.control_protocol.errors import TableMissing
+from headgate.coordinator.dead_letters import Progress
+
+
+@pytest.fixture
+def quarantine(sqlite_catalog: LocalCatalog) -> QuarantineRows:
+    return QuarantineRows(sqlite_catalog)
+
+
+def unsent(
+    quarantine: QuarantineRows, progress: Progress | None = None, sink: str = "sink"
+) -> tuple[list[list[int]], Progress | None]:
+    """The offsets portion by portion, and the progress after them."""
+    found = []
+    for portion in quarantine.unsent(sink).since(progress):
+        found.append(sorted(row["offset"] for row in portion.rows))
+        progress = portion.upto
+    return found, progress
+
+
+def test_at_first_everything_of_this_sink(quarantine: QuarantineRows) -> None:
+    assert unsent(quarantine) == ([], None)
+    quarantine.claim(1)
+    quarantine.commit(1, 1, 10, 11)
+    quarantine.claim(1, sink="other")
+    quarantine.commit(1, 1, 500, sink="other")
+    quarantine.commit(1, 2, 12)
+    (rows,), progress = unsent(quarantine)
+    assert rows == [10, 11, 12]
+    assert unsent(quarantine, progress) == ([], progress)
+    assert unsent(quarantine, sink="other")[0] == [[500]]
+
+
+def test_then_commit_by_commit_in_their_order(quarantine: QuarantineRows) -> None:
+    """Also a batch of an older transaction that is committed after a younger one's."""
+    quarantine.claim(1)
+    progress = unsent(quarantine)[1]
+    quarantine.commit(1, 5, 50, 51)
+    quarantine.claim(1, sink="other")
+    quarantine.commit(1, 1, 500, sink="other")
+    quarantine.commit(1, 4, 40)
+    quarantine.claim(2)
+    found, reached = unsent(quarantine, progress)
+    assert found == [[50, 51], [40], []]
+    quarantine.commit(2, 1, 60)
+    assert unsent(quarantine, reached)[0] == [[60]]
+
+
+def test_what_a_compaction_wrote_anew_is_not_sent_again(quarantine: QuarantineRows) -> None:
+    quarantine.claim(1)
+    quarantine.commit(1, 1, 10, 11)
+    progress = unsent(quarantine)[1]
+    quarantine.commit(1, 2, 20)
+    table = quarantine.local.catalog.load_table(IDENTIFIER)
+    table.overwrite(table.scan().to_arrow())
+    quarantine.commit(1, 3, 30)
+    assert unsent(quarantine, progress)[0] == [[20], [30]]
+
+
+@pytest.mark.parametrize(
+    ("expired", "expected"),
+    [(1, [[21], [], [30]]), (2, [[20, 21, 30]])],
+    ids=["none is missing after it", "one is, and the epochs tell"],
+)
+def test_snapshots_expire_before_they_are_sent(
+    quarantine: QuarantineRows, expired: int, expected: list[list[int]]
+) -> None:
+    quarantine.claim(1)
+    quarantine.commit(1, 1, 10)
+    quarantine.claim(2)
+    quarantine.commit(2, 1, 20)
+    progress = unsent(quarantine)[1]
+    assert progress
+    quarantine.commit(2, 2, 21)
+    quarantine.claim(3)
+    quarantine.commit(3, 1, 30)
+    table = quarantine.local.catalog.load_table(IDENTIFIER)
+    gone = [s.snapshot_id for s in table.snapshots()[3:][:expired]]
+    assert gone[0] == progress.snapshot_id
+    table.maintenance.expire_snapshots().by_ids(gone).commit()
+    found, reached = unsent(quarantine, progress)
+    assert found == expected
+    assert unsent(quarantine, reached)[0] == []
+
+
+def test_another_quarantine_under_the_name_is_new_altogether(quarantine: QuarantineRows) -> None:
+    quarantine.claim(7)
+    progress = unsent(quarantine)[1]
+    quarantine.local.catalog.drop_table(IDENTIFIER)
+    with pytest.raises(TableMissing):
+        unsent(quarantine, progress)
+    anew = QuarantineRows(quarantine.local)
+    anew.claim(1)
+    anew.commit(1, 1, 10)
+    assert unsent(anew, progress)[0] == [[10]]

@@ -1,0 +1,14 @@
+"""Leadership and what hangs on it is rule E1; here only what the configuration may look like."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.coordinator.election import election_partition, leads
+
+
+def test_one_topic_is_enough() -> None:
+    assert election_partition(["only"]) == TopicPartition("only", 0)
+
+
+def test_other_topics_with_a_partition_0_elect_nobody() -> None:
+    assert not leads([TopicPartition("b", 0), TopicPartition("c", 0)], ["a", "b", "c"])

@@ -1,0 +1,137 @@
+"""The coordinator's thread exists exactly while this member owns the election partition (E1)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from protocol.coordinating import IDENTITY, SETTINGS
+from protocol.values import P0, P1, SINK
+
+from headgate.control_protocol.errors import ControlTopicUnfit, TableMissing
+from headgate.control_protocol.testing import (
+    FakeCatalog,
+    FakeClock,
+    FakeLog,
+    FakeLogServer,
+    FakeSource,
+    FakeTable,
+    FakeTopics,
+)
+from headgate.coordinator.driver import CoordinatorDriver, StartAt, World
+from headgate.coordinator.service import CoordinatorService
+
+LEADS, FOLLOWS = frozenset({P0, P1}), frozenset({P1})
+
+
+class Lives:
+    """Opens the ports of each life, in memory, and counts what was opened and closed."""
+
+    def __init__(self) -> None:
+        self.catalog, self.source = FakeCatalog(), FakeSource()
+        self.source.create("trips", 2)
+        self.clock = FakeClock()
+        self.server = FakeLogServer(self.clock)
+        self.opened = self.closed = 0
+        self.began = threading.Event()
+
+    def open(self) -> tuple[CoordinatorDriver, Callable[[], None]]:
+        table = FakeTable(self.catalog, SINK)
+        topics = FakeTopics(self.source, ("trips",))
+        world = World(FakeLog(self.server), table, topics, self.clock)
+        self.opened += 1
+        self.began.set()
+        return CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt()), self.close
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def lives() -> Lives:
+    return Lives()
+
+
+@pytest.fixture
+def service(lives: Lives) -> Iterator[CoordinatorService]:
+    made = CoordinatorService(("trips",), lives.open)
+    yield made
+    made.close()
+
+
+def threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name == "headgate-coordinator"]
+
+
+def test_it_runs_while_the_election_partition_is_owned(
+    service: CoordinatorService, lives: Lives
+) -> None:
+    service.assigned(FOLLOWS)
+    assert threads() == []
+    service.assigned(LEADS)
+    assert len(threads()) == 1
+    service.assigned(LEADS)
+
+    assert len(threads()) == 1
+    assert lives.opened <= 1
+
+
+def test_hc34_f10_on_loss_the_thread_is_joined_before_anything_else(
+    service: CoordinatorService, lives: Lives
+) -> None:
+    service.assigned(LEADS)
+    lives.began.wait(10)
+    service.assigned(FOLLOWS)
+
+    assert threads() == []
+    assert (lives.opened, lives.closed) == (1, 1)
+
+
+def test_f02_each_time_it_leads_again_a_new_life_begins(
+    service: CoordinatorService, lives: Lives
+) -> None:
+    for _ in range(3):
+        lives.began.clear()
+        service.assigned(LEADS)
+        lives.began.wait(10)
+        service.assigned(FOLLOWS)
+
+    assert (lives.opened, lives.closed) == (3, 3)
+
+
+def test_hc35_closing_twice_is_closing_once(service: CoordinatorService, lives: Lives) -> None:
+    service.assigned(LEADS)
+    lives.began.wait(10)
+    service.close()
+    service.close()
+
+    assert threads() == []
+    assert lives.closed == 1
+
+
+def test_w6_f13_why_it_stopped_for_good_is_told_and_its_ports_are_closed(
+    service: CoordinatorService, lives: Lives
+) -> None:
+    lives.catalog.drop()
+    service.assigned(LEADS)
+    while service.failure() is None and threads():
+        service.assigned(LEADS)
+
+    assert isinstance(service.failure(), TableMissing)
+    assert lives.closed == 1
+
+
+def test_one_that_failed_is_not_begun_again(lives: Lives) -> None:
+    def refuse() -> tuple[CoordinatorDriver, Callable[[], None]]:
+        lives.opened += 1
+        raise ControlTopicUnfit("the control topic has two partitions")
+
+    service = CoordinatorService(("trips",), refuse)
+    service.assigned(LEADS)
+    service.close()
+    assert isinstance(service.failure(), ControlTopicUnfit)
+    service.assigned(LEADS)
+
+    assert threads() == []
+    assert lives.opened == 1

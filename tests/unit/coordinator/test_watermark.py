@@ -1,0 +1,75 @@
+"""Valid-through: the smallest of the partitions' largest timestamps, as far as known."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from protocol.values import P0, P1
+
+from headgate.control_protocol.events import Claim
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.coordinator.state import Activity
+from headgate.coordinator.watermark import observed, valid_through
+
+TIMES = st.none() | st.integers(0, 100)
+
+
+def claim(max_timestamp_ms: int | None) -> Claim:
+    return Claim(OffsetRange(0, 1), 1, max_timestamp_ms=max_timestamp_ms)
+
+
+def test_the_largest_timestamp_of_each_partition_is_remembered() -> None:
+    seen = observed({P0: Activity(1, 70)}, [(P0, claim(50)), (P1, claim(30))], now_ms=9)
+
+    assert seen == {P0: Activity(9, 70), P1: Activity(9, 30)}
+
+
+def test_offsets_without_records_are_activity_but_have_no_timestamp() -> None:
+    seen = observed({P0: Activity(1, 70)}, [(P0, claim(None))], now_ms=9)
+
+    assert seen == {P0: Activity(9, 70)}
+
+
+def test_an_idle_partition_ages_from_when_it_was_first_named() -> None:
+    idle = Claim(OffsetRange(4, 4))
+    first = observed({}, [(P0, idle)], now_ms=5)
+
+    assert first == {P0: Activity(5, None)}
+    assert observed(first, [(P0, idle)], now_ms=9) == first
+
+
+def test_a_partition_of_which_no_record_was_seen_yet_holds_it_back_until_it_is_idle() -> None:
+    activity = {P0: Activity(6, 70), P1: Activity(5, None)}
+
+    assert valid_through(40, activity, idle_before_ms=4) == 40
+    assert valid_through(40, activity, idle_before_ms=5) == 70
+
+
+def test_the_smallest_of_the_active_partitions_counts() -> None:
+    activity = {P0: Activity(5, 70), P1: Activity(6, 30)}
+
+    assert valid_through(None, activity, idle_before_ms=4) == 30
+    assert valid_through(None, activity, idle_before_ms=5) == 30
+    assert valid_through(None, {P0: Activity(6, 70), P1: Activity(5, 30)}, idle_before_ms=5) == 70
+
+
+def test_x9_when_all_are_idle_it_stays() -> None:
+    assert valid_through(40, {P0: Activity(5, 70)}, idle_before_ms=5) == 40
+    assert valid_through(None, {}, idle_before_ms=5) is None
+
+
+@given(
+    previous=TIMES,
+    activity=st.dictionaries(
+        st.sampled_from([P0, P1]), st.builds(Activity, st.integers(0, 9), TIMES)
+    ),
+    idle_before_ms=st.integers(0, 9),
+)
+def test_it_never_goes_back(
+    previous: int | None,
+    activity: dict,
+    idle_before_ms: int,  # type: ignore[type-arg]
+) -> None:
+    through = valid_through(previous, activity, idle_before_ms)
+
+    assert previous is None or (through is not None and through >= previous)

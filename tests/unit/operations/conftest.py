@@ -1,0 +1,37 @@
+"""A table with commits, and the sink file that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from unit.operations.filled_table import FilledTable, catalog_properties, sink_file_text
+
+from headgate.sink.load import load
+from headgate.sink.settings import SinkSettings
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    catalog = load_catalog("default", **catalog_properties(tmp_path))
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def filled(catalog: Catalog) -> FilledTable:
+    return FilledTable(catalog)
+
+
+@pytest.fixture
+def sink_file(tmp_path: Path) -> Path:
+    path = tmp_path / "sink.toml"
+    path.write_text(sink_file_text(tmp_path))
+    return path
+
+
+@pytest.fixture
+def settings(sink_file: Path) -> SinkSettings:
+    return load(sink_file)

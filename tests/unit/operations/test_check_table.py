@@ -1,0 +1,239 @@
+"""``headgate check`` on catalogs, tables and storage that are wrong in one way each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.operations.filled_table import FilledTable
+
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HistoryUndecidable,
+    MissingRights,
+    SinkNameTaken,
+    TableChanged,
+    TableMissing,
+    TableRolledBack,
+    TagMissing,
+    Unreachable,
+)
+from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
+from headgate.operations.check_table import NotChecked, TableCheck
+from headgate.sink.properties import Properties
+from headgate.sink.settings import SinkSettings
+from headgate.sink.table_settings import ColumnSettings
+
+COLUMNS = (
+    ColumnSettings(name="topic", type="string"),
+    ColumnSettings(name="offset", type="long"),
+)
+
+
+def with_table(settings: SinkSettings, **changes: Any) -> SinkSettings:
+    return replace(settings, table=replace(settings.table, **changes))
+
+
+def with_catalog(settings: SinkSettings, **properties: str) -> SinkSettings:
+    known = {**settings.catalog.properties, **properties}
+    return replace(settings, catalog=replace(settings.catalog, properties=Properties(known)))
+
+
+def tree(home: Path) -> dict[Path, int]:
+    """Every file with its time of change: what a check must leave as it is."""
+    return {path: path.stat().st_mtime_ns for path in home.rglob("*") if path.is_file()}
+
+
+def test_a_good_table_passes_every_question_and_nothing_changes(
+    filled: FilledTable, settings: SinkSettings, tmp_path: Path
+) -> None:
+    filled.good_start()
+    before = tree(tmp_path)
+    check = TableCheck(with_table(settings, columns=COLUMNS))
+    assert check.catalog() == "'default' (sql) opens"
+    assert check.table().startswith("db.trips exists")
+    assert check.columns() == "3 in the table, 3 of them declared here and equal"
+    assert check.files() == "as the table's properties ask"
+    assert check.sink_state() == "goes on after transaction 1.2 of group headgate-trips"
+    assert check.storage() == f"{tmp_path}/warehouse/db/trips may be written"
+    assert tree(tmp_path) == before
+
+
+def test_a_table_that_the_first_start_creates(settings: SinkSettings, tmp_path: Path) -> None:
+    check = TableCheck(with_table(settings, create=True, columns=COLUMNS))
+    assert "the first start makes it" in check.catalog()
+    assert "the first start creates it" in check.table()
+    assert not check.exists
+    assert "may be written" in check.storage()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sink.toml"]
+
+
+def test_a_missing_catalog_file_without_leave_to_create(settings: SinkSettings) -> None:
+    with pytest.raises(TableMissing, match="does not exist yet"):
+        TableCheck(settings).catalog()
+
+
+def test_an_empty_catalog_is_not_touched(settings: SinkSettings, tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").touch()
+    check = TableCheck(settings)
+    check.catalog()
+    with pytest.raises(TableMissing, match="the catalog is empty"):
+        check.table()
+    assert (tmp_path / "catalog.db").stat().st_size == 0
+
+
+def test_a_missing_table(filled: FilledTable, settings: SinkSettings) -> None:
+    with pytest.raises(TableMissing, match=r"db\.other") as caught:
+        TableCheck(with_table(settings, identifier="db.other")).table()
+    assert "table.create" in caught.value.hint
+
+
+def test_an_unreadable_catalog(settings: SinkSettings, tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").write_bytes(b"this is no database at all" * 100)
+    with pytest.raises(Unreachable, match="not a database"):
+        TableCheck(settings).table()
+
+
+def test_a_catalog_server_that_is_down(settings: SinkSettings) -> None:
+    down = with_catalog(settings, type="rest", uri="http://127.0.0.1:1")
+    with pytest.raises(Unreachable, match="cannot be opened"):
+        TableCheck(down).catalog()
+
+
+def test_lost_table_metadata(filled: FilledTable, settings: SinkSettings) -> None:
+    Path(filled.table.metadata_location.removeprefix("file://")).unlink()
+    with pytest.raises(Unreachable, match="cannot be read"):
+        TableCheck(settings).table()
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (ColumnSettings(name="fare", type="double"), "db.trips has no column 'fare'"),
+        (
+            ColumnSettings(name="offset", type="string"),
+            "column 'offset' of db.trips is long, the sink file says string",
+        ),
+    ],
+)
+def test_a_column_that_is_not_as_declared(
+    filled: FilledTable, settings: SinkSettings, column: ColumnSettings, message: str
+) -> None:
+    check = TableCheck(with_table(settings, columns=(column,)))
+    check.table()
+    with pytest.raises(TableChanged) as caught:
+        check.columns()
+    assert caught.value.message == message
+
+
+def test_the_sink_name_under_another_group(filled: FilledTable, settings: SinkSettings) -> None:
+    filled.good_start()
+    other = replace(settings, source=replace(settings.source, group_id="other"))
+    with pytest.raises(SinkNameTaken, match="'headgate-trips'"):
+        TableCheck(other).sink_state()
+
+
+def test_a_first_start(filled: FilledTable, settings: SinkSettings) -> None:
+    filled.table.transaction().remove_properties("headgate.trips.claimed").commit_transaction()
+    assert TableCheck(settings).sink_state() == "a first start; it begins at earliest"
+
+
+def test_a_deleted_tag(filled: FilledTable, settings: SinkSettings) -> None:
+    filled.good_start()
+    filled.table.manage_snapshots().remove_tag("headgate-trips").commit()
+    with pytest.raises(TagMissing):
+        TableCheck(settings).sink_state()
+
+
+def test_a_rolled_back_table_and_its_policy(filled: FilledTable, settings: SinkSettings) -> None:
+    filled.good_start()
+    second = filled.table.metadata.snapshots[1].snapshot_id
+    filled.table.manage_snapshots().rollback_to_snapshot(second).commit()
+    with pytest.raises((TableRolledBack, HistoryUndecidable)):
+        TableCheck(settings).sink_state()
+    policy = CoordinatorSettings(on_rollback=RollbackPolicy.FOLLOW_TABLE)
+    assert "1.1" in TableCheck(replace(settings, coordinator=policy)).sink_state()
+
+
+# ------------------------------------------------------------------------------------------ rights
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """As a user without rights; an ordinary user has none where a folder's mode says so."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_storage_that_may_not_be_written(
+    filled: FilledTable, settings: SinkSettings, tmp_path: Path
+) -> None:
+    data = tmp_path / "warehouse" / "db" / "trips" / "data"
+    data.mkdir()
+    check = TableCheck(settings)
+    check.table()
+    open_to_all(tmp_path)
+    data.chmod(0o555)
+    try:
+        with nobody(), pytest.raises(MissingRights, match="files cannot be written under"):
+            check.storage()
+    finally:
+        data.chmod(0o755)
+
+
+def open_to_all(folder: Path) -> None:
+    """So that a right is missing only where the test takes it away."""
+    for path in (folder, *folder.parents):
+        if path.stat().st_uid == os.getuid() and path != Path("/"):
+            path.chmod(path.stat().st_mode | 0o755)
+    for path in folder.rglob("*"):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+
+
+def test_a_catalog_file_that_may_not_be_written(
+    filled: FilledTable, settings: SinkSettings, tmp_path: Path
+) -> None:
+    open_to_all(tmp_path)
+    (tmp_path / "catalog.db").chmod(0o444)
+    with nobody(), pytest.raises(MissingRights, match="may not be written"):
+        TableCheck(settings).catalog()
+
+
+def test_a_location_that_cannot_be_a_folder(settings: SinkSettings, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    check = TableCheck(with_catalog(settings, warehouse=f"file://{tmp_path}/file/warehouse"))
+    with pytest.raises(MissingRights, match="is no folder"):
+        check.storage()
+
+
+def test_properties_that_files_cannot_follow_are_told(
+    filled: FilledTable, settings: SinkSettings
+) -> None:
+    with filled.table.transaction() as change:
+        change.set_properties({"write.format.default": "orc"})
+    check = TableCheck(settings)
+    check.table()
+    assert check.files() == "not followed: write.format.default = orc: files are always Parquet"
+    with filled.table.transaction() as change:
+        change.set_properties({"write.parquet.compression-codec": "lzo"})
+    check = TableCheck(settings)
+    check.table()
+    with pytest.raises(ConfigurationError, match="lzo"):
+        check.files()
+
+
+def test_an_object_store_is_said_to_be_unchecked(settings: SinkSettings) -> None:
+    check = TableCheck(with_catalog(settings, warehouse="s3://bucket/warehouse"))
+    with pytest.raises(NotChecked, match=r"s3://bucket/warehouse was not tried"):
+        check.storage()
