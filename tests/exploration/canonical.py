@@ -1,0 +1,258 @@
+"""Names for what two situations have in common: control offsets, epochs, numbers and snapshots.
+
+All of them only grow and are only compared, so that a situation is the same when they are replaced
+by their ranks. Ranks are taken over everything in the world that is still compared with anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from exploration.small_world import Member, Seat, World
+
+from headgate.control_protocol.events import (
+    Claim,
+    DataFile,
+    Envelope,
+    Presence,
+    Settlement,
+    StartCommit,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.ports import CommitAttempt, TableView
+from headgate.control_protocol.record import CommitRecord
+from headgate.coordinator.state import HeardStatus, Term
+from headgate.participant.state import OpenTransaction, State
+
+
+class Ranks:
+    """First every value is seen, then each is named by its rank."""
+
+    def __init__(self, *fixed: int) -> None:
+        self._seen = set(fixed)
+        self._rank: dict[int, int] | None = None
+
+    def see(self, value: int) -> None:
+        self._seen.add(value)
+
+    def of(self, value: int) -> int:
+        if self._rank is None:
+            self._rank = {seen: rank for rank, seen in enumerate(sorted(self._seen))}
+        return self._rank[value]
+
+
+class Canon:
+    """One world's canonical form. Two passes over the same walk: see everything, then name it."""
+
+    def __init__(self, world: World) -> None:
+        self._places, self._epochs, self._numbers = Ranks(0), Ranks(0), Ranks(0)
+        self._statuses: dict[Sender, Ranks] = {}
+        self._sequences: dict[Sender, Ranks] = {}
+        self._snapshots: dict[int | None, int] = {None: 0}
+        self._naming = False
+        self._world = world
+
+    def key(self) -> Hashable:
+        self._walk()
+        self._naming = True
+        return self._walk()
+
+    # A place in the log is an even number, a cut between two places an odd one.
+
+    def _place(self, offset: int | None) -> int | None:
+        return None if offset is None else self._in(self._places, 2 * offset + 2)
+
+    def _cut(self, offset: int | None) -> int | None:
+        return None if offset is None else self._in(self._places, 2 * offset + 1)
+
+    def _in(self, ranks: Ranks, value: int) -> int:
+        if self._naming:
+            return ranks.of(value)
+        ranks.see(value)
+        return 0
+
+    def _status_number(self, sender: Sender, number: int) -> int:
+        return self._in(self._statuses.setdefault(sender, Ranks(0)), number)
+
+    def _sequence(self, sender: Sender, sequence: int) -> int:
+        return self._in(self._sequences.setdefault(sender, Ranks()), sequence)
+
+    def _snapshot(self, snapshot: int | None) -> int:
+        """Snapshots are compared for being the same only: named in the order they are met."""
+        if not self._naming:
+            return 0
+        return self._snapshots.setdefault(snapshot, len(self._snapshots))
+
+    def _walk(self) -> Hashable:
+        world = self._world
+        table = world.table
+        return (
+            (self._snapshot(table.tag), self._snapshot(table.head), self._record(table.record)),
+            table.rows,
+            tuple(map(self._seat, world.seats)),
+            tuple(map(self._member, world.members)),
+            tuple((self._place(r.offset), self._envelope(r.envelope)) for r in world.log),
+            frozenset(self._attempt(call) for call in world.air if world.table.takes(call)),
+            world.owners,
+            world.leader,
+            world.faults,
+        )
+
+    # ------------------------------------------------------------------------------- coordinators
+
+    def _seat(self, seat: Seat | None) -> Hashable:
+        if seat is None:
+            return None
+        state = seat.state
+        return (
+            state.phase,
+            state.identity.sender,
+            self._cut(seat.position) if not seat.broken else -1,
+            self._in(self._epochs, state.highest_epoch),
+            state.rival_heard_ms is None,
+            state.retry_at_ms is None,
+            state.failures,
+            state.recovery_view and self._view(state.recovery_view),
+            state.term and self._term(state.term),
+            state.attempt and self._attempt(state.attempt),
+            seat.call and self._attempt(seat.call),
+        )
+
+    def _term(self, term: Term) -> Hashable:
+        return (
+            self._in(self._epochs, term.epoch),
+            self._view(term.view),
+            term.offsets,
+            self._in(self._numbers, term.number),
+            self._in(self._numbers, term.closing),
+            self._cut(term.settled_to),
+            self._cut(term.heard_to),
+            term.awaited,
+            tuple(map(self._heard, term.statuses)),
+            frozenset((s, self._status_number(s, n)) for s, n in term.judged.items()),
+            term.named_by_presence,
+            term.settlement and self._event(None, term.settlement),
+        )
+
+    def _heard(self, heard: HeardStatus) -> Hashable:
+        return (
+            self._place(heard.offset),
+            heard.sender,
+            self._in(self._numbers, heard.transaction),
+            self._status(heard.sender, heard.status),
+        )
+
+    def _view(self, view: TableView) -> Hashable:
+        return self._snapshot(view.tag), self._snapshot(view.head), self._record(view.record)
+
+    def _record(self, record: CommitRecord | None) -> Hashable:
+        return record and (
+            self._in(self._epochs, record.transaction.epoch),
+            self._in(self._numbers, record.transaction.number),
+            record.coordinator,
+            record.offsets,
+        )
+
+    def _attempt(self, attempt: CommitAttempt) -> Hashable:
+        files = frozenset(map(self._file, attempt.files))
+        return self._view(attempt.base), self._record(attempt.record), files
+
+    # ------------------------------------------------------------------------------- participants
+
+    def _member(self, member: Member) -> Hashable:
+        state = member.state
+        return (
+            state.sender,
+            self._cut(member.position) if not member.broken else -1,
+            self._in(self._epochs, state.epoch),
+            state.coordinator,
+            self._open(state.writing),
+            self._open(state.following),
+            self._in(self._numbers, state.ended),
+            self._in(self._numbers, state.answered),
+            self._cut(state.settled_to),
+            self._ownerships(state),
+            frozenset(state.leaving),
+            frozenset(map(self._file, state.files)),
+            state.batch and tuple(sorted(state.batch.ranges.items())),
+            state.last_read_done,
+            state.failure,
+            frozenset(state.failed),
+            tuple(
+                (
+                    self._place(own.offset),
+                    self._in(self._numbers, own.draft.transaction),
+                    self._status(state.sender, own.status),
+                )
+                for own in state.pending
+            ),
+            frozenset(self._sequence(state.sender, draft.sequence) for draft in state.unheard),
+            state.resend_at_ms is None,
+            state.retry_at_ms is None,
+        )
+
+    def _ownerships(self, state: State) -> Hashable:
+        return frozenset(
+            (
+                at,
+                own.since is None and self._sequence(state.sender, own.presence),
+                self._place(own.since) if own.work is None else None,
+                own.work and self._claim(own.work),
+            )
+            for at, own in state.owned.items()
+        )
+
+    def _open(self, opened: OpenTransaction | None) -> Hashable:
+        return opened and (self._in(self._numbers, opened.number), opened.fixed)
+
+    # ------------------------------------------------------------------------------------- events
+
+    def _envelope(self, said: Envelope) -> Hashable:
+        return (
+            self._in(self._epochs, said.epoch),
+            self._in(self._numbers, said.transaction),
+            said.sender,
+            self._event(said, said.event),
+        )
+
+    def _event(self, said: Envelope | None, event: object) -> Hashable:
+        match event:
+            case WriteStatus() if said:
+                return self._status(said.sender, event)
+            case Presence() if said:
+                return event.kind, event.concerns, self._sequence(said.sender, said.sequence)
+            case StartCommit():
+                return "start", self._cut(event.settled_to), event.offsets
+            case Settlement():
+                return type(event).__name__, self._cut(event.settled_to), event.offsets
+            case _:
+                return type(event).__name__
+
+    def _status(self, sender: Sender, status: WriteStatus) -> Hashable:
+        claims = frozenset(
+            (at, self._claim(claim))
+            for table in status.tables
+            for at, claim in table.claims.items()
+        )
+        files = frozenset(self._file(file) for table in status.tables for file in table.files)
+        number = self._status_number(sender, status.status_number)
+        return number, claims, files, frozenset(status.unknown), status.failure
+
+    def _claim(self, claim: Claim) -> Hashable:
+        return claim.range.begin, claim.range.end, claim.records
+
+    def _file(self, file: DataFile) -> Hashable:
+        """``.../<epoch>-<incarnation>/<transaction>/<name>``; the name says what it holds."""
+        folder, transaction, name = file.path.rsplit("/", 2)
+        epoch, incarnation = folder.rsplit("/", 1)[1].split("-")
+        return (
+            self._in(self._epochs, int(epoch)),
+            incarnation,
+            self._in(self._numbers, int(transaction)),
+            name,
+        )
+
+
+def canonical(world: World) -> Hashable:
+    return Canon(world).key()

@@ -1,0 +1,449 @@
+"""Every step that a small world may take next, by name; a fault is a step somebody has to pay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from exploration.machines import (
+    APPEND_FAULTS,
+    WAITS_TO_HEAR_ITSELF,
+    Appending,
+    coordinator_fed,
+    participant_fed,
+    written,
+)
+from exploration.small_world import (
+    LATE_MS,
+    NOW_MS,
+    Bounds,
+    Seat,
+    World,
+    new_member,
+    new_seat,
+)
+from verdicts import Kind, Violation
+
+from headgate.control_protocol.events import (
+    AbortCommit,
+    EndCommit,
+    LogRecord,
+    Presence,
+    Settlement,
+    StartCommit,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.ports import (
+    BatchFailed,
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    Refused,
+    Unknown,
+)
+from headgate.coordinator import actions as c
+from headgate.coordinator.transitions import Phase as Coordinating
+from headgate.participant import actions as p
+from headgate.participant.state import State as ParticipantState
+
+
+class Step(NamedTuple):
+    name: str
+    fault: bool
+    world: World
+
+
+def steps(world: World, bounds: Bounds) -> Iterator[Step]:
+    """Raises ``Violation`` when one of them does what must never be done.
+
+    What is nobody else's business happens at once, for its moment makes no difference: a
+    participant hears what does not make it speak, a coordinator all before it has to decide.
+    """
+    for step in _steps(world, bounds):
+        yield step._replace(world=_settled_down(step.world, bounds))
+
+
+def _settled_down(world: World, bounds: Bounds) -> World:
+    for index in range(len(world.seats)):
+        while (seat := world.seats[index]) and _hears_at_once(world, seat):
+            world = _hears(world, bounds, index, seat)
+    for index in range(len(world.members)):
+        world = _member_settled_down(world, bounds, index)
+    return world.trimmed()
+
+
+def _hears_at_once(world: World, seat: Seat) -> bool:
+    ready = not seat.broken and not seat.call and world.next_for(seat.position) is not None
+    return ready and seat.state.phase in (*WAITS_TO_HEAR_ITSELF, Coordinating.OPEN)
+
+
+def _member_settled_down(world: World, bounds: Bounds, index: int) -> World:
+    """Nothing can befall it before it hears what makes it speak: then when it hears is its own."""
+    while not world.members[index].broken:
+        member = world.members[index]
+        record = world.next_for(member.position)
+        if record is None:
+            break
+        ahead = world.with_member(index, replace(member, position=member.position + 1))
+        if not _not_for(member.state, record):
+            if not _left_alone(world, bounds, index):
+                break
+            appending = Appending()
+            ahead = participant_fed(ahead, bounds, index, p.Heard(record), appending, NOW_MS)
+            if appending.struck:
+                break
+        world = ahead
+    return world
+
+
+def _left_alone(world: World, bounds: Bounds, index: int) -> bool:
+    state = world.members[index].state
+    given = {at for at, o in zip(bounds.partitions, world.owners, strict=True) if o == index}
+    return (
+        state.owned.keys() == given
+        and state.batch is None
+        and not state.leaving
+        and state.retry_at_ms is None
+        and not any(world.left(fault) for fault in BEFALL_PARTICIPANTS)
+    )
+
+
+BEFALL_PARTICIPANTS = ("move", "participant dies", "log lost")
+
+
+def _not_for(state: ParticipantState, record: LogRecord) -> bool:
+    if record.envelope.sender == state.sender:
+        return False
+    return isinstance(record.envelope.event, WriteStatus | Presence)
+
+
+def _steps(world: World, bounds: Bounds) -> Iterator[Step]:
+    for index, seat in enumerate(world.seats):
+        if seat is None:
+            yield from _without_coordinator(world, bounds, index)
+        elif seat.call is not None:
+            yield from _call_arrives(world, bounds, index, seat)
+            yield from _seat_ends(world, bounds, index, seat)
+        else:
+            yield from _coordinator(world, bounds, index, seat)
+            yield from _seat_ends(world, bounds, index, seat)
+    for index in range(len(world.members)):
+        yield from _participant(world, bounds, index)
+    yield from _late_arrivals(world, bounds)
+    yield from _strokes_of_fate(world, bounds)
+
+
+def complete(world: World, bounds: Bounds) -> bool:
+    return all(count == 1 for counts in world.table.rows for count in counts)
+
+
+# ----------------------------------------------------------------------------------- coordinators
+
+
+def _without_coordinator(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
+    if world.leader == index:
+        seat = new_seat(bounds, index, world.lives, world.end)
+        yield Step(f"c{index} starts", False, world.seated(index, seat, lives=world.lives + 1))
+
+
+def _seat_ends(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterator[Step]:
+    if world.leader != index:
+        yield Step(f"c{index} notices that it leads no more", False, _left(world, index, seat))
+    elif world.left("coordinator dies"):
+        ended = _left(world.paid("coordinator dies"), index, seat)
+        yield Step(f"c{index} dies", True, ended)
+        if seat.call is not None:
+            yield Step(f"c{index} dies, its call with it", True, replace(ended, air=world.air))
+
+
+def _left(world: World, index: int, seat: Seat) -> World:
+    """A call that is still in flight may land."""
+    air = world.air if seat.call is None else (*world.air, seat.call)
+    return world.seated(index, None, air=air).trimmed()
+
+
+def _coordinator(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterator[Step]:
+    def fed(given: c.Input, now_ms: int, fate: Appending) -> World:
+        return coordinator_fed(world, bounds, index, given, fate, now_ms)
+
+    name, phase = f"c{index}", seat.state.phase
+    if seat.broken:
+        healed = world.seated(index, replace(seat, position=world.end, broken=False))
+        after = coordinator_fed(
+            healed, bounds, index, c.Discontinued("re-created"), Appending(), NOW_MS
+        )
+        yield Step(f"{name} notices the discontinuity", False, after)
+        return
+    if world.leader == index and phase is Coordinating.FOLLOWING:
+        yield from _fated(f"{name} leads", world, lambda fate: fed(c.Led(), LATE_MS, fate))
+    record = world.next_for(seat.position)
+    if record is not None:
+        heard = _brief(record.envelope.event)
+        yield Step(f"{name} hears {heard}", False, _hears(world, bounds, index, seat))
+    if phase is Coordinating.COLLECTING:
+        for step in _fated(f"{name} decides", world, lambda fate: fed(c.Ticked(), NOW_MS, fate)):
+            if step.world != world:
+                yield step
+    if _timer_may_fire(world, bounds, seat):
+        for step in _fated(f"{name}'s time", world, lambda fate: fed(c.Ticked(), LATE_MS, fate)):
+            if step.world != world:
+                _clean(bounds, index, seat, step.world)
+                yield step
+
+
+def _hears(world: World, bounds: Bounds, index: int, seat: Seat) -> World:
+    record = world.next_for(seat.position)
+    assert record is not None
+    ahead = world.seated(index, replace(seat, position=seat.position + 1)).trimmed()
+    after = coordinator_fed(ahead, bounds, index, c.Heard(record), Appending(), NOW_MS)
+    _clean(bounds, index, seat, after)
+    return after
+
+
+def _timer_may_fire(world: World, bounds: Bounds, seat: Seat) -> bool:
+    """What may be repeated for ever is repeated only when it can change anything."""
+    match seat.state.phase:
+        case Coordinating.OPEN:
+            return not _crowded(world, bounds)
+        case Coordinating.COLLECTING:
+            return bounds.time_outs
+        case phase if phase in WAITS_TO_HEAR_ITSELF:
+            return not _coming(world, seat)
+        case _:
+            return seat.state.retry_at_ms is not None
+
+
+def _crowded(world: World, bounds: Bounds) -> bool:
+    first = world.end - len(world.log)
+    readers = [*world.members, *(seat for seat in world.seats if seat)]
+    slowest = min((reader.position for reader in readers if not reader.broken), default=world.end)
+    unread = world.log[max(0, slowest - first) :]
+    return sum(isinstance(r.envelope.event, EndCommit) for r in unread) >= bounds.lag_max
+
+
+def _coming(world: World, seat: Seat) -> bool:
+    """The coordinator has still to hear something that it said itself."""
+    sender = seat.state.identity.sender
+    unread = world.log[len(world.log) - (world.end - seat.position) :] if world.log else ()
+    return any(r.envelope.sender == sender for r in unread if r.offset >= seat.position)
+
+
+def _clean(bounds: Bounds, index: int, before: Seat, after: World) -> None:
+    """In a world without faults nothing is refused, and no epoch is lost."""
+    seat = after.seats[index]
+    assert seat is not None
+    if not bounds.clean:
+        return
+    term = seat.state.term
+    if before.state.term is not None and term is None:
+        raise Violation(Kind.WASTE, f"c{index} gives its epoch up without a reason")
+    settlement = term.settlement if term else None
+    if settlement is not None and (settlement.reason or isinstance(settlement, AbortCommit)):
+        raise Violation(Kind.WASTE, f"c{index} refuses honest work: {settlement.reason}")
+
+
+def _call_arrives(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterator[Step]:
+    assert seat.call is not None
+    name, call = f"c{index}'s commit {seat.call.record.transaction}", seat.call
+    answered = world.seated(index, replace(seat, call=None))
+
+    def told(after: World, outcome: CommitOutcome) -> World:
+        given = c.CommitAnswered(outcome)
+        return coordinator_fed(after, bounds, index, given, Appending(), NOW_MS)
+
+    if not world.table.takes(call):
+        yield Step(f"{name} is refused", False, told(answered, Refused("stale")))
+        return
+    taken = _landed(answered, call)
+    assert taken.table.head is not None
+    outcome = Landed(taken.table.head, taken.table.view())
+    yield from _fated(
+        f"{name} lands",
+        world,
+        lambda fate: coordinator_fed(taken, bounds, index, c.CommitAnswered(outcome), fate, NOW_MS),
+    )
+    if world.left("outcome unknown"):
+        lost = Unknown("no answer")
+        paid = answered.paid("outcome unknown")
+        yield Step(f"{name} lands unknown", True, told(_landed(paid, call), lost))
+        yield Step(f"{name} is lost", True, told(paid, lost))
+        late = replace(paid, air=(*paid.air, call))
+        yield Step(f"{name} hangs in the air", True, told(late, lost))
+
+
+def _landed(world: World, call: CommitAttempt) -> World:
+    snapshot = world.snapshots + 1
+    return replace(world, table=world.table.with_(call, snapshot), snapshots=snapshot)
+
+
+def _late_arrivals(world: World, bounds: Bounds) -> Iterator[Step]:
+    """What can no longer land is forgotten; whether a call that can ever does, nobody knows."""
+    for call in world.air:
+        rest = tuple(other for other in world.air if other is not call)
+        if world.table.takes(call):
+            name = f"a late commit {call.record.transaction} lands"
+            yield Step(name, False, _landed(replace(world, air=rest), call))
+
+
+# ----------------------------------------------------------------------------------- participants
+
+
+def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
+    member, name = world.members[index], f"p{index}"
+    state = member.state
+
+    def fed(given: p.Input) -> Callable[[Appending], World]:
+        return lambda fate: participant_fed(world, bounds, index, given, fate, NOW_MS)
+
+    if state.batch is not None:
+        outcome = written(state.batch, state.sender.member)
+        yield from _fated(f"{name}'s batch ends", world, fed(p.BatchEnded(outcome)))
+        if world.left("batch fails"):
+            failed = p.BatchEnded(BatchFailed(state.batch.number, "disk full"))
+            after = participant_fed(
+                world.paid("batch fails"), bounds, index, failed, Appending(), NOW_MS
+            )
+            yield Step(f"{name}'s batch fails", True, after)
+    if member.broken:
+        healed = world.with_member(index, replace(member, position=world.end, broken=False))
+        given = p.Discontinued("re-created")
+        after = participant_fed(healed, bounds, index, given, Appending(), NOW_MS)
+        yield Step(f"{name} notices the discontinuity", False, after)
+        return
+    record = world.next_for(member.position)
+    if record is not None:
+        ahead = world.with_member(index, replace(member, position=member.position + 1)).trimmed()
+        yield from _fated(
+            f"{name} hears {_brief(record.envelope.event)}",
+            world,
+            lambda fate: participant_fed(ahead, bounds, index, p.Heard(record), fate, NOW_MS),
+        )
+    yield from _membership(world, bounds, index)
+    waits = state.retry_at_ms is not None and not state.unheard and not state.unconfirmed
+    if waits or _has_to_repeat(world, index):
+        waiting = participant_fed(world, bounds, index, p.Ticked(), Appending(), NOW_MS)
+        after = participant_fed(waiting, bounds, index, p.Ticked(), Appending(), LATE_MS)
+        if after != world:
+            yield Step(f"{name}'s time", False, after)
+
+
+def _has_to_repeat(world: World, index: int) -> bool:
+    """Something that it said is not in the log any more: lost, so that it will never hear it."""
+    state = world.members[index].state
+    coming = {
+        (type(r.envelope.event), _number(r.envelope.event, r.envelope.sequence))
+        for r in world.log
+        if r.envelope.sender == state.sender
+    }
+    waited = {(Presence, draft.sequence) for draft in state.unheard}
+    waited |= {
+        (WriteStatus, own.status.status_number) for own in state.pending if own.offset is None
+    }
+    return bool(waited - coming)
+
+
+def _number(event: object, sequence: int) -> int:
+    return event.status_number if isinstance(event, WriteStatus) else sequence
+
+
+def _membership(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
+    """What the group does to it: cooperatively, or abruptly, without asking for a release."""
+    state, name = world.members[index].state, f"p{index}"
+    given = {
+        at for at, owner in zip(bounds.partitions, world.owners, strict=True) if owner == index
+    }
+    held_by_others = {at for k, m in enumerate(world.members) if k != index for at in m.state.owned}
+    taken = state.owned.keys() - given
+    gained = given - state.owned.keys()
+
+    def fed(told: p.Input) -> Callable[[Appending], World]:
+        return lambda fate: participant_fed(world, bounds, index, told, fate, NOW_MS)
+
+    if bounds.abrupt and taken:
+        now = frozenset(state.owned.keys() - taken)
+        yield from _fated(f"{name} loses {_named(taken)}", world, fed(p.Assigned(now)))
+    if taken - state.leaving:
+        asked = p.ReleaseAsked(frozenset(taken))
+        yield from _fated(f"{name} is asked to release {_named(taken)}", world, fed(asked))
+    if state.leaving:
+        expired = p.ReleaseExpired()
+        if not bounds.clean:
+            yield from _fated(f"{name}'s release expires", world, fed(expired))
+        return
+    free = gained if bounds.abrupt else gained - held_by_others
+    if free:
+        now = frozenset(state.owned.keys() | free)
+        yield from _fated(f"{name} gains {_named(free)}", world, fed(p.Assigned(now)))
+
+
+def _named(partitions: set[TopicPartition]) -> str:
+    return ", ".join(sorted(map(str, partitions)))
+
+
+# ------------------------------------------------------------------------------------------ faults
+
+
+def _strokes_of_fate(world: World, bounds: Bounds) -> Iterator[Step]:
+    if world.left("foreign commit"):
+        snapshot = world.snapshots + 1
+        table = replace(world.table, head=snapshot)
+        after = replace(world.paid("foreign commit"), table=table, snapshots=snapshot)
+        yield Step("a foreign commit", True, after)
+    if world.left("failover") and world.leader == 0 and world.seats[0] is not None:
+        yield Step("c1 leads, c0 does not know", True, replace(world.paid("failover"), leader=1))
+    if world.left("log lost"):
+        yield Step("the log is re-created", True, _recreated(world.paid("log lost")))
+    if world.left("event doubled") and world.log:
+        said = world.log[-1].envelope
+        after = world.paid("event doubled").appended(said)
+        yield Step(f"{_brief(said.event)} is in the log again", True, after)
+    for index, member in enumerate(world.members):
+        if world.left("participant dies"):
+            fresh = new_member(bounds, index, int(member.state.sender.incarnation) + 1, world.end)
+            after = world.paid("participant dies").with_member(index, fresh).trimmed()
+            yield Step(f"p{index} dies and comes back", True, after)
+    if world.left("move"):
+        for number, owner in enumerate(world.owners):
+            to = (owner + 1) % len(world.members)
+            owners = (*world.owners[:number], to, *world.owners[number + 1 :])
+            after = replace(world.paid("move"), owners=owners)
+            yield Step(f"the group moves {number} to p{to}", True, after)
+
+
+def _recreated(world: World) -> World:
+    return replace(
+        world,
+        log=(),
+        end=0,
+        seats=tuple(seat and replace(seat, broken=True) for seat in world.seats),
+        members=tuple(replace(member, broken=True) for member in world.members),
+    )
+
+
+def _fated(name: str, world: World, fed: Callable[[Appending], World]) -> Iterator[Step]:
+    """The step as it is, and once per fault that may strike what it appends."""
+    yield Step(name, False, fed(Appending()))
+    for fate in APPEND_FAULTS:
+        if world.left(f"append {fate}"):
+            appending = Appending(fate)
+            after = fed(appending)
+            if appending.struck:
+                yield Step(f"{name}, append {fate}", True, after.paid(f"append {fate}"))
+
+
+def _brief(event: object) -> str:
+    brief = type(event).__name__
+    if isinstance(event, StartCommit | Settlement):
+        offsets = ",".join(str(offset) for _, offset in sorted(event.offsets.items()))
+        brief += f" C={offsets} L={event.settled_to}"
+    if isinstance(event, WriteStatus):
+        claims = {
+            f"{at.partition}:{claim.range}"
+            for table in event.tables
+            for at, claim in table.claims.items()
+        }
+        unknown = sorted(at.partition for at in event.unknown)
+        brief += f" #{event.status_number} {' '.join(sorted(claims))} unknown={unknown}"
+    return brief

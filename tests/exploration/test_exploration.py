@@ -1,0 +1,15 @@
+"""Every situation of the small worlds; ``make explore`` for the large ones."""
+
+from __future__ import annotations
+
+import pytest
+from exploration.explore import explore
+from exploration.worlds import SMALL
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_no_situation_of_a_small_world_is_wrong_or_a_trap(name: str) -> None:
+    finding = explore(SMALL[name])
+
+    assert finding.problem is None, str(finding)
+    assert finding.exhausted

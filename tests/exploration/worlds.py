@@ -1,0 +1,84 @@
+"""The worlds that are explored: how small each is, and what may go wrong in it.
+
+Every fault of a world may strike as often as said, at every moment. ``SMALL`` ones are explored by
+the default tests, ``LARGE`` ones by ``make explore``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from exploration.small_world import Bounds
+
+from headgate.coordinator.settings import TimeoutPolicy
+
+ABORT = TimeoutPolicy.ABORT
+
+
+def alone(*records: int, slow: bool = False, **faults: int) -> Bounds:
+    """One participant with all partitions."""
+    return Bounds(
+        records=records,
+        owners=(0,) * len(records),
+        participants=1,
+        faults=_named(faults),
+        slow=frozenset({0}) if slow else frozenset(),
+        joined=True,
+    )
+
+
+def pair(policy: TimeoutPolicy = TimeoutPolicy.COMMIT_ADMISSIBLE, **faults: int) -> Bounds:
+    """Two participants with a partition of one record each."""
+    return Bounds(faults=_named(faults), policy=policy, joined=True)
+
+
+def _named(faults: Mapping[str, int]) -> Mapping[str, int]:
+    return {name.replace("_", " "): count for name, count in faults.items()}
+
+
+SMALL: Mapping[str, Bounds] = {
+    "beginning": Bounds(),
+    "beginning-nothing-wrong": Bounds(time_outs=False, clean=True),
+    "beginning-abort": Bounds(policy=ABORT),
+    "unknown-outcomes": alone(2, outcome_unknown=2),
+    "foreign-commit": alone(2, outcome_unknown=1, foreign_commit=1),
+    "coordinator-dies": alone(2, outcome_unknown=1, coordinator_dies=1),
+    "zombie": alone(2, failover=1),
+    "append-lost": alone(2, append_lost=2),
+    "append-doubted": alone(2, append_doubted=1, append_doubled=1),
+    "event-doubled": alone(2, event_doubled=1),
+    "log-lost": alone(1, log_lost=1),
+    "batch-fails": alone(2, slow=True, batch_fails=1),
+    "move-nothing-wrong": Bounds(faults={"move": 1}, time_outs=False, clean=True, joined=True),
+    "move-of-all": Bounds(records=(1,), owners=(0,), faults={"move": 1}, joined=True),
+    "move-abrupt": Bounds(faults={"move": 1}, time_outs=False, abrupt=True, joined=True),
+    "participant-dies": Bounds(faults={"participant dies": 1}, time_outs=False, joined=True),
+}
+
+LARGE: Mapping[str, Bounds] = {
+    "zombie-unknown-outcome": alone(1, failover=1, outcome_unknown=1),
+    "zombie-and-doubt": alone(1, failover=1, append_doubted=1, append_lost=1),
+    "coordinator-dies-log-lost": alone(1, coordinator_dies=1, log_lost=1),
+    "pair-coordinator-dies": pair(coordinator_dies=1, outcome_unknown=1),
+    "pair-zombie": pair(failover=1),
+    "pair-append-lost": pair(append_lost=1),
+    "pair-event-doubled": pair(event_doubled=1),
+    "pair-log-lost": pair(log_lost=1),
+    "slow-participant": Bounds(slow=frozenset({1})),
+    "slow-participant-abort": Bounds(slow=frozenset({1}), policy=ABORT),
+    "move": pair(move=1),
+    "move-abort": pair(ABORT, move=1),
+    "move-twice-nothing-wrong": Bounds(
+        faults={"move": 2}, time_outs=False, clean=True, joined=True
+    ),
+    "move-slow-nothing-wrong": Bounds(
+        faults={"move": 1}, time_outs=False, clean=True, joined=True, slow=frozenset({0})
+    ),
+    "move-and-death": Bounds(
+        faults={"move": 1, "participant dies": 1}, time_outs=False, joined=True
+    ),
+    "move-and-zombie": Bounds(faults={"move": 1, "failover": 1}, time_outs=False, joined=True),
+    "three-records-two-participants": Bounds(
+        records=(2, 1), batch_records_max=1, slow=frozenset({0}), time_outs=False, joined=True
+    ),
+}

@@ -1,0 +1,320 @@
+"""A small stage: real machines and drivers on in-memory ports, and somebody who writes it all down.
+
+Turns come in a fixed order and time only when a turn takes some, so that a conversation is the
+same each time. The transcript has what is said on the control log (with its place there), every
+table commit and what became of it, the state of the group's offsets, and the stage directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from scenarios.script import brief, brief_offsets
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.events import Envelope
+from headgate.control_protocol.identifiers import Sender, SinkName, TopicPartition, tag_name
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    Refused,
+    SinkTable,
+)
+from headgate.control_protocol.testing import (
+    FakeBatchWriter,
+    FakeCatalog,
+    FakeClock,
+    FakeGroup,
+    FakeLog,
+    FakeLogServer,
+    FakeMember,
+    FakeSource,
+    FakeTable,
+    FakeTopics,
+    SourceRecord,
+)
+from headgate.coordinator.driver import CoordinatorDriver, StartAt
+from headgate.coordinator.driver import World as CoordinatorWorld
+from headgate.coordinator.election import leads
+from headgate.coordinator.settings import CoordinatorSettings
+from headgate.coordinator.state import Identity
+from headgate.coordinator.tables.quarantined import QuarantinedTable
+from headgate.participant.driver import ParticipantDriver
+from headgate.participant.driver import World as ParticipantWorld
+from headgate.participant.settings import ParticipantSettings
+from headgate.participant.state import State
+
+SINK = SinkName("rides")
+TOPICS = ("trips",)
+TURN_MS = 10
+TURNS_MAX = 2_000
+COORDINATORS = CoordinatorSettings(
+    commit_interval_ms=1_000,
+    commit_timeout_ms=500,
+    rebalance_delay_ms=50,
+    election_timeout_ms=2_000,
+    retry_backoff_ms=20,
+    retry_backoff_max_ms=100,
+)
+PARTICIPANTS = ParticipantSettings(
+    batch_records_max=100,
+    presence_interval_ms=60_000,
+    end_offset_interval_ms=50,
+    release_timeout_ms=200,
+    retry_backoff_ms=50,
+)
+
+
+class Killed(BaseException):
+    """The process is gone, in the middle of what it did."""
+
+
+class Stage:
+    """``alice`` owns partition 0, and so leads; ``bob``, once he is there, owns the others."""
+
+    def __init__(self, partitions: int = 2, settings: CoordinatorSettings = COORDINATORS) -> None:
+        self.settings = settings
+        self.clock = FakeClock()
+        self.log = FakeLogServer(self.clock)
+        self.catalog = FakeCatalog(table="lake.trips")
+        self.quarantine: FakeCatalog | None = None
+        self.source = FakeSource()
+        self.source.create("trips", partitions)
+        self.group = FakeGroup(self.source, self.clock)
+        self.nodes: dict[str, Node] = {}
+        self.lines: list[str] = []
+        self.committed: Mapping[TopicPartition, int] = {}
+
+    def keep_bad_records(self) -> None:
+        """Every third record is bad, and goes into a quarantine."""
+        self.quarantine = FakeCatalog(
+            storage=self.catalog.storage, table="lake.trips_quarantine", uuid="uuid-q"
+        )
+
+    # --------------------------------------------------------------------------- directions
+
+    def direct(self, text: str) -> None:
+        self.lines += ["", f"-- {text}"]
+
+    def enter(self, *names: str) -> None:
+        for name in names:
+            life = self.nodes[name].life + 1 if name in self.nodes else 1
+            self.nodes[name] = Node(self, name, life)
+        self.share(*[name for name, node in self.nodes.items() if not node.gone])
+
+    def share(self, *names: str) -> None:
+        """The first gets partition 0, the rest goes round the others; a rebalance."""
+        others = names[1:] or names
+        wanted: dict[str, list[TopicPartition]] = {name: [] for name in names}
+        wanted[names[0]].append(TopicPartition("trips", 0))
+        for number in range(1, len(self.source.partitions)):
+            wanted[others[(number - 1) % len(others)]].append(TopicPartition("trips", number))
+        self.group.assign({self.nodes[name].member: own for name, own in wanted.items()})
+
+    def kill(self, name: str) -> None:
+        self.nodes[name].gone = True
+        self.lines.append(f"        {name} is killed")
+
+    def session_expires(self, name: str, *heirs: str) -> None:
+        self.group.expel(self.nodes[name].member)
+        self.share(*heirs)
+
+    def produce(self, *counts: int) -> None:
+        for number, count in enumerate(counts):
+            at = TopicPartition("trips", number)
+            if count:
+                self.source.produce(at, count, timestamp_ms=1_000)
+
+    # -------------------------------------------------------------------------------- turns
+
+    def until(self, heard: str, times: int = 1) -> None:
+        """Turns, until the transcript has so many more lines with this in them."""
+        begin = len(self.lines)
+        for _ in range(TURNS_MAX):
+            if sum(heard in line for line in self.lines[begin:]) >= times:
+                return
+            self.turn()
+        raise AssertionError(f"{heard!r} never came:\n" + "\n".join(self.lines[begin:]))
+
+    def settles(self) -> None:
+        """Turns, until the table holds all that the source does and the group knows."""
+        for _ in range(TURNS_MAX):
+            if self.lag() == 0 and self.committed == self.ends():
+                return
+            self.turn()
+        raise AssertionError("it does not settle:\n" + "\n".join(self.lines))
+
+    def passes(self, ms: int) -> None:
+        for _ in range(ms // TURN_MS):
+            self.turn()
+
+    def turn(self) -> None:
+        self.clock.advance(TURN_MS)
+        for node in list(self.nodes.values()):
+            node.turn()
+        committed = {at: offset for at, (offset, _) in self.source.committed.items()}
+        if committed != self.committed:
+            self.committed = committed
+            self.lines.append(f"        group: {brief_offsets(Offsets(committed))}")
+
+    # ------------------------------------------------------------------------------- what is
+
+    def ends(self) -> dict[TopicPartition, int]:
+        return {at: log.end for at, log in self.source.partitions.items()}
+
+    def lag(self) -> int:
+        there = {(row.topic_id, row.partition, row.offset) for row in self.rows()}
+        wanted = {
+            (self.source.topic_ids[at.topic], at.partition, offset)
+            for at, log in self.source.partitions.items()
+            for offset in log.timestamps_ms
+        }
+        return len(wanted - there)
+
+    def rows(self) -> list[SourceRecord]:
+        """Of the table and of its quarantine."""
+        return self.catalog.records() + (self.quarantine.records() if self.quarantine else [])
+
+    def doubles(self) -> int:
+        rows = self.rows()
+        return len(rows) - len(set(rows))
+
+    def head(self) -> int:
+        head = self.catalog.head()
+        assert head is not None
+        return head.snapshot_id
+
+    def tag(self) -> str:
+        return tag_name(SINK)
+
+
+class Node:
+    """One process: a participant with the coordinator inside."""
+
+    def __init__(self, stage: Stage, name: str, life: int) -> None:
+        self.stage, self.name, self.life = stage, name, life
+        self.member = f"{name}.{life}"
+        self.gone = self.asleep = False
+        self.dies_at: str | None = None
+        self.coordinator: CoordinatorDriver | None = None
+        self.writer = FakeBatchWriter(stage.source, stage.catalog.storage, stage.clock, 0)
+        if stage.quarantine:
+            self.writer.bad = lambda record: record.offset % 3 == 2
+            self.writer.held = stage.quarantine.records
+        self.participant = ParticipantDriver(
+            State(SINK, Sender(name, str(life)), PARTICIPANTS, alive_due_ms=10**9),
+            ParticipantWorld(
+                FakeMember(stage.group, self.member, self._release),
+                Scribe(self),
+                self.writer,
+                self,
+                stage.clock,
+            ),
+        )
+
+    def turn(self) -> None:
+        self._guarded(lambda: self.participant.run_once(0))
+        self.coordinator_turn()
+
+    def coordinator_turn(self) -> None:
+        coordinator = self.coordinator
+        if coordinator is not None:
+            self._guarded(lambda: coordinator.run_once(0))
+
+    def _guarded(self, turn: Callable[[], object]) -> None:
+        if self.gone or self.asleep:
+            return
+        try:
+            turn()
+        except Killed:
+            self.stage.kill(self.name)
+        except HeadgateError as error:
+            self.gone = True
+            self.stage.lines.append(f"        {self.name} stops: {error}")
+
+    def reaches(self, where: str) -> None:
+        if self.gone or self.dies_at == where:
+            raise Killed
+
+    def _release(self, partitions: frozenset[TopicPartition]) -> None:
+        self.participant.release(partitions)
+
+    # -- ports.Leadership
+
+    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        if not leads(partitions, TOPICS):
+            self.coordinator = None
+            return
+        if self.coordinator is None:
+            stage = self.stage
+            sender = Sender(self.name, f"{self.life}c")
+            world = CoordinatorWorld(
+                Scribe(self), self._table(), FakeTopics(stage.source, TOPICS), stage.clock
+            )
+            identity = Identity(SINK, "rides-group", sender)
+            self.coordinator = CoordinatorDriver(identity, stage.settings, world, StartAt())
+        self.coordinator.lead()
+
+    def _table(self) -> SinkTable:
+        if self.stage.quarantine is None:
+            return Clerk(self, self.stage.catalog, "table")
+        aside = Clerk(self, self.stage.quarantine, "quarantine")
+        return QuarantinedTable(Clerk(self, self.stage.catalog, "table"), aside)
+
+    def failure(self) -> BaseException | None:
+        return None
+
+    def close(self) -> None:
+        self.coordinator = None
+
+
+class Scribe(FakeLog):
+    """A node's log, which writes down what is said."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.stage.log)
+        self._node, self._stage = node, node.stage
+
+    def append(self, envelopes: Sequence[Envelope]) -> None:
+        self._node.reaches("append")
+        at = self._stage.log.end
+        try:
+            super().append(envelopes)
+            fate = ""
+        except HeadgateError as error:
+            fate = f"   <- {type(error).__name__}"
+            raise
+        finally:
+            for k, envelope in enumerate(envelopes):
+                place = f"{at + k:4}" if self._stage.log.end > at + k else "   ?"
+                who = f"{self._node.name}:".ljust(7)
+                self._stage.lines.append(f"{place}    {who} {brief(envelope)}{fate}".rstrip())
+        self._node.reaches("appended")
+
+
+class Clerk(FakeTable):
+    """A node's table, which writes down every commit call and its answer."""
+
+    def __init__(self, node: Node, catalog: FakeCatalog, name: str) -> None:
+        super().__init__(catalog, SINK)
+        self._node, self._stage, self._name = node, node.stage, name
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        outcome = super().commit(attempt)
+        record = attempt.record
+        what = "claim" if record.claim else f"{record.records} rows"
+        match outcome:
+            case Landed(snapshot):
+                answer = f"snapshot {snapshot}"
+            case Refused(reason):
+                answer = f"refused: {reason}"
+            case _:
+                answer = "no answer"
+        self._stage.lines.append(
+            f"        {self._name}: {self._node.name} commits {record.transaction} ({what}), "
+            f"{brief_offsets(record.offsets)} -> {answer}"
+        )
+        self._node.reaches("committed" if self._name == "table" else "quarantined")
+        return outcome

@@ -1,0 +1,149 @@
+"""A world's course: the faults of its climate, then what must come when they have stopped."""
+
+from __future__ import annotations
+
+from simulation.climate import Handover, Rates, Weather
+from simulation.world import World
+from verdicts import Kind, Violation
+
+from headgate.control_protocol.events import Pause, Resume
+
+PROGRESS_WITHIN_MS = 12_000
+SETTLED_AFTER_MS = 2_500
+CALM_LAG_MS_MAX = 2_500
+OPERATOR_AGAIN_MS = 2_000
+
+
+class Course:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._operates_ms = 0
+
+    def run(self) -> None:
+        """Raises ``Violation``; returns when all is well, or the sink stopped as it should."""
+        world, weather = self._world, self._world.climate.weather
+        if weather is Weather.CALM:
+            self._while_calm()
+        while world.clock.now_ms < world.climate.faults_until_ms:
+            world.turn()
+            if world.stopped():
+                return
+        self._heal()
+        self._until_no_lag()
+        if world.stopped() or weather in (Weather.SLOW, Weather.UPHEAVAL) or world.climate.split:
+            return
+        if not world.calm.on:
+            self._wait(SETTLED_AFTER_MS)
+        if world.climate.pauses:
+            self._say_until_stored(Resume())
+        self._epilogue()
+
+    def _while_calm(self) -> None:
+        """The members join, the first epoch begins; from then on all is calm."""
+        rates = self._world.rates
+        event, rates.event = rates.event, 0.0
+        self._wait(2_000)
+        rates.event = event
+        self._world.calm.begin()
+
+    def _wait(self, ms: int) -> None:
+        until_ms = self._world.clock.now_ms + ms
+        while self._world.clock.now_ms < until_ms and not self._world.stopped():
+            self._world.turn()
+
+    def _heal(self) -> None:
+        world = self._world
+        world.note("the faults stop")
+        world.rates = Rates()
+        world.climate.handover = Handover.COOPERATIVE
+        world.climate.works_ms = (0, 20, 100)
+        for what in (*world.catalogs, world.source, world.log):
+            what.reachable = True
+        world.log.deliver(len(world.log.in_the_air))
+        while any(catalog.in_the_air for catalog in world.catalogs):
+            world.events.land_late()
+        self._house_all()
+        self._something_new()
+
+    def _house_all(self) -> None:
+        """The group has heard of every partition by now."""
+        events = self._world.events
+        if not self._world.calm.on and events.homeless():
+            events.rebalance()
+        while self._world.calm.on and events.homeless():
+            events.rebalance()
+
+    def _something_new(self) -> None:
+        for at in self._world.source.partitions:
+            self._world.events.produced(at, 1)
+
+    def _until_no_lag(self) -> None:
+        world = self._world
+        lag, moved_ms = world.oracle.lag(), world.clock.now_ms
+        while lag and not world.stopped():
+            world.turn()
+            self._operate_until_heard(Resume())
+            left = world.oracle.lag()
+            moved_ms = moved_ms if left == lag else world.clock.now_ms
+            lag = left
+            if world.clock.now_ms - moved_ms > PROGRESS_WITHIN_MS:
+                raise Violation(Kind.STARVATION, f"the faults are over, these do not come: {lag}")
+
+    def _epilogue(self) -> None:
+        """Whatever was before: now the sink is as good as new, and stays so through a move."""
+        world = self._world
+        world.calm.begin()
+        for _ in range(1 + world.seed % 2):
+            self._something_new()
+            world.events.rebalance()
+            self._quickly()
+        if world.climate.pauses:
+            self._pause_outlives_its_coordinator()
+
+    def _quickly(self) -> None:
+        world = self._world
+        within_ms = 2 * world.climate.coordinators.commit_interval_ms + CALM_LAG_MS_MAX
+        until_ms = world.clock.now_ms + within_ms
+        while world.oracle.lag() and not world.stopped():
+            world.turn()
+            if world.clock.now_ms > until_ms:
+                late = f"calm, but after {within_ms} ms these lag: {world.oracle.lag()}"
+                raise Violation(Kind.STARVATION, late)
+
+    # ------------------------------------------------------------------------- the operator's part
+
+    def _say_until_stored(self, event: Pause | Resume) -> None:
+        world = self._world
+        world.events.operate(event)
+        until_ms = world.clock.now_ms + PROGRESS_WITHIN_MS
+        while not self._is_stored(event) and not world.stopped():
+            world.turn()
+            self._operate_until_heard(event)
+            if world.clock.now_ms > until_ms:
+                raise Violation(Kind.STARVATION, f"{event} is not in the table")
+
+    def _is_stored(self, event: Pause | Resume) -> bool:
+        newest = self._world.oracle.newest
+        return newest is None or newest.paused == isinstance(event, Pause)
+
+    def _operate_until_heard(self, event: Pause | Resume) -> None:
+        """An operator looks whether the table says so, and else says it again."""
+        now_ms = self._world.clock.now_ms
+        if not self._is_stored(event) and now_ms >= self._operates_ms:
+            self._operates_ms = now_ms + OPERATOR_AGAIN_MS
+            self._world.events.operate(event)
+
+    def _pause_outlives_its_coordinator(self) -> None:
+        world = self._world
+        self._say_until_stored(Pause())
+        world.calm.on = False
+        for node in world.nodes:
+            world.kill(node, "the pause")
+        self._wait(5_000)
+        world.calm.begin()
+        self._something_new()
+        self._wait(2_000)
+        if not world.oracle.lag():
+            raise Violation(Kind.UNTRUTH, "a paused sink moves rows")
+        self._say_until_stored(Resume())
+        self._quickly()

@@ -1,0 +1,330 @@
+"""The ports as the nodes see them: before and after every call the world may strike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from simulation.climate import Handover
+
+from headgate.control_protocol.errors import (
+    AppendUnconfirmed,
+    PoisonRecord,
+    TooManyBadRecords,
+    Unreachable,
+)
+from headgate.control_protocol.events import Envelope, LogRecord, StartCommit, WriteStatus
+from headgate.control_protocol.identifiers import ControlOffset, TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchOutcome,
+    BatchWritten,
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    Lineage,
+    SinkTable,
+    TableView,
+    TopicState,
+)
+from headgate.control_protocol.testing import (
+    FakeBatchWriter,
+    FakeCatalog,
+    FakeLog,
+    FakeMember,
+    FakeTable,
+    FakeTopics,
+)
+
+if TYPE_CHECKING:
+    from simulation.node import Node
+    from simulation.world import World
+
+
+class Struck:
+    """A port of one life of one node: after that life's end every call of it ends in the kill."""
+
+    _world: World
+    _node: Node
+    _life: int
+
+    def _of(self, world: World, node: Node) -> None:
+        self._world, self._node, self._life = world, node, node.life
+
+    def _strike(self, where: str) -> None:
+        self._world.strike(self._node, self._life, where)
+
+
+class FaultyLog(Struck):
+    def __init__(self, world: World, node: Node, role: str) -> None:
+        self._of(world, node)
+        self._role = role
+        self._log = FakeLog(world.log)
+        self._held: list[LogRecord] = []
+
+    @property
+    def held(self) -> bool:
+        """Something is there that was not heard yet."""
+        return bool(self._held)
+
+    def append(self, envelopes: Sequence[Envelope]) -> None:
+        self._strike("append")
+        for envelope in envelopes:
+            self._world.note_said(self._node, envelope)
+        arriving = self._world.torn(envelopes)
+        self._append(envelopes[:arriving])
+        self._strike("appended")
+        if arriving is not None:
+            raise AppendUnconfirmed("the connection broke in the middle")
+
+    def _append(self, envelopes: Sequence[Envelope]) -> None:
+        self._world.log_fault()
+        begin = self._world.log.end
+        try:
+            self._log.append(envelopes)
+        finally:
+            self._world.appended(envelopes, begin)
+
+    def read(self, timeout_ms: int) -> list[LogRecord]:
+        """Readers lag: only some of what is there is heard now."""
+        self._strike("read")
+        try:
+            self._held += self._log.read(0)
+        except Unreachable:
+            self._world.clock.advance(timeout_ms)
+            raise
+        if not self._held:
+            self._world.clock.advance(timeout_ms)
+            return []
+        heard = self._world.some_of(len(self._held), self._role)
+        records, self._held = self._held[:heard], self._held[heard:]
+        return records
+
+    def seek(self, offset: ControlOffset) -> None:
+        self._strike("seek")
+        self._held.clear()
+        self._log.seek(offset)
+
+    def end_offset(self) -> ControlOffset:
+        return self._log.end_offset()
+
+    def close(self) -> None:
+        self._log.close()
+
+
+class FaultyTable(Struck):
+    """``called`` is "" for the table, and tells the quarantine's calls from its."""
+
+    def __init__(self, world: World, node: Node, catalog: FakeCatalog, called: str = "") -> None:
+        self._of(world, node)
+        self._catalog, self._called = catalog, called
+        self._table = FakeTable(catalog, world.sink)
+
+    def read(self) -> TableView:
+        self._strike(f"{self._called}table read")
+        self._world.catalog_is_slow()
+        view = self._table.read()
+        self._strike(f"{self._called}table was read")
+        return view
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        self._strike(f"{self._called}commit")
+        self._world.catalog_is_slow()
+        if not self._called and self._world.catalog_lies():
+            return self._lie(attempt)
+        self._world.commit_fault(self._catalog, self._called)
+        outcome = self._table.commit(attempt)
+        self._world.note(
+            "{} commits {}{}: {}",
+            self._node.name,
+            self._called,
+            attempt.record.transaction,
+            type(outcome).__name__,
+        )
+        self._world.catalog_is_slow()
+        self._strike(f"{self._called}committed")
+        if self._called and attempt.files:
+            self._world.strike_between(self._node)
+        return outcome
+
+    def _lie(self, attempt: CommitAttempt) -> CommitOutcome:
+        """Said to have landed; the table never hears of it.
+
+        Of the quarantine no such lie is told: the table's offsets go on from it, and nothing
+        would ever ask again for what it had lost.
+        """
+        never = self._world.catalog.new_snapshot("main", (), {}).snapshot_id
+        self._world.note(
+            "{} is told that {} landed, a lie", self._node.name, attempt.record.transaction
+        )
+        view = replace(
+            attempt.base,
+            head=never,
+            tag=never,
+            record=attempt.record,
+            branch_record=attempt.record,
+            lineage=Lineage.CONTAINS_TAG,
+        )
+        return Landed(never, view)
+
+    def close(self) -> None:
+        self._table.close()
+
+
+class Dated:
+    """The sink's table, or both: what is decided to be committed must not be too old then."""
+
+    def __init__(self, world: World, table: SinkTable) -> None:
+        self._world, self._table = world, table
+        self.read, self.close = table.read, table.close
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        self._world.checks_age(attempt)
+        return self._table.commit(attempt)
+
+
+class FaultyTopics(Struck):
+    def __init__(self, world: World, node: Node) -> None:
+        self._of(world, node)
+        self._topics = FakeTopics(world.source, world.topics)
+
+    def describe(self) -> Mapping[str, TopicState]:
+        self._strike("describe")
+        described = self._topics.describe()
+        self._strike("described")
+        return described
+
+    def offsets_at(self, timestamp_ms: int) -> Offsets:
+        return self._topics.offsets_at(timestamp_ms)
+
+    def committed_note(self) -> str | None:
+        return self._topics.committed_note()
+
+    def close(self) -> None:
+        self._topics.close()
+
+
+class FaultyMember(FakeMember, Struck):
+    def __init__(self, world: World, node: Node) -> None:
+        self._of(world, node)
+        self._assignments = world.assignments
+        super().__init__(world.group, node.member, node.release)
+
+    def poll(self, timeout_ms: int) -> None:
+        self._strike("poll")
+        match self._world.climate.handover:
+            case Handover.EAGER if self._assignments != self._world.assignments:
+                self._assignments = self._world.assignments
+                self._give_up_everything()
+            case Handover.LATE:
+                self._told_late()
+        if self._cut_off():
+            return
+        before = self._owned
+        self._world.struck["callback lost"] += bool(before - self._group.held_by(self._name))
+        super().poll(timeout_ms)
+        self._world.group_changes += self._owned != before
+        self._strike("polled")
+
+    def _cut_off(self) -> bool:
+        """It hears nothing of the group any more, which gives its seat away."""
+        if not self._node.cut_off:
+            return False
+        if self._group.wanted.get(self._name) or self._group.held_by(self._name):
+            self._world.struck["cut off from the group"] += 1
+            self._world.expel(self._name)
+            self._world.events.rebalance()
+        return True
+
+    def _give_up_everything(self) -> None:
+        self._owned &= self._group.held_by(self._name)
+        if self._owned:
+            leaving = self._owned
+            self._world.struck["all given up in a rebalance"] += 1
+            try:
+                self._on_revoke(leaving)
+            finally:
+                self._release(leaving)
+
+    def _told_late(self) -> None:
+        """The callback comes when others work on the partitions already."""
+        lost = self._owned - self._group.held_by(self._name)
+        if lost:
+            self._world.struck["callback late"] += 1
+            self._on_revoke(lost)
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._strike("ends")
+        return super().end_offsets(partitions)
+
+    def commit(self, offsets: Offsets, note: str) -> None:
+        self._strike("copy to the group")
+        super().commit(offsets, note)
+        self._world.group_offsets_copied()
+
+
+class FaultyWriter(FakeBatchWriter, Struck):
+    def __init__(self, world: World, node: Node) -> None:
+        super().__init__(world.source, world.catalog.storage, world.clock)
+        self._of(world, node)
+        if world.quarantine is not None:
+            self.bad, self.held = world.quarantine.bad, world.quarantine.held
+
+    @property
+    def due_ms(self) -> int | None:
+        return self._due_ms
+
+    def submit(self, batch: Batch) -> None:
+        self._strike("submit")
+        world = self._world
+        self._failure = None  # one that was meant for an abandoned batch
+        self.work_ms = world.work_ms(self._node)
+        world.calm.reads(batch)
+        world.checks_prefix(batch)
+        world.checks_pause(self._node)
+        if world.batch_fails():
+            self.fail("disk full")
+        poison = world.poison
+        if poison and poison[0] in batch.ranges:
+            offsets = batch.ranges[poison[0]]
+            if offsets.begin <= poison[1] < offsets.end:
+                self.fail("poison", PoisonRecord(f"{poison[0]} offset {poison[1]}: no JSON"))
+        super().submit(batch)
+        world.struck["bad records are there already"] += bool(self._known)
+
+    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        outcome = super().outcome(timeout_ms)
+        if isinstance(outcome, BatchWritten):
+            now_ms, files = self._world.clock.now_ms, (*outcome.files, *outcome.quarantined)
+            self._world.written_ms.update((file.path, now_ms) for file in files)
+            outcome = self._limited(outcome)
+        if outcome is not None:
+            self._strike("batch done")
+        return outcome
+
+    def _limited(self, written: BatchWritten) -> BatchOutcome:
+        """Q7."""
+        quarantine = self._world.quarantine
+        bad = sum(result.bad for result in written.partitions.values())
+        objection = quarantine.limits.too_many(bad) if quarantine else None
+        if objection is None:
+            return written
+        return BatchFailed(written.number, objection, TooManyBadRecords(objection))
+
+
+def brief(envelope: Envelope) -> str:
+    event = envelope.event
+    text = f"{type(event).__name__} {envelope.epoch}.{envelope.transaction}"
+    if isinstance(event, WriteStatus):
+        claims = {str(p): str(c.range) for t in event.tables for p, c in t.claims.items()}
+        text += f" #{event.status_number} {claims} unknown={sorted(map(str, event.unknown))}"
+        text += f" part {event.part}/{event.parts}" if event.parts > 1 else ""
+    if isinstance(event, StartCommit) and event.paused:
+        text += " paused"
+    for name in ("settled_to", "offsets", "concerns", "reason"):
+        if getattr(event, name, None):
+            text += f" {name}={getattr(event, name)}"
+    return text

@@ -1,0 +1,153 @@
+"""P1 to P4 and P9: epochs, batches, answers to END and to its repetition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from simulation.mutants.mutant import Family
+
+from headgate.control_protocol.events import Presence, StartCommit, WriteStatus
+from headgate.control_protocol.ports import BatchFailed, BatchWritten, PartitionResult
+from headgate.coordinator import commitment
+from headgate.coordinator.admission import Prefixes
+from headgate.participant import actions as asked
+from headgate.participant import machine as participant
+from headgate.participant.state import State
+
+FAMILY = Family()
+
+ENTERED = (participant, "entered")
+ENDED = (participant, "_ended")
+
+
+@FAMILY.replaces("P1", ENTERED)
+def keeps_work(right: Any, state: State, epoch: Any) -> State:
+    """Work outlives its epoch."""
+    after: State = right(state, epoch)
+    return replace(after, owned=state.owned, files=state.files, batch=state.batch)
+
+
+@FAMILY.replaces("P1", ENTERED)
+def keeps_statuses(right: Any, state: State, epoch: Any) -> State:
+    """Announced statuses outlive their epoch."""
+    return replace(right(state, epoch), pending=state.pending)
+
+
+@FAMILY.replaces("P1", (participant, "_heard"))
+def obeys_older(right: Any, state: State, record: Any) -> Any:
+    """Lower epochs are obeyed."""
+    said = record.envelope
+    if said.epoch < state.epoch and not isinstance(said.event, Presence | WriteStatus):
+        said = replace(said, epoch=state.epoch)
+    return right(state, replace(record, envelope=said))
+
+
+@FAMILY.replaces("P1", (participant, "_heard_coordinator"))
+def first_start_is_like_others(right: Any, state: State, record: Any) -> Any:
+    """An epoch's first START by another coordinator begins nothing anew."""
+    said = record.envelope
+    first = isinstance(said.event, StartCommit) and said.event.settled_to is None
+    if first and said.epoch == state.epoch:
+        return state, ()
+    return right(state, record)
+
+
+@FAMILY.replaces("P2", (participant, "_batch_ended"))
+def failed_is_done(right: Any, state: State, outcome: Any, now_ms: int) -> Any:
+    """A failed batch's range is claimed, as if nothing had been in it."""
+    if isinstance(outcome, BatchFailed) and outcome.fatal is None and state.batch:
+        results = {p: PartitionResult(r, 0, 0) for p, r in state.batch.ranges.items()}
+        outcome = BatchWritten(outcome.number, results)
+    return right(state, outcome, now_ms)
+
+
+@FAMILY.replaces("P2", (participant, "absorbed"))
+def claims_more_than_its_files(right: Any, state: State, written: Any) -> State:
+    """A claim reaches to the end that is known, whatever the files hold."""
+    after: State = right(state, written)
+    owned = dict(after.owned)
+    for partition in written.partitions:
+        own, end = owned[partition], after.ends.get(partition, 0)
+        if own.work and own.work.range.end < end:
+            longer = replace(own.work.range, end=end)
+            owned[partition] = replace(own, work=replace(own.work, range=longer))
+    return replace(after, owned=owned)
+
+
+@FAMILY.replaces("P3", ENDED)
+def abandons_its_batch(right: Any, state: State, number: Any) -> Any:
+    """A batch that runs is given up at END."""
+    return right(replace(state, batch=None), number)
+
+
+@FAMILY.replaces("P3", (participant, "announced"))
+def silent_about_unknown(right: Any, state: State, number: int) -> Any:
+    """Silence instead of unknown."""
+    state, status = right(state, number)
+    return state, replace(status, unknown=frozenset())
+
+
+@FAMILY.replaces("P3", (participant, "_answer"))
+def no_answer_without_work(right: Any, state: State) -> Any:
+    """Nothing to claim, nothing said."""
+    if state.unannounced:
+        return right(state)
+    return participant.opened(replace(state, answered=state.ended), state.following), ()
+
+
+@FAMILY.replaces("P3", (participant, "_ended"))
+def who_saw_no_start_is_silent(right: Any, state: State, number: Any) -> Any:
+    """Who joined too late for START does not answer END."""
+    return right(state, number) if state.writing else (state, ())
+
+
+def _said_again(change: Callable[[State, WriteStatus], tuple[State, WriteStatus]]) -> Any:
+    def ended(right: Any, state: State, number: Any) -> Any:
+        if number > state.answered:
+            return right(state, number)
+        drafts = []
+        for own in state.pending:
+            state, status = change(state, own.status)
+            drafts.append(replace(own.draft, event=status))
+        return state, (asked.Append(tuple(drafts)),) if drafts else ()
+
+    return ended
+
+
+@FAMILY.replaces("P4", ENDED)
+def empty_again(right: Any, state: State, number: Any) -> Any:
+    """A repeated END gets claims without files, which were handed over already."""
+    return _said_again(_emptied)(right, state, number)
+
+
+def _emptied(state: State, status: WriteStatus) -> tuple[State, WriteStatus]:
+    tables = tuple(
+        replace(t, files=(), claims={p: replace(c, records=0) for p, c in t.claims.items()})
+        for t in status.tables
+    )
+    return state, replace(status, tables=tables)
+
+
+@FAMILY.replaces("P4", ENDED)
+def rebuilt_again(right: Any, state: State, number: Any) -> Any:
+    """A repeated END gets a new status with the same claims and files."""
+    return _said_again(_rebuilt)(right, state, number)
+
+
+def _rebuilt(state: State, status: WriteStatus) -> tuple[State, WriteStatus]:
+    number = state.statuses + 1
+    return replace(state, statuses=number), replace(status, status_number=number)
+
+
+@FAMILY.replaces("P9", (Prefixes, "allow"))
+def files_of_any_age(right: Any, self: Prefixes, path: str, upto: Any) -> Any:
+    """Files are committed however long ago they were written."""
+    return right(replace(self, oldest=1), path, upto)
+
+
+@FAMILY.replaces("P9", (commitment, "too_old"))
+def commits_of_any_age(right: Any, *given: Any) -> bool:
+    """A commit whose outcome stays unknown is tried for ever."""
+    return False

@@ -1,0 +1,110 @@
+"""Choose anew which seeds notice the mutants: ``python tests/simulation/mutants/choose.py [NAME]``.
+
+To be run when the simulation has changed, so that other things happen under the same seeds. Those
+chosen before are kept where they still notice. Of several seeds the quickest is taken, and a
+verdict of the checkers before an assertion of the product's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from simulation.climate import FOR_EVER_MS, Climate, Weather, drawn
+from simulation.mutants import MUTANTS
+from simulation.mutants.mutant import Mutant
+from simulation.mutants.notice import Notice, noticed, notices, written
+from simulation.mutants.worlds import STATES_ROUGHLY, WORLDS
+from simulation.quarantine import has_one
+from simulation.run import play
+from verdicts import Kind, Violation
+
+ENOUGH = 3
+
+LIKELY: dict[str, Callable[[Climate], bool]] = {
+    "topic-ids-ignored": lambda c: c.upheaval == "recreate topic",
+    "above-the-table-only": lambda c: c.rates.lie > 0,
+    "first-start-is-like-others": lambda c: c.upheaval == "recreate table",
+    "uuid-not-required": lambda c: c.upheaval == "recreate table",
+    "rolled-back-is-fine": lambda c: c.upheaval == "roll back",
+    "parts-count": lambda c: c.part_bytes is not None,
+    "head-not-required": lambda c: c.rates.commit > 0.2,
+    "claims-at-once": lambda c: c.split,
+    "never-superseded": lambda c: c.split or c.rates.stall > 0.01,
+    "never-claims-again": lambda c: c.split or c.rates.stall > 0.01,
+    "leads-by-an-edge": lambda c: c.split or c.rates.stall > 0.01,
+    "fenced-goes-on": lambda c: c.split or c.rates.stall > 0.01,
+    "obeys-older": lambda c: c.split or c.rates.stall > 0.01,
+    "files-of-any-age": lambda c: c.coordinators.claim_age_max_ms < FOR_EVER_MS,
+    "commits-of-any-age": lambda c: c.coordinators.claim_age_max_ms < FOR_EVER_MS,
+    "old-epochs-count": lambda c: c.weather is Weather.WILD,
+    "failure-unsaid": lambda c: c.rates.batch > 0,
+    "only-gains-of-this-epoch": lambda c: c.weather is Weather.CALM and c.elections,
+}
+"""Climates in which it pays to look for these."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=60, help="how long to look, per mutant")
+    parser.add_argument("--worlds", action="store_true", help="explore when no seed notices")
+    options = parser.parse_args()
+    logging.disable()
+    for name in options.names or list(MUTANTS):
+        mutant, known = MUTANTS[name], notices().get(name)
+        if known and noticed(mutant, known) == known.kind and not options.names:
+            continue
+        found = _seed(mutant, options.first, options.seconds)
+        if options.worlds and (found is None or found.kind not in set(Kind)):
+            found = _world(mutant) or found
+        print(f"{mutant.rule:4} {name}: {found or 'not noticed'}", flush=True)
+        if found:
+            written({**notices(), name: found})
+
+
+def _world(mutant: Mutant) -> Notice | None:
+    for name in sorted(WORLDS, key=lambda name: STATES_ROUGHLY.get(name, 0)):
+        kind = noticed(mutant, Notice("", world=name))
+        if kind in set(Kind):
+            return Notice(str(kind), world=name)
+    return None
+
+
+def _seed(mutant: Mutant, first: int, seconds: float) -> Notice | None:
+    until = time.monotonic() + seconds
+    found: list[tuple[bool, float, Notice]] = []
+    for seed in _seeds(mutant, first):
+        if time.monotonic() > until or sum(not crashed for crashed, _, _ in found) == ENOUGH:
+            break
+        began = time.monotonic()
+        try:
+            with mutant.planted():
+                play(seed)
+        except Violation as violation:
+            notice = Notice(str(violation.kind), seed=seed)
+            found.append((False, time.monotonic() - began, notice))
+        except Exception as error:  # noqa: BLE001 - the product's own assertions notice too
+            found.append((True, time.monotonic() - began, Notice(type(error).__name__, seed=seed)))
+        if seed % 10 == 0:
+            gc.collect()
+    return min(found, key=lambda one: one[:2])[2] if found else None
+
+
+def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
+    likely = LIKELY.get(mutant.name, lambda _: True)
+    seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
+    return filter(has_one, seeds) if mutant.rule.startswith("Q") else seeds
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""C2 to C5 and C9: the epoch, its STARTs and ENDs, gains, rivals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from simulation.mutants.mutant import Family, Planted
+
+from headgate.control_protocol.events import EndCommit, Presence, StartCommit, WriteStatus
+from headgate.control_protocol.ports import TableView
+from headgate.coordinator import claim, commitment, machine, speech
+from headgate.coordinator.actions import Append
+from headgate.coordinator.moves import recover
+from headgate.coordinator.state import HeardStatus, State
+from headgate.coordinator.transitions import Phase
+
+FAMILY = Family()
+
+
+@FAMILY.replaces("C2", (machine, "claim"))
+def no_claim(right: Any, state: State, view: TableView, sources: Any) -> Any:
+    """An epoch begins without a commit: the first START is said at once."""
+    claiming, (call,) = right(state, view, sources)
+    believed = replace(view, record=call.attempt.record)
+    return claim.start(replace(claiming, attempt=None), believed, 0)
+
+
+@FAMILY.replaces("C2", (claim, "next_epoch"))
+def same_epoch(right: Any, view: TableView, highest_heard: int) -> int:
+    """The claim does not raise the epoch."""
+    return max(highest_heard, *(r.transaction.epoch for r in (view.record,) if r), 1)
+
+
+@FAMILY.patches("C2")
+def above_the_table_only() -> tuple[Planted, ...]:
+    """The epoch is above the table's, but not above what was heard."""
+    begin, following = commitment.start, claim.next_epoch
+    return (
+        (claim, "next_epoch", lambda view, heard: following(view, 0)),
+        (commitment, "start", lambda state, *given: begin(replace(state, highest_epoch=0), *given)),
+    )
+
+
+@FAMILY.replaces("C2", (claim, "fitted"), (machine, "fitted"))
+def new_partitions_at_their_end(right: Any, offsets: Any, *known: Any) -> Any:
+    """A partition that appears later begins where it is, not where its log begins."""
+    fit, topics = right(offsets, *known), known[1]
+    ends = {p: topics[p.topic].partitions[p.partition].end for p in fit if p not in offsets}
+    return fit.moved(ends)
+
+
+@FAMILY.replaces("C3", (machine, "_heard_in_term"))
+def old_epochs_count(right: Any, state: State, record: Any, now_ms: int) -> Any:
+    """Statuses of older epochs are judged."""
+    said = record.envelope
+    if isinstance(said.event, WriteStatus) and state.term and said.epoch < state.term.epoch:
+        heard = HeardStatus(record.offset, said.sender, said.transaction, said.event)
+        return machine._heard_status(state, heard)
+    return right(state, record, now_ms)
+
+
+@FAMILY.replaces("C3", (machine, "_heard_in_term"))
+def gains_before_start_count(right: Any, state: State, record: Any, now_ms: int) -> Any:
+    """What was gained in front of the first START is named by it still."""
+    before = state.term.named_by_presence if state.term else frozenset()
+    state, actions = right(state, record, now_ms)
+    first = isinstance(record.envelope.event, StartCommit) and record.envelope.transaction == 1
+    if first and state.term:
+        state = replace(state, term=replace(state.term, named_by_presence=before))
+    return state, actions
+
+
+@FAMILY.patches("C4")
+def start_after_settlement() -> tuple[Planted, ...]:
+    """START(n+1) follows the settlement of n: until then nobody may read."""
+    right, heard = speech.say, machine._heard_own
+
+    def say(state: State) -> Any:
+        said = right(state)
+        if state.phase is Phase.CLOSING:
+            return tuple(Append(a.epoch, a.events[:1]) for a in said)
+        if state.phase is Phase.SETTLING and state.term:
+            start = (state.term.number, speech.start_event(state, first=False))
+            return tuple(Append(a.epoch, (*a.events, start)) for a in said)
+        return said
+
+    def heard_own(state: State, record: Any, now_ms: int) -> Any:
+        said = record.envelope
+        if state.phase is Phase.CLOSING and state.term and isinstance(said.event, EndCommit):
+            event = speech.start_event(state, first=False)
+            said = replace(said, event=event, transaction=state.term.number)
+        return heard(state, replace(record, envelope=said), now_ms)
+
+    return (
+        (machine, "say", say),
+        (commitment, "say", say),
+        (machine, "_heard_own", heard_own),
+    )
+
+
+@FAMILY.replaces("C5", (machine, "_heard_gain"))
+def gain_names_nothing(right: Any, state: State, gained: Any, now_ms: int) -> Any:
+    """A PRESENCE names nothing."""
+    return right(state, frozenset(), now_ms)
+
+
+@FAMILY.replaces("C5", (machine, "_heard_gain"))
+def end_not_soon(right: Any, state: State, gained: Any, now_ms: int) -> Any:
+    """A gain waits for the interval."""
+    after, actions = right(state, gained, now_ms)
+    return replace(after, term=replace(after.term, end_due_ms=state.term.end_due_ms)), actions  # type: ignore[union-attr]
+
+
+@FAMILY.replaces("C5", (machine, "_heard_in_term"))
+def only_gains_of_this_epoch(right: Any, state: State, record: Any, now_ms: int) -> Any:
+    """Who gains without having heard of this epoch is not counted."""
+    said = record.envelope
+    if isinstance(said.event, Presence) and state.term and said.epoch < state.term.epoch:
+        return state, ()
+    return right(state, record, now_ms)
+
+
+@FAMILY.replaces("C9", (machine, "_heard"))
+def never_superseded(right: Any, state: State, record: Any, now_ms: int) -> Any:
+    """A higher epoch on the log is ignored."""
+    said = record.envelope
+    if state.term and said.epoch > state.term.epoch:
+        said = replace(said, epoch=state.term.epoch)
+    return right(state, replace(record, envelope=said), now_ms)
+
+
+@FAMILY.replaces("C9", (machine, "_led"))
+def claims_at_once(right: Any, state: State, now_ms: int) -> Any:
+    """Who was superseded claims again without waiting for the rival's silence."""
+    return recover(state, "leading") if state.phase is Phase.FOLLOWING else (state, ())
+
+
+@FAMILY.replaces("C9", (machine, "_led"))
+def never_claims_again(right: Any, state: State, now_ms: int) -> Any:
+    """Who was superseded never claims again."""
+    return (state, ()) if state.rival_heard_ms is not None else right(state, now_ms)

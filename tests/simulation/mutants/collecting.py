@@ -1,0 +1,174 @@
+"""C6, C7, C8, C10: readiness, judgement, outcomes, settlement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from simulation.mutants.mutant import Family, Planted
+
+from headgate.coordinator import admission, commitment, machine
+from headgate.coordinator.actions import Append
+from headgate.coordinator.fencing import Resolution
+from headgate.coordinator.state import HeardStatus, State
+from headgate.coordinator.transitions import Phase
+from headgate.participant import machine as participant
+
+FAMILY = Family()
+
+
+@FAMILY.replaces("C6", (commitment, "_unnamed"))
+def count_not_set(right: Any, state: State) -> Any:
+    """Claims are counted: a second status of a partition is as good as the missing one."""
+    term = state.term
+    assert term is not None
+    told = [heard.status for heard in term.statuses]
+    count = sum(len(s.unknown) + sum(len(t.claims) for t in s.tables) for s in told)
+    enough = count + len(term.named_by_presence) >= len(term.awaited)
+    return frozenset() if enough else right(state)
+
+
+@FAMILY.replaces("C6", (machine, "_heard_status"))
+def counts_twice(right: Any, state: State, heard: HeardStatus) -> Any:
+    """A status that is heard twice is judged twice."""
+    assert state.term is not None
+    return replace(state, term=replace(state.term, statuses=(*state.term.statuses, heard))), ()
+
+
+@FAMILY.replaces("C6", (machine, "_heard_status"))
+def late_judged_twice(right: Any, state: State, heard: HeardStatus) -> Any:
+    """What was judged is forgotten: a status said again behind L is judged again."""
+    assert state.term is not None
+    return right(replace(state, term=replace(state.term, judged={})), heard)
+
+
+@FAMILY.replaces("C6", (machine, "_heard_status"))
+def late_do_not_count(right: Any, state: State, heard: HeardStatus) -> Any:
+    """Only answers to this END count."""
+    term = state.term
+    assert term is not None
+    newest = term.number if state.phase is Phase.OPEN else term.closing
+    return (state, ()) if heard.transaction < newest else right(state, heard)
+
+
+@FAMILY.replaces("C6", (commitment, "_unnamed"))
+def newborn_waited_for(right: Any, state: State) -> Any:
+    """A partition that nobody can own yet is waited for."""
+    assert state.term is not None
+    return right(replace(state, term=replace(state.term, awaited=frozenset(state.term.offsets))))
+
+
+@FAMILY.patches("C6")
+def newborn_for_ever() -> tuple[Planted, ...]:
+    """A partition that came later is never waited for."""
+    right = commitment._unnamed
+    first: dict[Any, Any] = {}
+
+    def unnamed(state: State) -> Any:
+        assert state.term is not None
+        term = (state.identity.sender, state.term.epoch)
+        return right(state) & first.setdefault(term, frozenset(state.term.offsets))
+
+    return ((commitment, "_unnamed", unnamed),)
+
+
+@FAMILY.replaces("C7", (admission, "_misplaced"))
+def blind_admission(right: Any, written: Any, offsets: Any) -> None:
+    """Ranges are not compared with C."""
+
+
+@FAMILY.replaces("C7", (admission, "_misplaced"))
+def late_admitted_blindly(right: Any, written: Any, offsets: Any) -> Any:
+    """A range that ends beyond C is let in, wherever it begins."""
+    if all(claim.range.end >= offsets.get(p, 0) for p, claim in written.claims.items()):
+        return None
+    return right(written, offsets)
+
+
+@FAMILY.replaces("C7", (commitment, "judge"))
+def piecemeal(right: Any, statuses: Any, by: Any) -> Any:
+    """Claims that fit are let in, though the status as a whole does not fit."""
+    fitting, offsets = [], by.offsets
+    for heard in statuses:
+        tables = []
+        for table in heard.status.tables:
+            fit = {p: c for p, c in table.claims.items() if offsets.get(p) == c.range.begin}
+            offsets = offsets.after({p: c.range for p, c in fit.items()})
+            tables.append(replace(table, claims=fit))
+        fitting.append(replace(heard, status=replace(heard.status, tables=tuple(tables))))
+    return _uncounted(right, fitting, by)
+
+
+def _uncounted(right: Any, statuses: Any, by: Any) -> Any:
+    """The row counts were compared before; what is left of a status cannot add up."""
+    counted, admission._miscounted = admission._miscounted, lambda *_: None
+    try:
+        return right(statuses, by)
+    finally:
+        admission._miscounted = counted
+
+
+@FAMILY.replaces("C7", (commitment, "judge"))
+def not_in_log_order(right: Any, statuses: Any, by: Any) -> Any:
+    """Statuses are judged by sender, not in log order."""
+    return right(sorted(statuses, key=lambda h: (h.sender, -h.status.status_number)), by)
+
+
+@FAMILY.replaces("C7", (admission, "_misfiled"))
+def any_folder(right: Any, *given: Any) -> None:
+    """Files may lie anywhere, and be of any age."""
+
+
+@FAMILY.patches("C7")
+def rows_uncounted() -> tuple[Planted, ...]:
+    """Row counts are not compared, where files hold rows of a partition that was lost (P5)."""
+    lose = participant._lost
+
+    def keeps_files(state: Any, lost: Any) -> Any:
+        after, actions = lose(state, lost)
+        owned = {p: own for p, own in state.owned.items() if p in after.owned}
+        return replace(after, owned=owned, files=state.files), actions
+
+    return (participant, "_lost", keeps_files), (admission, "_miscounted", lambda *_: None)
+
+
+@FAMILY.replaces("C7", (commitment, "_worth_committing"))
+def rows_only(right: Any, state: State, verdict: Any, now_ms: int) -> bool:
+    """A range without rows is not committed."""
+    return bool(verdict.records > 0)
+
+
+@FAMILY.replaces("C8", (commitment, "resolve"))
+def blind_rebase(right: Any, attempt: Any, view: Any) -> Resolution:
+    """After a refusal the same again, whatever the tag says."""
+    return Resolution.AGAIN
+
+
+@FAMILY.replaces("C8", (commitment, "resolve"))
+def not_recognised(right: Any, attempt: Any, view: Any) -> Resolution:
+    """A commit that had landed is made again."""
+    found: Resolution = right(attempt, view)
+    return Resolution.AGAIN if found is Resolution.LANDED else found
+
+
+@FAMILY.replaces("C8", (commitment, "resolve"))
+def fenced_goes_on(right: Any, attempt: Any, view: Any) -> Resolution:
+    """Superseded by another's record in the table: taken for landed all the same."""
+    found: Resolution = right(attempt, view)
+    return Resolution.LANDED if found is Resolution.SUPERSEDED else found
+
+
+@FAMILY.replaces("C10", (commitment, "judge"))
+def all_sure(right: Any, statuses: Any, by: Any) -> Any:
+    """Valid-through advances though something was unknown."""
+    return replace(right(statuses, by), unsure=frozenset())
+
+
+@FAMILY.replaces("C10", (commitment, "_judged"))
+def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
+    """ACK is said when the commit is sent."""
+    judged, actions = right(state, *given)
+    term = judged.term
+    if judged.phase is Phase.COMMITTING and term and term.settlement:
+        actions = (Append(term.epoch, ((term.closing, term.settlement),)), *actions)
+    return judged, actions

@@ -1,0 +1,76 @@
+"""What a mutant is, and how it is planted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+Place = tuple[object, str]
+"""A module or class, and the name in it."""
+
+Planted = tuple[object, str, Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``rule`` is falsified by the ``patches``, in the way ``what`` says.
+
+    They are made anew whenever it is planted: what they remember is one world's.
+    """
+
+    name: str
+    rule: str
+    what: str
+    patches: Callable[[], tuple[Planted, ...]]
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        patches = self.patches()
+        before = [(where, name, getattr(where, name)) for where, name, _ in patches]
+        for where, name, falsified in patches:
+            setattr(where, name, falsified)
+        try:
+            yield
+        finally:
+            for where, name, right in reversed(before):
+                setattr(where, name, right)
+
+
+class Family(list[Mutant]):
+    """Mutants of rules that belong together, each made by one of the decorators."""
+
+    def replaces(self, rule: str, *places: Place) -> Callable[[Callable[..., Any]], None]:
+        """The function stands in at all places; it is given the right one in front.
+
+        Its name is the mutant's, its docstring says what is wrong with it.
+        """
+
+        def plant(falsified: Callable[..., Any]) -> None:
+            def made() -> tuple[Planted, ...]:
+                return tuple((*place, _given(falsified, place)) for place in places)
+
+            self._add(rule, falsified, made)
+
+        return plant
+
+    def patches(self, rule: str) -> Callable[[Callable[[], tuple[Planted, ...]]], None]:
+        """Several places, each with something else: the function says which."""
+
+        def plant(made: Callable[[], tuple[Planted, ...]]) -> None:
+            self._add(rule, made, made)
+
+        return plant
+
+    def _add(
+        self, rule: str, named: Callable[..., Any], patches: Callable[[], tuple[Planted, ...]]
+    ) -> None:
+        assert named.__doc__, f"{named.__name__} does not say what it falsifies"
+        name = named.__name__.strip("_").replace("_", "-")
+        self.append(Mutant(name, rule, named.__doc__.rstrip("."), patches))
+
+
+def _given(falsified: Callable[..., Any], place: Place) -> Callable[..., Any]:
+    right = getattr(*place)
+    return lambda *args, **named: falsified(right, *args, **named)

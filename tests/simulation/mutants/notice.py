@@ -1,0 +1,59 @@
+"""Who notices a mutant: a seed of the simulation or a world of the exploration, and as what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from exploration.explore import explore
+from simulation.mutants.mutant import Mutant
+from simulation.mutants.worlds import WORLDS
+from simulation.run import play
+from verdicts import Violation
+
+FILE = Path(__file__).with_name("noticed.json")
+
+
+@dataclass(frozen=True)
+class Notice:
+    """``kind`` is one of ``verdicts.Kind``, or the name of the product's own error."""
+
+    kind: str
+    seed: int | None = None
+    world: str | None = None
+
+
+def notices() -> Mapping[str, Notice]:
+    return {name: Notice(**found) for name, found in json.loads(FILE.read_text()).items()}
+
+
+def written(all_: Mapping[str, Notice]) -> None:
+    lines = {
+        name: {key: value for key, value in asdict(found).items() if value is not None}
+        for name, found in sorted(all_.items())
+    }
+    FILE.write_text(json.dumps(lines, indent=1) + "\n")
+
+
+def noticed(mutant: Mutant | None, by: Notice) -> str | None:
+    """As what it is noticed; ``None``: not at all. Without a mutant: the product as it is."""
+    if mutant is None:
+        return _found(by)
+    with mutant.planted():
+        return _found(by)
+
+
+def _found(by: Notice) -> str | None:
+    try:
+        if by.world is None:
+            assert by.seed is not None
+            play(by.seed)
+            return None
+        finding = explore(WORLDS[by.world])
+    except Violation as violation:
+        return str(violation.kind)
+    except Exception as error:  # noqa: BLE001 - the product's own assertions notice too
+        return type(error).__name__
+    return finding.kind or finding.problem

@@ -1,0 +1,140 @@
+"""P5 to P8: gains and releases, where a position comes from, what a settlement does to work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from simulation.mutants.mutant import Family, Planted
+
+from headgate.control_protocol.events import StartCommit
+from headgate.control_protocol.identifiers import ControlOffset
+from headgate.control_protocol.offsets import Offsets
+from headgate.participant import machine as participant
+from headgate.participant import settling
+from headgate.participant.state import State
+from headgate.participant.work import dropped, idle
+
+FAMILY = Family()
+
+GAINED = (participant, "_gained")
+SETTLED = (participant, "settled")
+
+
+@FAMILY.replaces("P5", (participant, "_release"))
+def gives_up_silently(right: Any, state: State) -> Any:
+    """Work is not announced when partitions are given up."""
+    return participant._without(dropped(state), state.leaving), ()
+
+
+@FAMILY.replaces("P5", GAINED)
+def gain_unsaid(right: Any, state: State, gained: Any, kind: Any) -> Any:
+    """A gain is not announced; the next settlement gives the position."""
+    after, _ = right(state, gained, kind)
+    owned = {
+        p: replace(own, since=ControlOffset(-1)) if p in gained else own
+        for p, own in after.owned.items()
+    }
+    return replace(after, owned=owned, unheard=state.unheard), ()
+
+
+@FAMILY.replaces("P6", (settling, "_learned"))
+def any_position(right: Any, owned: Any, expected: Offsets, settled_to: Any) -> Any:
+    """The position is C of any settlement, however old its L."""
+    return {
+        p: replace(own, work=idle(expected[p])) if own.work is None and p in expected else own
+        for p, own in owned.items()
+    }
+
+
+@FAMILY.patches("P6")
+def position_of_an_older_start() -> tuple[Planted, ...]:
+    """A gained partition begins where the newest START said, whenever that was."""
+    newest: dict[tuple[Any, Any], Offsets] = {}
+    gained, started = participant._gained, participant._started
+
+    def remembers(state: State, record: Any, start: StartCommit) -> State:
+        newest[state.sender, state.epoch] = start.offsets
+        return started(state, record, start)
+
+    def gains(state: State, partitions: Any, kind: Any) -> Any:
+        state, actions = gained(state, partitions, kind)
+        known = newest.get((state.sender, state.epoch), Offsets())
+        owned = {
+            p: replace(own, work=idle(known[p])) if p in partitions and p in known else own
+            for p, own in state.owned.items()
+        }
+        return replace(state, owned=owned), actions
+
+    return (participant, "_started", remembers), (participant, "_gained", gains)
+
+
+@FAMILY.patches("P6")
+def position_from_the_group() -> tuple[Planted, ...]:
+    """The position is what the last owner stored in the group when it announced its work."""
+    stored: dict[Any, int] = {}
+    gained, announce = participant._gained, participant._announce
+
+    def announces(state: State, transaction: Any) -> Any:
+        stored.update((p, offset) for p, offset in state.positions.items())
+        return announce(state, transaction)
+
+    def gains(state: State, partitions: Any, kind: Any) -> Any:
+        state, actions = gained(state, partitions, kind)
+        owned = {
+            p: replace(own, work=idle(stored[p])) if p in partitions and p in stored else own
+            for p, own in state.owned.items()
+        }
+        return replace(state, owned=owned), actions
+
+    return (participant, "_announce", announces), (participant, "_gained", gains)
+
+
+@FAMILY.replaces("P7", SETTLED)
+def no_drop(right: Any, state: State, offsets: Offsets, settled_to: Any) -> State:
+    """Work that contradicts C is kept."""
+    if settled_to < state.settled_to:
+        return state
+    pending = tuple(own for own in state.pending if settling._behind(own, settled_to))
+    owned = settling._learned(state.owned, settling._chained(offsets, pending), settled_to)
+    return replace(state, pending=pending, settled_to=settled_to, owned=owned)
+
+
+@FAMILY.replaces("P7", SETTLED)
+def drops_by_halves(right: Any, state: State, offsets: Offsets, settled_to: Any) -> State:
+    """Only the partition that differs is dropped; the files mix them."""
+    after: State = right(state, offsets, settled_to)
+    if after.files or not state.files:
+        return after
+    owned = {
+        p: own
+        for p, own in state.owned.items()
+        if own.work and after.positions.get(p) == own.work.range.begin
+    }
+    return replace(after, owned={**after.owned, **owned}, files=state.files)
+
+
+@FAMILY.patches("P7")
+def older_ack_applies() -> tuple[Planted, ...]:
+    """An ACK that comes twice, or late, is obeyed again."""
+    heard, settled = participant._heard_coordinator, participant.settled
+
+    def obeys(state: State, record: Any) -> Any:
+        return heard(replace(state, settled_to=ControlOffset(0)), record)
+
+    def applies(state: State, offsets: Offsets, settled_to: Any) -> State:
+        return settled(replace(state, settled_to=ControlOffset(0)), offsets, settled_to)
+
+    return (participant, "_heard_coordinator", obeys), (participant, "settled", applies)
+
+
+@FAMILY.replaces("P7", (settling, "_chained"))
+def not_chained(right: Any, offsets: Offsets, pending: Any) -> Offsets:
+    """Late statuses are not chained onto C."""
+    return offsets
+
+
+@FAMILY.replaces("P8", (settling, "_behind"))
+def late_is_refused(right: Any, own: Any, settled_to: Any) -> bool:
+    """A status behind L is taken for refused: its range is read and announced again."""
+    return False

@@ -1,0 +1,78 @@
+"""G and E: what is heard, what is said again, and who leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from simulation.mutants.mutant import Family, Place
+
+import headgate.coordinator.driver as coordinator_driver
+import headgate.participant.driver as participant_driver
+from headgate.control_protocol import parts
+from headgate.coordinator import actions as told
+from headgate.coordinator import machine
+from headgate.coordinator.state import State
+from headgate.coordinator.transitions import Phase
+from headgate.participant import actions as asked
+from headgate.participant import machine as participant
+
+FAMILY = Family()
+
+COORDINATOR_STEP: tuple[Place, ...] = ((coordinator_driver, "step"), (machine, "step"))
+PARTICIPANT_STEP: tuple[Place, ...] = ((participant_driver, "step"), (participant, "step"))
+
+
+@FAMILY.replaces("G1", (machine, "_retry"))
+def coordinator_says_once(right: Callable[..., Any], state: State) -> Any:
+    """The coordinator does not say again what it did not hear."""
+    if state.phase in (Phase.STARTING, Phase.CLOSING, Phase.SETTLING):
+        return replace(state, retry_at_ms=None), ()
+    return right(state)
+
+
+@FAMILY.replaces("G1", (participant, "_said_again"))
+def participant_says_once(right: Callable[..., Any], state: Any, now_ms: int) -> Any:
+    """A participant does not say again what it did not hear."""
+    return state, ()
+
+
+@FAMILY.replaces("G1", *PARTICIPANT_STEP)
+def said_is_heard(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
+    """A status takes effect where it was said: its place is the end of what was heard then."""
+    before = {own.status.status_number for own in state.pending}
+    state, actions = right(state, given, now_ms)
+    pending = tuple(
+        replace(own, offset=state.settled_to)
+        if own.status.status_number not in before and own.offset is None
+        else own
+        for own in state.pending
+    )
+    return replace(state, pending=pending), actions
+
+
+@FAMILY.replaces("G2", (parts.Assembler, "add"))
+def parts_count(right: Callable[..., Any], self: Any, envelope: Any) -> Any:
+    """A part counts as a status."""
+    return envelope
+
+
+@FAMILY.replaces("G3", *COORDINATOR_STEP)
+def coordinator_keeps_epoch(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
+    """The coordinator goes on in its epoch behind a discontinuity."""
+    return (state, ()) if isinstance(given, told.Discontinued) else right(state, given, now_ms)
+
+
+@FAMILY.replaces("G3", *PARTICIPANT_STEP)
+def participant_keeps_places(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
+    """A participant keeps its places in a log that lost them."""
+    return (state, ()) if isinstance(given, asked.Discontinued) else right(state, given, now_ms)
+
+
+@FAMILY.replaces("E1", (coordinator_driver.CoordinatorDriver, "lead"))
+def leads_by_an_edge(right: Callable[..., Any], self: Any) -> None:
+    """Leadership is an event, told once, and not a level."""
+    if not self.__dict__.get("told") and not self._behind:
+        self.__dict__["told"] = True
+        right(self)

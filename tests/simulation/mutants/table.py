@@ -1,0 +1,140 @@
+"""T and C1: the table, its tag and what a commit requires; and the rules that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from simulation.mutants.mutant import Family, Planted
+
+from headgate.control_protocol import record_codec
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import CommitOutcome, Landed, TableView, Unknown
+from headgate.control_protocol.testing import FakeCatalog, FakeTable
+from headgate.coordinator import claim, commitment, machine
+from headgate.coordinator.fencing import Resolution
+from headgate.coordinator.transitions import Phase
+
+FAMILY = Family()
+
+COMMIT = (FakeTable, "commit")
+CALL = (FakeCatalog, "call")
+
+
+@FAMILY.replaces("T1", (FakeCatalog, "expire"))
+def tag_grows_too_old(right: Any, self: FakeCatalog, keep: int = 1) -> None:
+    """The tag has the table's age limit, and goes when snapshots expire."""
+    self.tags.clear()
+    right(self, keep)
+
+
+@FAMILY.replaces("T2", (record_codec, "encode"))
+def forgets_topic_ids(right: Any, record: Any) -> Any:
+    """The record carries no topic ids."""
+    return right(replace(record, topic_ids=dict.fromkeys(record.topic_ids, "same")))
+
+
+@FAMILY.replaces("T2", (record_codec, "encode"))
+def forgets_pause(right: Any, record: Any) -> Any:
+    """The record does not say that the sink is paused."""
+    return right(replace(record, paused=False))
+
+
+@FAMILY.replaces("T2", (claim, "fitted"), (machine, "fitted"))
+def topic_ids_ignored(right: Any, offsets: Offsets, ids: object, topics: Any, settings: Any) -> Any:
+    """Topic ids are not compared."""
+    return right(offsets, {}, topics, settings)
+
+
+@FAMILY.replaces("T3", COMMIT)
+def rebases(right: Any, self: FakeTable, attempt: Any) -> CommitOutcome:
+    """The library rebases behind our back."""
+    return right(self, replace(attempt, base=self.read()))
+
+
+@FAMILY.replaces("T4", COMMIT)
+def deletes_on_unknown(right: Any, self: FakeTable, attempt: Any) -> CommitOutcome:
+    """Files of a commit with an unknown outcome are deleted."""
+    outcome = right(self, attempt)
+    if isinstance(outcome, Unknown):
+        for file in attempt.files:
+            self._catalog.storage.files.pop(file.path, None)
+    return outcome
+
+
+@FAMILY.replaces("T4", (machine, "answered"))
+def unknown_is_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms: int) -> Any:
+    """An unknown commit is taken for landed."""
+    if isinstance(outcome, Unknown) and state.attempt:
+        view = replace(state.attempt.base, record=state.attempt.record)
+        outcome = Landed(0, view)
+    return right(state, outcome, now_ms)
+
+
+@FAMILY.replaces("T4", (machine, "answered"))
+def unknown_is_not_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms: int) -> Any:
+    """An unknown commit is settled as if nothing had been committed."""
+    if isinstance(outcome, Unknown) and state.phase is Phase.COMMITTING:
+        settlement = replace(state.term.settlement, offsets=state.term.offsets)
+        term = replace(state.term, settlement=settlement)
+        return commitment.settle(replace(state, attempt=None, term=term), None)
+    return right(state, outcome, now_ms)
+
+
+@FAMILY.patches("T5")
+def rolled_back_is_fine() -> tuple[Planted, ...]:
+    """Where the branch stands to the tag is not looked at."""
+    right = commitment.resolve
+
+    def resolve(attempt: Any, view: TableView) -> Resolution:
+        same = view.tag == attempt.base.tag and view.uuid == attempt.base.uuid
+        return Resolution.AGAIN if same else right(attempt, view)
+
+    return (
+        (claim, "recorded", lambda view, settings: view.record),
+        (commitment, "resolve", resolve),
+    )
+
+
+@FAMILY.replaces("C1", CALL)
+def uuid_not_required(right: Any, self: FakeCatalog, request: Any) -> Any:
+    """A commit does not require the table's UUID."""
+    base = replace(request.base, uuid=self.uuid, tag=self.tags.get("headgate-sim"))
+    if request.base.uuid == self.uuid:
+        return right(self, request)
+    base = replace(base, head=self.branches.get(request.branch))
+    snapshot = replace(request.snapshot, sequence_number=self.sequence_number + 1)
+    return right(self, replace(request, base=base, snapshot=snapshot))
+
+
+@FAMILY.replaces("C1", CALL)
+def tag_not_required(right: Any, self: FakeCatalog, request: Any) -> Any:
+    """A commit does not require the sink's tag: any branch head will do."""
+    base = replace(
+        request.base,
+        tag=self.tags.get("headgate-sim"),
+        head=self.branches.get(request.branch),
+    )
+    head = self.head(request.branch)
+    new = len(request.snapshot.files) - len(_files(self, request.snapshot.parent_id))
+    files = request.snapshot.files[len(request.snapshot.files) - new :] if new else ()
+    snapshot = replace(
+        request.snapshot,
+        parent_id=head.snapshot_id if head else None,
+        sequence_number=self.sequence_number + 1,
+        files=(*(head.files if head else ()), *files),
+    )
+    return right(self, replace(request, base=base, snapshot=snapshot))
+
+
+def _files(catalog: FakeCatalog, snapshot_id: int | None) -> tuple[Any, ...]:
+    snapshot = catalog.snapshots.get(snapshot_id) if snapshot_id is not None else None
+    return snapshot.files if snapshot else ()
+
+
+@FAMILY.replaces("C1", CALL)
+def head_not_required(right: Any, self: FakeCatalog, request: Any) -> Any:
+    """A commit does not require the branch head: foreign commits are left behind."""
+    base = replace(request.base, head=self.branches.get(request.branch))
+    snapshot = replace(request.snapshot, sequence_number=self.sequence_number + 1)
+    return right(self, replace(request, base=base, snapshot=snapshot))

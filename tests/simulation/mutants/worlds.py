@@ -1,0 +1,33 @@
+"""Small worlds that notice mutants: those of the exploration, and a few made for one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from exploration.small_world import Bounds
+from exploration.worlds import SMALL, alone
+
+WORLDS: Mapping[str, Bounds] = {
+    **SMALL,
+    "answer-lost-and-asked-again": alone(1, append_lost=1, append_doubled=1),
+}
+
+STATES_ROUGHLY = {
+    "unknown-outcomes": 130,
+    "foreign-commit": 250,
+    "append-doubted": 600,
+    "append-lost": 650,
+    "coordinator-dies": 800,
+    "log-lost": 850,
+    "beginning-nothing-wrong": 1_250,
+    "participant-dies": 1_350,
+    "answer-lost-and-asked-again": 1_450,
+    "move-nothing-wrong": 1_750,
+    "move-of-all": 3_200,
+    "batch-fails": 5_000,
+    "move-abrupt": 5_600,
+    "zombie": 6_400,
+    "beginning-abort": 6_900,
+    "beginning": 7_500,
+}
+"""To look in the small ones first."""

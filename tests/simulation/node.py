@@ -1,0 +1,210 @@
+"""One process: a participant with the coordinator inside, as ``sink.assembly`` builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from simulation.faulty import (
+    Dated,
+    FaultyLog,
+    FaultyMember,
+    FaultyTable,
+    FaultyTopics,
+    FaultyWriter,
+)
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.ports import SinkTable
+from headgate.coordinator.driver import CoordinatorDriver
+from headgate.coordinator.driver import World as CoordinatorWorld
+from headgate.coordinator.election import leads
+from headgate.coordinator.state import Identity
+from headgate.coordinator.tables.quarantined import QuarantinedTable
+from headgate.coordinator.transitions import Phase as Coordinating
+from headgate.participant.driver import ParticipantDriver
+from headgate.participant.driver import World as ParticipantWorld
+from headgate.participant.state import Phase as Participating
+from headgate.participant.state import State
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+Actor = tuple["Node", str, Callable[[], object]]
+Nap = tuple[int, tuple[int, int, int]]
+NAP_MS_MAX = 250
+CUT_OFF_MS = 1_500
+
+
+class Killed(BaseException):
+    """The process is gone, in the middle of whatever it did."""
+
+
+class Node:
+    """``busy`` holds the roles that are in the middle of a turn, further up the Python stack."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world, self.number, self.name = world, number, f"node{number}"
+        self.life = 0
+        self.dead = True
+        self.stopped_by: HeadgateError | None = None
+        self.stalled_until_ms = 0
+        self.heard_ms = 0
+        self.expelled = False
+        self.busy: set[str] = set()
+        self._naps: dict[str, Nap] = {}
+
+    def start(self) -> None:
+        world = self.world
+        self.life += 1
+        self.dead = self.expelled = False
+        self.stalled_until_ms = 0
+        self.heard_ms = world.clock.now_ms
+        self.busy = set()
+        self._naps = {}
+        self.member = f"{self.name}.{self.life}"
+        self.coordinator: CoordinatorDriver | None = None
+        self.log = FaultyLog(world, self, "participant")
+        self.writer = FaultyWriter(world, self)
+        self.participant = ParticipantDriver(
+            State(world.sink, Sender(self.name, str(self.life)), world.climate.participants),
+            ParticipantWorld(
+                group=FaultyMember(world, self),
+                log=self.log,
+                writer=self.writer,
+                leadership=self,
+                clock=world.clock,
+            ),
+        )
+        world.note(f"{self.name} starts its life {self.life}")
+
+    @property
+    def cut_off(self) -> bool:
+        """From the group, for the rest of its life."""
+        first = self.number == 0 and self.life == 1
+        return first and self.world.climate.split and self.world.clock.now_ms >= CUT_OFF_MS
+
+    def release(self, partitions: frozenset[TopicPartition]) -> None:
+        self.participant.release(partitions)
+
+    # -- Leadership
+
+    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        if not leads(partitions, self.world.topics):
+            self.coordinator = None
+            return
+        if self.coordinator is None:
+            self.coordinator = self._new_coordinator()
+        if "coordinator" not in self.busy:
+            self.coordinator.lead()
+
+    def failure(self) -> BaseException | None:
+        return None
+
+    def close(self) -> None:
+        self.coordinator = None
+
+    def _new_coordinator(self) -> CoordinatorDriver:
+        world = self.world
+        world.incarnations += 1
+        sender = Sender(self.name, f"{self.life}c{world.incarnations}")
+        self.coordinator_log = FaultyLog(world, self, "coordinator")
+        self._naps.pop("coordinator", None)
+        return CoordinatorDriver(
+            Identity(world.sink, "group", sender),
+            world.climate.coordinators,
+            CoordinatorWorld(
+                self.coordinator_log,
+                self._table(),
+                FaultyTopics(world, self),
+                world.clock,
+            ),
+            world.climate.start_at,
+            limits=world.quarantine.limits if world.quarantine else None,
+        )
+
+    def _table(self) -> SinkTable:
+        world = self.world
+        table = FaultyTable(world, self, world.catalog)
+        if world.quarantine is None:
+            return Dated(world, table)
+        aside = FaultyTable(world, self, world.quarantine.catalog, "quarantine ")
+        return Dated(world, QuarantinedTable(table, aside))
+
+    # -- turns
+
+    def actors(self) -> list[Actor]:
+        """Who may take a turn, and would not just find again that there is nothing to do."""
+        if self.dead or self.stalled_until_ms > self.world.clock.now_ms:
+            return []
+        actors: list[Actor] = []
+        if "participant" not in self.busy and not self._naps_still("participant"):
+            actors.append((self, "participant", self._participate))
+        if (
+            self.coordinator is not None
+            and "coordinator" not in self.busy
+            and not self._naps_still("coordinator")
+        ):
+            actors.append((self, "coordinator", self._coordinate))
+        return actors
+
+    def _naps_still(self, role: str) -> bool:
+        nap = self._naps.get(role)
+        return nap is not None and self.world.clock.now_ms < nap[0] and nap[1] == self._outside()
+
+    def _outside(self) -> tuple[int, int, int]:
+        """What wakes a napping actor, its own timers apart."""
+        log = self.world.log
+        return log.end, log.generation, self.world.group_changes
+
+    def _participate(self) -> bool:
+        self._naps.pop("participant", None)
+        before = self.participant.state
+        self.participant.run_once(0)
+        state = self.participant.state
+        if state is not before or self.log.held:
+            return True
+        times = [state.alive_due_ms, state.resend_at_ms, state.retry_at_ms]
+        times += [self.writer.due_ms] if state.batch else []
+        times += [state.ends_due_ms] if state.phase is Participating.WRITING else []
+        self._nap("participant", times)
+        return False
+
+    def _coordinate(self) -> bool:
+        self._naps.pop("coordinator", None)
+        coordinator = self.coordinator
+        assert coordinator is not None
+        before = coordinator.state
+        coordinator.run_once(0)
+        state = coordinator.state
+        if state is not before or self.coordinator_log.held:
+            return True
+        times = [state.retry_at_ms]
+        times += [state.term.end_due_ms] if state.phase is Coordinating.OPEN and state.term else []
+        collects = state.phase is Coordinating.COLLECTING and state.term
+        times += [state.term.time_out_ms] if collects and state.term else []
+        self._nap("coordinator", times)
+        return False
+
+    def _nap(self, role: str, times_ms: Iterable[int | None]) -> None:
+        now_ms = self.world.clock.now_ms
+        wake_ms = min((t for t in times_ms if t is not None), default=now_ms + NAP_MS_MAX)
+        self._naps[role] = (min(wake_ms, now_ms + NAP_MS_MAX), self._outside())
+
+    def turn(self, role: str, run: Callable[[], object]) -> bool:
+        """Whether anything came of it."""
+        life = self.life
+        self.busy.add(role)
+        try:
+            return bool(run())
+        except Killed:
+            return True
+        except HeadgateError as error:
+            self.stopped_by = error
+            self.dead = True
+            self.world.note(f"{self.name} stops: {error}")
+            return True
+        finally:
+            if life == self.life:
+                self.busy.discard(role)

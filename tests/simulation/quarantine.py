@@ -1,0 +1,73 @@
+"""The quarantine of a world that has one: which records are bad, and what a writer finds there."""
+
+from __future__ import annotations
+
+import random
+
+from headgate.control_protocol.bad_records import BadRecordLimits
+from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.testing import FakeCatalog, FakeClock, FakeStorage, SourceRecord
+
+SHARE = 0.25
+CHANGEABLE = 0.5
+NEVER_MS = 10**9
+NO_LIMITS = BadRecordLimits(per_thousand_max=1_000)
+
+
+class Quarantine:
+    """Some records are always bad. Others change: schemas and settings do, between two readings.
+
+    It draws from dice of its own, so that a world without one is what it would be anyway.
+    """
+
+    def __init__(self, seed: int, sink: SinkName, storage: FakeStorage, clock: FakeClock) -> None:
+        dice = _dice(seed)
+        dice.random()
+        self._seed, self._sink, self._clock = seed, sink, clock
+        self._bad = dice.choice((0.1, 0.3, 0.6))
+        self._changes_ms = dice.choice((NEVER_MS, 200, 1_000))
+        records_max = dice.choice((0, 0, 0, 0, 0, 0, 4, 10))
+        self.limits = BadRecordLimits(1_000, records_max) if records_max else NO_LIMITS
+        self.kills_left = dice.choice((0, 1, 3))
+        """How often a coordinator dies between the commits of the two tables."""
+        self.catalog = FakeCatalog(storage=storage, table="lake.records_aside", uuid="uuid-aside")
+
+    @property
+    def limited(self) -> bool:
+        return self.limits.records_max > 0
+
+    def bad(self, record: SourceRecord) -> bool:
+        """Whether it is bad now."""
+        changes = self._changeable(record)
+        return self._is_bad(record, self._clock.now_ms // self._changes_ms if changes else 0)
+
+    def always(self, record: SourceRecord) -> bool | None:
+        """Whether it is bad whenever it is read; ``None``: that depends."""
+        return None if self._changeable(record) else self._is_bad(record, 0)
+
+    def _is_bad(self, record: SourceRecord, when: int) -> bool:
+        return self._coin(record, when) < self._bad
+
+    def _changeable(self, record: SourceRecord) -> bool:
+        return self._changes_ms < NEVER_MS and self._coin(record, -2) < CHANGEABLE
+
+    def _coin(self, record: SourceRecord, of: int) -> float:
+        """The hash of whole numbers is the same in every process."""
+        return hash((self._seed, record.partition, record.offset, of)) % 1_000 / 1_000
+
+    def held(self) -> list[SourceRecord]:
+        """What is in it under the sink's tag, as a writer reads it."""
+        if not self.catalog.reachable:
+            raise Unreachable("the fake catalog is not reachable")
+        tagged = self.catalog.snapshots[self.catalog.tags[tag_name(self._sink)]]
+        files = self.catalog.storage.files
+        return [record for file in tagged.files for record in files[file.path]]
+
+
+def has_one(seed: int) -> bool:
+    return _dice(seed).random() < SHARE
+
+
+def _dice(seed: int) -> random.Random:
+    return random.Random(f"a quarantine in {seed}")

@@ -1,0 +1,125 @@
+"""Run seeds: ``python tests/simulation/run.py --seeds 1000 [--first 1] [--processes 2]``.
+
+Replay one, with its whole transcript: ``--seed 7``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from simulation.climate import drawn
+from simulation.course import Course
+from simulation.quick import carried, quick_copies
+from simulation.world import World
+
+SEEDS_AT_ONCE = 100
+SEEDS_BETWEEN_COLLECTIONS = 10
+
+
+def play(seed: int, *, whole: bool = False) -> World:
+    """One seed, whole; whatever goes wrong carries the command that replays it.
+
+    Its garbage is left to who plays many: collecting it on the way costs more than the seed.
+    """
+    gc.disable()
+    try:
+        with quick_copies(), carried(_part_bytes(seed)):
+            world = World(seed)
+            try:
+                Course(world).run()
+            except Exception as error:
+                error.add_note(f"replay: python tests/simulation/run.py --seed {seed}")
+                error.add_note(world.transcript(60))
+                raise
+            finally:
+                if whole:
+                    print(world.climate, world.transcript(), sep="\n")
+            return world
+    finally:
+        gc.enable()
+
+
+def _part_bytes(seed: int) -> int | None:
+    import random
+
+    return drawn(random.Random(seed)).part_bytes
+
+
+@dataclass
+class Tally:
+    """How many seeds, commits and turns; which errors stopped sinks that should; what struck."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    struck: Counter[str] = field(default_factory=Counter)
+    failed: list[str] = field(default_factory=list)
+    """Per seed that failed, all there is to say about it."""
+
+    def add(self, other: Tally) -> None:
+        self.counts += other.counts
+        self.struck += other.struck
+        self.failed += other.failed
+
+
+def played(seeds: Iterable[int]) -> Tally:
+    tally = Tally()
+    for seed in seeds:
+        try:
+            world = play(seed)
+        except Exception as error:  # noqa: BLE001 - the others go on, and all are told
+            tally.failed.append("".join(traceback.format_exception(error)))
+            continue
+        tally.counts.update(seeds=1, commits=world.oracle.commits, turns=world.turns)
+        tally.counts.update({node.stopped_by.code for node in world.nodes if node.stopped_by})
+        tally.struck += world.struck
+        if seed % SEEDS_BETWEEN_COLLECTIONS == 0:
+            gc.collect()
+    return tally
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, help="replay this one")
+    parser.add_argument("--seeds", type=int, default=1_000)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1)
+    options = parser.parse_args()
+    logging.disable()
+    if options.seed is not None:
+        play(options.seed, whole=True)
+        return 0
+    began = time.monotonic()
+    end = options.first + options.seeds
+    pieces = [
+        range(begin, min(begin + SEEDS_AT_ONCE, end))
+        for begin in range(options.first, end, SEEDS_AT_ONCE)
+    ]
+    whole = Tally()
+    with ProcessPoolExecutor(options.processes, initializer=logging.disable) as pool:
+        for tally in pool.map(played, pieces):
+            print(*tally.failed, sep="\n", end="", flush=True)
+            whole.add(tally)
+    minutes = (time.monotonic() - began) / 60
+    print(
+        "struck:",
+        *(f"  {times:8} {what}" for what, times in sorted(whole.struck.items())),
+        sep="\n",
+    )
+    print(f"{len(whole.failed) or 'no'} violations; {dict(whole.counts)}")
+    print(f"{options.seeds / minutes:.0f} seeds a minute in {options.processes} process(es)")
+    return 1 if whole.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,393 @@
+"""A whole deployment from one seed: real machines and drivers, simulated everything else.
+
+Every actor (a node's participant, a node's coordinator) takes turns in an order drawn from the
+seed. Before and after every call that leaves a node the world may *strike*: kill the node there,
+or stall it there while all the others go on, for longer than any time-out if it likes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simulation import upheaval
+from simulation.calm import Calm
+from simulation.climate import FOR_EVER_MS, SLUGGISH_MS, Weather, drawn
+from simulation.events import Events
+from simulation.faulty import brief
+from simulation.kept import Kept
+from simulation.node import Actor, Killed, Node
+from simulation.oracle import Oracle
+from simulation.quarantine import Quarantine, has_one
+from verdicts import Kind, Violation
+
+from headgate.control_protocol.events import (
+    Envelope,
+    Pause,
+    Presence,
+    PresenceKind,
+    Resume,
+    StartCommit,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import SinkName, TopicPartition
+from headgate.control_protocol.ports import Batch, CommitAttempt
+from headgate.control_protocol.testing import (
+    AppendFault,
+    CommitFault,
+    FakeCatalog,
+    FakeClock,
+    FakeGroup,
+    FakeLog,
+    FakeLogServer,
+    FakeSource,
+)
+from headgate.coordinator.transitions import Phase
+
+SESSION_MS = 1_500
+STEP_MS_MAX = 60
+STEP_CALM_MS_MAX = 10
+STEP_IDLE_MS_MAX = 150
+STALLS_DEEP_MAX = 4
+TURNS_BETWEEN_MEMORY_CHECKS = 50
+BEYOND_ALL_TIME_OUTS_MS = 6_000
+
+
+_GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
+_UNSETTLED = (Phase.CLOSING, Phase.COLLECTING, Phase.COMMITTING, Phase.SETTLING)
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.climate = drawn(self.random)
+        self.rates = self.climate.rates
+        self.sink = SinkName("sim")
+        self.topics = ("source",)
+        self.clock = FakeClock()
+        self.log = FakeLogServer(self.clock)
+        self.catalog = FakeCatalog()
+        self.source = FakeSource()
+        self.group = FakeGroup(self.source, self.clock)
+        self.source.create("source", self.climate.partitions)
+        self.quarantine = (
+            Quarantine(seed, self.sink, self.catalog.storage, self.clock) if has_one(seed) else None
+        )
+        self.oracle = Oracle(
+            self.sink,
+            self.catalog,
+            self.source,
+            Kept(self.sink, self.quarantine) if self.quarantine else None,
+        )
+        self.calm = Calm(self)
+        self.poison: tuple[TopicPartition, int] | None = None
+        self.broken = self.climate.upheaval is None
+        self.paused_ms: int | None = None
+        self.log_truncated = False
+        self.written_ms: dict[str, int] = {}
+        """When each data file was done."""
+        self.incarnations = self.assignments = self.group_changes = 0
+        self.deep = self.turns = self.idle = 0
+        self.struck: Counter[str] = Counter()
+        """How often each kind of fault really befell somebody."""
+        self._restarts: list[tuple[int, Node]] = []
+        self._transcript: list[tuple[int, str, Sequence[object]]] = []
+        self._round: list[Actor] = []
+        self._honest()
+        self.events = Events(self)
+        self.nodes = [Node(self, k) for k in range(self.climate.nodes)]
+        for node in self.nodes:
+            node.start()
+        self.events.rebalance()
+
+    @property
+    def catalogs(self) -> tuple[FakeCatalog, ...]:
+        """The table's, and the quarantine's if there is one."""
+        return (self.catalog, self.quarantine.catalog) if self.quarantine else (self.catalog,)
+
+    def one_catalog(self) -> FakeCatalog:
+        return self.random.choice(self.catalogs) if self.quarantine else self.catalog
+
+    def _honest(self) -> None:
+        """What cannot be promised when the catalog lies, or a policy gives rows up."""
+        climate = self.climate
+        if climate.rates.lie:
+            climate.start_at = replace(climate.start_at, where="earliest")
+        forever = climate.coordinators.idleness_ms == FOR_EVER_MS
+        self.oracle.checks_valid_through = forever and climate.upheaval is None
+        self._copies_checked = not climate.rates.lie and climate.upheaval is None
+
+    # ------------------------------------------------------------------------------- the transcript
+
+    def note(self, text: str, *about: object) -> None:
+        self._transcript.append((self.clock.now_ms, text, about))
+
+    def note_said(self, node: Node, envelope: Envelope) -> None:
+        self._transcript.append((self.clock.now_ms, node.name + " says {}", (envelope,)))
+        self.calm.tried(envelope)
+
+    def transcript(self, last: int = 10**9) -> str:
+        return "\n".join(
+            f"{at:6} " + text.format(*(brief(x) if isinstance(x, Envelope) else x for x in about))
+            for at, text, about in self._transcript[-last:]
+        )
+
+    # ------------------------------------------------------------------------------- the strikes
+
+    def chance(self, rate: float) -> bool:
+        return rate > 0 and self.random.random() < rate
+
+    def strike(self, node: Node, life: int, where: str) -> None:
+        """The node is about to call, or was just answered: a good moment to hit it."""
+        if node.dead or node.life != life:
+            raise Killed
+        if self.chance(self.rates.kill):
+            self.kill(node, where)
+            raise Killed
+        if self.deep < STALLS_DEEP_MAX and self.chance(self.rates.stall):
+            self.stall(node, where)
+            if node.dead or node.life != life:
+                raise Killed
+
+    def strike_between(self, node: Node) -> None:
+        """The quarantine has new records, and the table has not. In the wildest weather few commits
+        get so far: this strikes for a while when the other faults have stopped."""
+        quarantine, weather = self.quarantine, self.climate.weather
+        if self.calm.on or weather not in (Weather.WILD, Weather.UPHEAVAL) or not quarantine:
+            return
+        if quarantine.kills_left and self.chance(0.5):
+            quarantine.kills_left -= 1
+            self.kill(node, "quarantine committed")
+            raise Killed
+
+    def kill(self, node: Node, where: str) -> None:
+        self.note("{} is killed at {}", node.name, where)
+        self.struck[f"kill at {where}"] += 1
+        node.dead = True
+        self._restarts.append((self.clock.now_ms + self.random.randint(0, 3_000), node))
+
+    def stall(self, node: Node, where: str) -> None:
+        """The others go on while the node stands still in the middle of its call."""
+        until_ms = self.clock.now_ms + self.random.choice(
+            (20, 100, 400, 2_000, BEYOND_ALL_TIME_OUTS_MS)
+        )
+        self.note("{} stalls at {} until {}", node.name, where, until_ms)
+        long = until_ms - self.clock.now_ms == BEYOND_ALL_TIME_OUTS_MS
+        self.struck[f"stall{' beyond all time-outs' if long else ''} at {where}"] += 1
+        life, node.stalled_until_ms = node.life, until_ms
+        self._others_until(until_ms, lambda: not node.dead and node.life == life)
+        self.note("{} wakes at {}", node.name, where)
+
+    def _others_until(self, until_ms: int, as_long_as: object = lambda: True) -> None:
+        self.deep += 1
+        while self.clock.now_ms < until_ms and as_long_as():  # type: ignore[operator]
+            self.turn()
+        self.deep -= 1
+
+    def catalog_is_slow(self) -> None:
+        """The call takes its time; the node's participant and all the others go on."""
+        if self.deep < STALLS_DEEP_MAX and self.chance(self.rates.slow):
+            self.note("  the catalog is slow")
+            self.struck["slow catalog"] += 1
+            self._others_until(self.clock.now_ms + self.random.choice((50, 500, 2_500)))
+
+    def catalog_lies(self) -> bool:
+        lying = self.chance(self.rates.lie)
+        self.struck["commit answered without landing"] += lying
+        return lying
+
+    def commit_fault(self, catalog: FakeCatalog, called: str) -> None:
+        if self.chance(self.rates.commit):
+            fault = self.random.choice(list(CommitFault))
+            self.note("  {}commit fault: {}", called, fault.name)
+            self.struck[f"{called}commit {fault.name}"] += 1
+            catalog.faults.append(fault)
+
+    def log_fault(self) -> None:
+        if self.chance(self.rates.append):
+            fault = self.random.choice(list(AppendFault))
+            self.note("  append fault: {}", fault.name)
+            self.struck[f"append {fault.name}"] += 1
+            self.log.faults.append(fault)
+
+    def torn(self, envelopes: Sequence[Envelope]) -> int | None:
+        """How many of these arrive before the connection breaks; ``None``: it holds."""
+        if len(envelopes) < 2 or not self.chance(self.rates.torn):
+            return None
+        self.struck["append torn"] += 1
+        return self.random.randrange(1, len(envelopes))
+
+    def appended(self, envelopes: Sequence[Envelope], begin: int) -> None:
+        """What is in the log now: the checkers hear it, and a retry may leave it there twice."""
+        if self.log.end <= begin:
+            return
+        for place, envelope in enumerate(envelopes, begin):
+            self._tally(envelope)
+            self.calm.said(envelope, place)
+            if isinstance(envelope.event, StartCommit):
+                self.oracle.started(envelope.event)
+        if self.chance(self.rates.again):
+            self.struck["append twice"] += 1
+            self.log.append(*self.log.messages[-len(envelopes) :])
+
+    def _tally(self, said: Envelope) -> None:
+        """Situations that nobody makes happen, and that must happen all the same."""
+        coordinators = [node.coordinator for node in self.nodes if node.coordinator]
+        in_term = [c.state for c in coordinators if c.state.term]
+        if isinstance(said.event, WriteStatus) and said.event.parts > 1:
+            self.struck["status in parts"] += 1
+        gain = isinstance(said.event, Presence) and said.event.kind in _GAINS
+        if gain and any(state.phase in _UNSETTLED for state in in_term):
+            self.struck["gain in mid-transaction"] += 1
+        if isinstance(said.event, StartCommit):
+            self.struck["quarantine ahead"] += any(t.offsets for t in said.event.tables)
+        if isinstance(said.event, StartCommit) and len(in_term) > 1:
+            self.struck["two coordinators"] += 1
+
+    def say(self, envelope: Envelope) -> None:
+        self.note("somebody says {}", envelope)
+        FakeLog(self.log).append([envelope])
+        if isinstance(envelope.event, Pause | Resume):
+            paused = isinstance(envelope.event, Pause)
+            self.paused_ms = self.clock.now_ms if paused else None
+
+    def some_of(self, count: int, role: str) -> int:
+        if self.rates.event == 0 or self.calm.on:
+            return count
+        if role == "coordinator" and self.chance(self.climate.deaf):
+            self.struck["coordinator behind the log"] += count > 0
+            return 0
+        return self.random.randint(0, count)
+
+    def work_ms(self, node: Node) -> int:
+        if node.number in self.climate.sluggish:
+            return SLUGGISH_MS
+        return self.random.choice(self.climate.works_ms)
+
+    def batch_fails(self) -> bool:
+        failing = self.chance(self.rates.batch)
+        self.struck["batch fails"] += failing
+        return failing
+
+    def group_offsets_copied(self) -> None:
+        """The copy in the group never runs ahead of the table."""
+        if not self._copies_checked:
+            return
+        self.oracle.look()
+        stored = self.oracle.stored()
+        for at, (offset, _) in self.source.committed.items():
+            if offset > stored.get(at, 0):
+                raise Violation(
+                    Kind.UNTRUTH, f"the group says {offset} of {at}, the table {stored.get(at)}"
+                )
+
+    def checks_age(self, attempt: CommitAttempt) -> None:
+        """P9: what others' orphan clean-up may have removed is committed no more."""
+        since_ms = self.clock.now_ms - self.climate.coordinators.claim_age_max_ms
+        for file in (*attempt.files, *(attempt.quarantined or ())):
+            if self.written_ms[file.path] < since_ms:
+                age_ms = self.clock.now_ms - self.written_ms[file.path]
+                raise Violation(Kind.LOSS, f"commits a file that is {age_ms} ms old: {file.path}")
+
+    def checks_prefix(self, batch: Batch) -> None:
+        """P1: what is written is written for the epoch and the transaction that are open."""
+        open_ = batch.transaction
+        for table in (batch.table, batch.quarantine or batch.table):
+            folder, number = table.file_prefix.rsplit("/", 2)[1:]
+            if (int(folder.partition("-")[0]), int(number)) != (open_.epoch, open_.number):
+                prefix = table.file_prefix
+                raise Violation(Kind.WASTE, f"a batch of transaction {open_} goes under {prefix}")
+
+    def checks_pause(self, node: Node) -> None:
+        """Once the table says so (an operator repeats it until then), nobody reads any more."""
+        newest = self.oracle.newest
+        if not (self.calm.on and newest and newest.paused) or self.paused_ms is None:
+            return
+        settings = self.climate.coordinators
+        heard_ms = self.paused_ms + 2 * settings.commit_interval_ms + 500
+        if self.clock.now_ms > heard_ms:
+            raise Violation(Kind.UNTRUTH, f"{node.name} reads though the sink is paused")
+
+    # ---------------------------------------------------------------------------------- the turns
+
+    def turn(self) -> None:
+        self.clock.advance(self.random.randint(1, self._step_ms_max()))
+        self.expire_sessions()
+        if self._restarts:
+            self.restart_the_dead()
+        self.events.end_outages()
+        self.events.drift()
+        if self.chance(self.rates.event):
+            self.random.choice(self.events.any)()
+        if not self.broken and self.clock.now_ms > self.climate.faults_until_ms // 3:
+            self.broken = upheaval.break_something(self)
+        actor = self._next_actor()
+        if actor is not None:
+            node, role, run = actor
+            self.idle = 0 if node.turn(role, run) else self.idle + 1
+        else:
+            self.idle += 1
+        self.oracle.look()
+        self.turns += 1
+        if self.turns % TURNS_BETWEEN_MEMORY_CHECKS == 0:
+            self.calm.memory()
+            self.calm.stands_still()
+
+    def _step_ms_max(self) -> int:
+        """Where nobody does anything, time is worth little."""
+        if self.idle > 2 * len(self.nodes) + 2:
+            return STEP_IDLE_MS_MAX if not self.calm.on else 4 * STEP_CALM_MS_MAX
+        return STEP_CALM_MS_MAX if self.calm.on else STEP_MS_MAX
+
+    def _next_actor(self) -> Actor | None:
+        """Anybody; in calm weather everybody once per round."""
+        actors = [actor for node in self.nodes for actor in node.actors()]
+        if not actors or not self.calm.on:
+            return self.random.choice(actors) if actors else None
+        known = {(node, role) for node, role, _ in actors}
+        self._round = [actor for actor in self._round if actor[:2] in known]
+        if not self._round:
+            self._round = actors
+            self.random.shuffle(self._round)
+        return self._round.pop()
+
+    def expire_sessions(self) -> None:
+        """Who is silent for a session is expelled; who wakes joins again."""
+        changed, now_ms = False, self.clock.now_ms
+        for node in self.nodes:
+            if not (node.dead or node.stalled_until_ms > now_ms):
+                node.heard_ms = now_ms
+            expelled = now_ms - node.heard_ms > SESSION_MS
+            if expelled and not node.expelled:
+                self.struck["session expired"] += 1
+                self.expel(node.member)
+            changed |= expelled != node.expelled
+            node.expelled = expelled
+        if changed:
+            self.events.rebalance()
+
+    def expel(self, member: str) -> None:
+        self.group_changes += 1
+        self.group.expel(member)
+
+    def restart_the_dead(self) -> None:
+        due = [entry for entry in self._restarts if entry[0] <= self.clock.now_ms]
+        for entry in due:
+            self._restarts.remove(entry)
+            self.expel(entry[1].member)
+            entry[1].start()
+            self.events.rebalance()
+
+    def stopped(self) -> bool:
+        """Whether a node stopped for a reason that the climate gives; any other is a violation."""
+        stops = [node.stopped_by for node in self.nodes if node.stopped_by is not None]
+        expected = self.climate.expected if self.broken else frozenset()
+        if self.quarantine and self.quarantine.limited:
+            expected |= {"HG-211"}
+        for error in stops:
+            if error.code not in expected:
+                raise Violation(Kind.STOP, f"stopped without a reason to: {error}")
+        return bool(stops)
