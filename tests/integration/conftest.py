@@ -1,0 +1,69 @@
+"""What integration tests share: Java's Iceberg, a lying REST catalog, deployments of a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from integration.deployment import Deployment
+from integration.iceberg.rest_server import LyingProxy, rest_server
+from integration.readers import IcebergSpark
+from integration.sink_file import Sections
+
+Deploy = Callable[..., Deployment]
+
+
+@pytest.fixture(scope="session")
+def iceberg_spark() -> Iterator[IcebergSpark]:
+    """Started once for all tests that ask for it."""
+    with IcebergSpark() as spark:
+        yield spark
+
+
+@pytest.fixture(scope="session")
+def rest_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Iceberg's own REST server; tests use namespaces of their own."""
+    with rest_server(tmp_path_factory.mktemp("rest")) as port:
+        yield port
+
+
+@pytest.fixture
+def lying_proxy(rest_port: int) -> Iterator[LyingProxy]:
+    with LyingProxy(rest_port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def deploy(
+    tmp_path: Path,
+    bootstrap: str,
+    admin: AdminClient,
+    unique_name: str,
+    topic_factory: Callable[..., str],
+) -> Iterator[Deploy]:
+    """Makes sinks on new topics: ``deploy({"section": {"key": value}}, partitions=2, topics=1)``.
+
+    Several in one test share catalog and table, and need a name each.
+    """
+    made: list[Deployment] = []
+    with ExitStack() as stack:
+
+        def make(
+            change: Sections | None = None, *, partitions: int = 2, topics: int = 1
+        ) -> Deployment:
+            names = [topic_factory(partitions) for _ in range(topics)]
+            group = f"{unique_name}-{len(made)}"
+            own = {"group": group, "partitions": partitions, "change": change}
+            sink = Deployment(tmp_path, bootstrap, names, **own)
+            made.append(stack.enter_context(sink))
+            return sink
+
+        yield make
+    controls = [sink.settings.control.topic for sink in made]
+    for deleted in admin.delete_topics(controls).values() if controls else ():
+        with suppress(KafkaException):  # a sink that never ran has none
+            deleted.result()

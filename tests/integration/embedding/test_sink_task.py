@@ -1,0 +1,121 @@
+"""A user's own consumer loop with headgate inside: real broker, real group, real table."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import confluent_kafka as kafka
+import pytest
+from integration.oracle import assert_exactly_once, read_source
+from integration.readers import read_with_duckdb
+from local_catalog import LocalCatalog
+
+from headgate import ConsumerSteering, SinkTask, open_task, partitions_of, records_of
+from headgate.control_protocol.errors import PoisonRecord
+from headgate.sink.load import parse
+from headgate.sink.settings import SinkSettings
+
+pytestmark = pytest.mark.integration
+
+WITHIN_S = 120
+
+
+@pytest.fixture
+def settings(
+    bootstrap: str,
+    topic_factory: Callable[..., str],
+    unique_name: str,
+    sqlite_catalog: LocalCatalog,
+) -> SinkSettings:
+    topic = topic_factory(partitions=3)
+    properties = "\n".join(f'{k} = "{v}"' for k, v in sqlite_catalog.properties.items())
+    return parse(
+        f"""
+        name = "embedded"
+        [source]
+        topics = ["{topic}"]
+        [kafka]
+        "bootstrap.servers" = "{bootstrap}"
+        [control]
+        topic = "control-{unique_name}"
+        [catalog]
+        name = "{sqlite_catalog.name}"
+        [catalog.properties]
+        {properties}
+        [table]
+        identifier = "demo.embedded"
+        create = true
+        columns = [{{ name = "number", type = "long" }}]
+        [table.record_columns]
+        topic = "topic"
+        partition = "partition"
+        offset = "offset"
+        [coordinator]
+        commit_interval_ms = 500
+        commit_timeout_ms = 10000
+        """
+    )
+
+
+def produce(settings: SinkSettings, values: list[bytes]) -> None:
+    producer = kafka.Producer(dict(settings.kafka))
+    for number, value in enumerate(values):
+        producer.produce(settings.election_topic, value, partition=number % 3)
+    assert producer.flush(60) == 0
+
+
+def loop(settings: SinkSettings, done: Callable[[SinkTask], bool]) -> None:
+    """What a user writes."""
+    consumer = kafka.Consumer(
+        {
+            **settings.kafka,
+            "group.id": settings.source.group_id,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    until = time.monotonic() + WITHIN_S
+    try:
+        with open_task(settings, ConsumerSteering(consumer)) as task:
+            consumer.subscribe(
+                [settings.election_topic],
+                on_assign=lambda _, got: task.open(partitions_of(got)),
+                on_revoke=lambda _, gone: task.close(partitions_of(gone)),
+            )
+            while not done(task):
+                assert time.monotonic() < until, "the rows do not come"
+                task.put(records_of(consumer.consume(500, 0.05)))
+    finally:
+        consumer.close()
+
+
+def settled(task: SinkTask) -> int:
+    return sum(task.pre_commit().values())
+
+
+def rows(catalog: LocalCatalog) -> object:
+    return read_with_duckdb(catalog.catalog.load_table("demo.embedded").metadata_location)
+
+
+def test_a_loop_that_puts_records_fills_the_table_exactly_once_over_restarts(
+    settings: SinkSettings, sqlite_catalog: LocalCatalog, bootstrap: str
+) -> None:
+    values = [json.dumps({"number": n}).encode() for n in range(3_000)]
+    produce(settings, values)
+    loop(settings, lambda task: settled(task) >= 3_000)
+    produce(settings, values)
+    loop(settings, lambda task: settled(task) >= 6_000)
+    table = rows(sqlite_catalog)
+    assert table.num_rows == 6_000
+    assert_exactly_once(table, read_source(bootstrap, settings.election_topic))
+
+
+def test_a_poison_record_ends_the_loop_with_its_place(
+    settings: SinkSettings, sqlite_catalog: LocalCatalog
+) -> None:
+    produce(settings, [b'{"number": 1}', b'{"number": "many"}'])
+    with pytest.raises(PoisonRecord, match="partition 1 offset 0"):
+        loop(settings, lambda _: False)
+    assert rows(sqlite_catalog).num_rows == 0

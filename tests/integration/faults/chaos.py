@@ -1,0 +1,139 @@
+"""Random faults on a loaded sink for as long as you like: ``make chaos ARGS='--minutes 30'``.
+
+After each fault the time is taken until the table holds records of every partition that came after
+it, and so all that came before; it is judged by the bound of ``catalogs.bound_s``. Whatever
+happened, the run ends with the audit and an independent reader. The exit code is 1 when they find
+anything, when the sink did not recover, or when a recovery exceeded its bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from integration.deployment import Deployment
+from integration.faults.catalogs import catalog_of
+from integration.faults.strikes import Strikes
+from rich.console import Console
+from rich.table import Table
+
+from headgate.operations.audit_report import AuditReport
+from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.demo.produce import create_topic
+
+PARTITIONS = 4
+START_S_MAX = 300.0
+POLL_MS_MAX = 12_000
+"""Kafka's bound on a member that does not poll; below the long pauses, above the session's."""
+
+WITH_SPARK: Mapping[str, Mapping[str, Any]] = {
+    "spark": {"writer": "spark", "master": "local[1]"},
+    "coordinator": {"commit_interval_ms": 2_000, "commit_timeout_ms": 15_000},
+    "participant": {"release_timeout_ms": 10_000},
+}
+
+
+def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[str, Any]:
+    """What was seen, as a document; raises ``AssertionError`` for rows, not for time."""
+    jars = fetch_broker_jars()
+    with (
+        EmbeddedKafka(home / "kafka", jars) as broker,
+        catalog_of(options.catalog, home) as catalog,
+    ):
+        create_topic(broker.bootstrap, "rows", partitions=PARTITIONS)
+        change = {
+            **(WITH_SPARK if options.writer == "spark" else {}),
+            "kafka": {"max.poll.interval.ms": POLL_MS_MAX},
+            "catalog.properties": catalog.properties,
+        }
+        own: dict[str, Any] = {"group": "rows", "partitions": PARTITIONS, "change": change}
+        with Deployment(home, broker.bootstrap, ["rows"], **own) as sink:
+            sink.start(options.participants)
+            strikes = Strikes(sink, broker, catalog, random.Random(options.seed))
+            with sink.load(options.rate):
+                sink.wait_until(sink.all_share, "share for everybody", START_S_MAX)
+                sink.wait_for_commits(2)
+                deadline = time.monotonic() + 60 * options.minutes
+                while time.monotonic() < deadline:
+                    kind, took = strikes.strike()
+                    late = "  over its bound" if took > strikes.bound_s(kind) else ""
+                    console.print(f"{took:6.1f} s  {kind}{late}")
+            sink.wait_until_lag_zero()
+            sink.stop()
+            judged = sink.judge(unproven=[f"{strikes.foreign_rows} rows"])
+            return document(options, strikes, judged)
+
+
+def document(
+    options: argparse.Namespace, strikes: Strikes, judged: AuditReport
+) -> Mapping[str, Any]:
+    return {
+        "options": vars(options),
+        "rows": judged.live_rows,
+        "commits": judged.commits,
+        "epochs": len(judged.epochs),
+        "faults": {
+            kind: figures(times, strikes.bound_s(kind.removesuffix(", at its end")))
+            for kind, times in sorted(strikes.recoveries.items())
+        },
+        "all": figures([took for times in strikes.recoveries.values() for took in times], None),
+    }
+
+
+def figures(times: Sequence[float], bound_s: float | None) -> Mapping[str, Any]:
+    """Of recoveries, in seconds; p99 by the nearest rank."""
+    ordered = sorted(times)
+    return {
+        "injected": len(ordered),
+        "p50_s": round(median(ordered), 1),
+        "p99_s": round(ordered[math.ceil(len(ordered) * 0.99) - 1], 1),
+        "bound_s": bound_s,
+        "over": sum(took > bound_s for took in ordered) if bound_s is not None else None,
+    }
+
+
+def table_of(seen: Mapping[str, Any]) -> Table:
+    table = Table("fault", "injected", "p50 s", "p99 s", "bound s", "over")
+    for kind, of_kind in [*seen["faults"].items(), ("all", seen["all"])]:
+        table.add_row(kind, *("" if value is None else str(value) for value in of_kind.values()))
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000))
+    parser.add_argument("--participants", type=int, default=3)
+    parser.add_argument("--rate", type=int, default=1_000, help="records per second")
+    parser.add_argument("--writer", choices=["in-process", "spark"], default="in-process")
+    parser.add_argument("--catalog", choices=["sqlite", "postgres", "rest"], default="sqlite")
+    parser.add_argument("--json", help="file for the figures")
+    options = parser.parse_args()
+    console = Console(width=100)
+    home = Path(tempfile.mkdtemp(prefix="headgate-chaos-"))
+    console.print(f"seed {options.seed}; logs and table in {home}", soft_wrap=True)
+    try:
+        seen = run(options, home, console)
+    except AssertionError as error:
+        console.print(str(error), soft_wrap=True, markup=False)
+        sys.exit(1)
+    console.print(table_of(seen))
+    console.print(f"{seen['rows']} rows, {seen['epochs']} epochs: audit clean, oracle agrees")
+    if options.json:
+        Path(options.json).write_text(json.dumps(seen, indent=2) + "\n")
+    if any(of_kind["over"] for of_kind in seen["faults"].values()):
+        console.print("a recovery exceeded its bound")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""A catalog in which somebody else stands in the way: who commits now hangs in the midst of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from types import TracebackType
+from typing import Self
+
+import psycopg2
+from integration.deployment import Deployment
+from integration.iceberg.rest_server import LyingProxy
+
+
+class StuckCatalog:
+    """While entered, a SQL catalog can be read, and no commit gets further than to its last step.
+
+    Nothing of the product takes part in this: it is what another process's long transaction does.
+    """
+
+    def __init__(self, sink: Deployment) -> None:
+        self._sink = sink
+        self._lock = _locked(sink.settings.catalog.properties["uri"])
+
+    def __enter__(self) -> Self:
+        self._lock.__enter__()
+        self._before = self._metadata_files()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.__exit__(kind, error, trace)
+
+    def await_commit(self) -> None:
+        """A commit has written its metadata file, and waits for the lock to have it named."""
+        self._sink.wait_until(lambda: bool(self._metadata_files() - self._before), "stuck commit")
+
+    def _metadata_files(self) -> set[str]:
+        folder = self._sink.warehouse / "db" / "rows" / "metadata"
+        return {file.name for file in folder.glob("*.metadata.json")}
+
+
+@contextmanager
+def _locked(uri: str) -> Iterator[None]:
+    scheme, _, address = uri.partition("://")
+    if scheme == "sqlite":
+        with closing(sqlite3.connect(address[1:], isolation_level=None, timeout=30)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            connection.execute("ROLLBACK")
+        return
+    with closing(psycopg2.connect(f"postgresql://{address}")) as connection:
+        connection.cursor().execute("LOCK TABLE iceberg_tables IN SHARE MODE")
+        yield  # the server may be killed meanwhile; closing needs none
+
+
+class StuckProxy:
+    """The same for a REST catalog: the proxy keeps the next commit, and sends it on at the end."""
+
+    def __init__(self, sink: Deployment, proxy: LyingProxy) -> None:
+        self._sink = sink
+        self._proxy = proxy
+
+    def __enter__(self) -> Self:
+        self._proxy.keep_next()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._proxy.let_go()
+
+    def await_commit(self) -> None:
+        self._sink.wait_until(self._proxy.kept.is_set, "kept commit")

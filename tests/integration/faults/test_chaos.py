@@ -1,0 +1,38 @@
+"""That ``make chaos`` itself works: a strike on each kind of catalog, judged like a long run."""
+
+from __future__ import annotations
+
+import random
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from integration.faults.chaos import figures, run
+from rich.console import Console
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    "catalog", ["sqlite", *(pytest.param(c, marks=pytest.mark.soak) for c in ("postgres", "rest"))]
+)
+def test_a_short_run_is_clean(tmp_path: Path, catalog: str) -> None:
+    options = Namespace(
+        minutes=0.01, seed=7, participants=2, rate=500, writer="in-process", catalog=catalog
+    )
+    seen = run(options, tmp_path, Console(width=100))
+    assert seen["all"]["injected"] >= 1
+    assert seen["rows"] > 0
+
+
+def test_figures_are_of_the_nearest_rank() -> None:
+    times = [float(n) for n in range(1, 201)]
+    random.Random(1).shuffle(times)
+    assert figures(times, 198.5) == {
+        "injected": 200,
+        "p50_s": 100.5,
+        "p99_s": 198.0,
+        "bound_s": 198.5,
+        "over": 2,
+    }
+    assert figures([3.0], None)["p99_s"] == 3.0

@@ -1,0 +1,116 @@
+"""Bad records under load and faults: table and quarantine together hold each record once."""
+
+from __future__ import annotations
+
+import pytest
+from integration.conftest import Deploy
+from integration.deployment import Deployment
+from integration.iceberg.rest_server import LyingProxy
+
+from headgate.control_protocol.identifiers import tag_name
+from headgate.control_protocol.record_codec import decode
+from headgate.operations.status import status
+
+pytestmark = pytest.mark.integration
+
+KEPT = {"quarantine": {"policy": "quarantine", "per_thousand_max": 1_000}}
+
+
+def test_x18_bad_records_go_into_the_quarantine_and_the_rest_is_committed(deploy: Deploy) -> None:
+    sink = deploy(KEPT)
+    sink.bad_every = 7
+    sink.produce(1_000)
+    sink.start(2)
+    sink.wait_until_lag_zero()
+    shown = status(sink.settings).transactions
+    sink.stop()
+    report = sink.judge()
+    assert (report.total("in_table"), report.total("in_quarantine")) == (857, 143)
+    assert sum(transaction.quarantined for transaction in shown) == 143
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("transform", [{}, {"sql": "SELECT * FROM records WHERE id % 3 <> 0"}])
+def test_x18_through_spark_as_well(deploy: Deploy, transform: dict[str, str]) -> None:
+    spark = {"writer": "spark", "master": "local[2]"}
+    change = {**KEPT, "spark": spark, **({"transform": transform} if transform else {})}
+    sink = deploy(change)
+    sink.bad_every = 7
+    sink.produce(3_000)
+    sink.start()
+    sink.wait_until_lag_zero(180)
+    sink.stop()
+    if not transform:
+        assert sink.judge().total("in_quarantine") == 429
+        return
+    (aside,) = sink.quarantined()
+    history = sink.history()
+    assert history
+    records = [commit.record for commit in history.commits]
+    assert aside.num_rows == sum(record.quarantined for record in records) == 429
+    assert sink.own_rows().num_rows + sum(record.skipped for record in records) == 3_000 - 429
+
+
+def test_skipped_ones_are_counted(deploy: Deploy) -> None:
+    sink = deploy({"quarantine": {"policy": "skip", "per_thousand_max": 1_000}})
+    sink.bad_every = 10
+    sink.produce(100)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    history = sink.history()
+    assert history
+    assert sum(commit.record.skipped for commit in history.commits) == 10
+    assert sink.own_rows().num_rows == 90
+
+
+def test_too_many_stop_the_sink_with_a_name(deploy: Deploy) -> None:
+    sink = deploy({"quarantine": {"policy": "quarantine", "sample_records_min": 100}})
+    sink.bad_every = 2
+    sink.produce(1_000)
+    sink.start()
+    assert "could not be converted" in sink.stopped_by_itself("HG-211")
+    assert sink.own_rows().num_rows == 0
+
+
+def test_the_coordinator_is_killed_between_the_two_commits(
+    deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
+) -> None:
+    """The quarantine has landed, the call for the table is under way and will be lost: kill -9."""
+    namespace = unique_name.replace("-", "_")
+    catalog = {"type": "rest", "uri": lying_proxy.uri, "warehouse": None}
+    sink = deploy(
+        {**KEPT, "catalog.properties": catalog, "table": {"identifier": f"{namespace}.rows"}}
+    )
+    sink.bad_every = 5
+    sink.start(2)
+    with sink.load():
+        for _ in range(2):
+            sink.wait_for_commits(2)
+            leader = sink.leader()
+            lying_proxy.lose_next("rows")
+            sink.wait_until(lying_proxy.kept.is_set, "commit of the table")
+            sink.kill(leader)
+            lying_proxy.let_go()
+            assert quarantine_is_ahead(sink)
+            sink.start()
+        sink.wait_for_commits(2)
+    sink.wait_until_lag_zero()
+    sink.stop()
+    report = sink.judge()
+    assert len(report.epochs) >= 3
+    assert report.total("in_quarantine") == -(-sink.produced // 5)
+
+
+def quarantine_is_ahead(sink: Deployment) -> bool:
+    """Whether its own offsets are beyond the table's."""
+    table = sink.record()
+    assert table
+    with sink.catalog() as catalog:
+        metadata = catalog.load_table(sink.settings.quarantine.table).metadata
+    tagged = metadata.snapshot_by_id(metadata.refs[tag_name(sink.settings.name)].snapshot_id)
+    assert tagged
+    assert tagged.summary
+    kept = decode(sink.settings.name, tagged.summary.additional_properties)
+    assert kept
+    return bool(kept.ahead_of(table.offsets, table.topic_ids))

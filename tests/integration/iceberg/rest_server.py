@@ -1,0 +1,204 @@
+"""Iceberg's own REST server from Maven's jars, and a proxy in front of it that lies on demand."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+from typing import ClassVar, Self
+
+import pytest
+
+from headgate.operations.demo.java import cache_folder, java_command
+
+POM = Path(__file__).with_name("rest-catalog-pom.xml")
+START_SECONDS_MAX = 60
+
+
+def rest_jars() -> Path:
+    """The server's jars, fetched once; skips where Maven is not installed."""
+    folder = cache_folder() / "iceberg-rest-1.11.0"
+    if folder.is_dir():
+        return folder
+    if not (maven := shutil.which("mvn")):
+        pytest.skip("the REST catalog's jars have classifiers, which only Maven resolves: no mvn")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = folder.with_name(f".{folder.name}")
+    copy = ["dependency:copy-dependencies", f"-DoutputDirectory={scratch}"]
+    subprocess.run([maven, "-q", "-B", "-f", str(POM), *copy], check=True)
+    scratch.rename(folder)
+    return folder
+
+
+@contextmanager
+def rest_server(folder: Path) -> Iterator[int]:
+    """The port of a server whose catalog and warehouse are in the folder."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    environment = {
+        "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
+        "CATALOG_URI": f"jdbc:sqlite:file:{folder}/catalog.db",
+        "CATALOG_REST_PORT": str(port),
+        "PATH": "/usr/bin:/bin",
+    }
+    command = [java_command(), "-Xmx256m", "-cp", f"{rest_jars()}/*"]
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            [*command, "org.apache.iceberg.rest.RESTCatalogServer"],
+            env=environment,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            _await(port, server)
+            yield port
+        finally:
+            server.kill()
+            server.wait()
+
+
+def _await(port: int, server: subprocess.Popen[bytes]) -> None:
+    for _ in range(START_SECONDS_MAX * 10):
+        assert server.poll() is None, "the REST server ended by itself"
+        with socket.socket() as attempt:
+            if attempt.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        try:
+            server.wait(0.1)
+        except subprocess.TimeoutExpired:
+            continue
+    raise AssertionError(f"no REST server after {START_SECONDS_MAX} s")
+
+
+class LyingProxy(ThreadingHTTPServer):
+    """Passes requests on; the next commit of a table goes as ``lie`` says.
+
+    ``drop-before``, ``drop-after``: the connection ends before or after the server has it.
+    ``503-after``, ``502-before``: an answer of the proxy's own. ``twice``: it sends the commit
+    again after a landed one, and passes the second answer on. ``hang-after``: no answer at all.
+    ``keep-next``: it is sent on at ``let_go``, though its client may have given up; ``lose-next``:
+    it is kept, and lost at ``let_go``. While ``refusing``, no request gets any answer. ``only`` is
+    what the name of the table ends with whose commits are lied about.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, server_port: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.server_port_behind = server_port
+        self.lie: str | None = None
+        self.only = ""
+        self.commits = 0
+        self.refusing = False
+        self.kept = Event()
+        self._gone_on = Event()
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def keep_next(self) -> None:
+        self._keep("keep-next")
+
+    def lose_next(self, table: str) -> None:
+        self.only = f"/{table}"
+        self._keep("lose-next")
+
+    def _keep(self, lie: str) -> None:
+        self.kept.clear()
+        self._gone_on.clear()
+        self.lie = lie
+
+    def let_go(self) -> None:
+        self._gone_on.set()
+
+    def keep(self) -> None:
+        """Returns when the commit that is being handled may go on."""
+        self.kept.set()
+        self._gone_on.wait()
+
+    def __enter__(self) -> Self:
+        Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: LyingProxy
+    HOP_BY_HOP: ClassVar = {"transfer-encoding", "connection", "content-length"}
+
+    def do_GET(self) -> None:
+        if self.server.refusing:
+            self.close_connection = True
+            return
+        self._answer(*self._forward(b""))
+
+    do_HEAD = do_DELETE = do_GET  # noqa: N815 - the names are http.server's
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.server.refusing:
+            self.close_connection = True
+            return
+        lie = None
+        if b'"add-snapshot"' in body and self.path.endswith(self.server.only):
+            self.server.commits += 1
+            lie, self.server.lie = self.server.lie, None
+        if lie in ("keep-next", "lose-next"):
+            self.server.keep()
+        if lie == "lose-next":
+            self.close_connection = True
+            return
+        if lie and lie.endswith("-before"):
+            self._lie(lie)
+            return
+        answer = self._forward(body)
+        if lie == "twice":
+            answer = self._forward(body)
+        if lie and lie.endswith("-after"):
+            self._lie(lie)
+            return
+        self._answer(*answer)
+
+    def _lie(self, lie: str) -> None:
+        what = lie.partition("-")[0]
+        if what.isdecimal():
+            self._answer(int(what), {}, b"upstream connect error")
+            return
+        if what == "hang":
+            self.rfile.read(1)  # until the client gives up
+        self.close_connection = True
+
+    def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        behind = HTTPConnection("127.0.0.1", self.server.server_port_behind)
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in self.HOP_BY_HOP}
+        headers["Accept-Encoding"] = "identity"
+        behind.request(self.command, self.path, body or None, headers)
+        response = behind.getresponse()
+        answer = response.read()
+        kept = {k: v for k, v in response.headers.items() if k.lower() not in self.HOP_BY_HOP}
+        behind.close()
+        return response.status, kept, answer
+
+    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(body)))
+        with suppress(OSError):  # its client may be killed, or may have given up
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass

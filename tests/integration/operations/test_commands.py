@@ -1,0 +1,183 @@
+"""Commands that ask a real broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from unit.operations.filled_table import FilledTable
+
+from headgate.control_protocol import codec
+from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.events import (
+    Envelope,
+    Pause,
+    Presence,
+    PresenceKind,
+    Resume,
+    StartCommit,
+    TableStart,
+)
+from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
+from headgate.control_protocol.kafka_topic import ensure_control_topic
+from headgate.control_protocol.offsets import Offsets
+from headgate.operations.cli import main
+from headgate.operations.kafka_access import control_tail
+from headgate.operations.pause import pause, resume
+from headgate.sink.settings import SinkSettings
+
+pytestmark = pytest.mark.integration
+
+
+def headgate(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def answers(result: Result) -> dict[str, dict[str, str]]:
+    return {answer["what"]: answer for answer in json.loads(result.stdout)}
+
+
+@pytest.fixture
+def control(settings: SinkSettings, bootstrap: str, admin: AdminClient) -> object:
+    ensure_control_topic({"bootstrap.servers": bootstrap}, settings.control.topic)
+    yield settings.control.topic
+    admin.delete_topics([settings.control.topic])[settings.control.topic].result()
+
+
+def say(producer: Producer, settings: SinkSettings, *envelopes: Envelope) -> None:
+    for envelope in envelopes:
+        producer.produce(settings.control.topic, codec.encode(envelope), partition=0)
+    assert producer.flush(10) == 0
+
+
+def envelope(event: object, member: str = "one", sink: str = "trips", time_ms: int = 0) -> Envelope:
+    return Envelope(
+        SinkName(sink),
+        Epoch(1),
+        TransactionNumber(3),
+        Sender(member, "life"),
+        0,
+        time_ms,
+        event,  # type: ignore[arg-type]
+    )
+
+
+def test_a_good_sink_passes_and_nothing_is_made(
+    filled: FilledTable, sink_file: Path, producer: Producer, admin: AdminClient
+) -> None:
+    for partition in (0, 1):
+        for _ in range(10):
+            producer.produce(filled.topic, b"{}", partition=partition)
+    producer.flush(10)
+    filled.good_start()
+    topics = set(admin.list_topics(timeout=10).topics)
+    result = headgate("check", sink_file)
+    assert result.exit_code == 0, result.output
+    assert {line.split()[0] for line in result.stdout.strip().splitlines()} == {"ok"}
+    assert {t for t in admin.list_topics(timeout=10).topics if filled.topic in t} <= topics
+
+
+def test_a_missing_topic(filled: FilledTable, sink_file: Path) -> None:
+    sink_file.write_text(sink_file.read_text().replace(filled.topic, f"{filled.topic}-absent"))
+    result = headgate("check", sink_file, "--json")
+    assert result.exit_code == 2
+    wrong = {what for what, answer in answers(result).items() if answer["state"] == "wrong"}
+    assert "source topics" in wrong
+    assert "does not exist" in answers(result)["source topics"]["detail"]
+
+
+def test_a_control_topic_with_two_partitions(
+    filled: FilledTable, sink_file: Path, settings: SinkSettings, admin: AdminClient
+) -> None:
+    name = settings.control.topic
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result()
+    try:
+        result = headgate("check", sink_file, "--json")
+        assert result.exit_code == 2
+        assert answers(result)["control topic"]["code"] == "HG-104"
+    finally:
+        admin.delete_topics([name])[name].result()
+
+
+def test_a_missing_dead_letter_topic(filled: FilledTable, sink_file: Path) -> None:
+    section = '\n[quarantine]\npolicy = "quarantine"\ndead_letter_topic = "{}"\n'
+    said = sink_file.read_text()
+    sink_file.write_text(said + section.format(f"{filled.topic}-absent"))
+    answer = answers(headgate("check", sink_file, "--json"))["dead-letter topic"]
+    assert (answer["state"], answer["code"]) == ("wrong", "HG-100")
+    assert "does not exist" in answer["detail"]
+
+
+def test_stored_offsets_behind_the_logs_end(filled: FilledTable, sink_file: Path) -> None:
+    filled.good_start()  # the topic is empty
+    result = headgate("check", sink_file, "--json")
+    assert result.exit_code == 1
+    assert answers(result)["stored offsets"]["code"] == "HG-205"
+
+
+def test_a_recreated_topic(filled: FilledTable, sink_file: Path) -> None:
+    filled.topic_id = type(filled.topic_id)("another")
+    filled.good_start()
+    result = headgate("check", sink_file, "--json")
+    assert result.exit_code == 1
+    assert answers(result)["stored offsets"]["code"] == "HG-206"
+
+
+def test_status_shows_lag_and_who_is_alive(
+    filled: FilledTable,
+    sink_file: Path,
+    settings: SinkSettings,
+    producer: Producer,
+    control: object,
+) -> None:
+    import time
+
+    for _ in range(14):
+        producer.produce(filled.topic, b"{}", partition=0)
+    for _ in range(10):
+        producer.produce(filled.topic, b"{}", partition=1)
+    filled.good_start()
+    now_ms = time.time_ns() // 1_000_000
+    alive = Presence(PresenceKind.ALIVE, frozenset(), {}, "reading", 7)
+    left = Presence(PresenceKind.LOST, frozenset(), {})
+    say(
+        producer,
+        settings,
+        envelope(alive, "one", time_ms=now_ms),
+        envelope(alive, "silent", time_ms=now_ms - 60_000),
+        envelope(left, "gone", time_ms=now_ms),
+        envelope(alive, "stranger", "other-sink", now_ms),
+        envelope(StartCommit(None, Offsets(), {}, (TableStart("t", "uuid", 0, 0, "folder"),))),
+    )
+    result = headgate("status", sink_file, "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [p["lag"] for p in document["partitions"]] == [4, 0]
+    assert document["lag"] == 4
+    assert document["notes"] == []
+    assert [p["member"] for p in document["participants"]] == ["one"]
+    assert document["participants"][0]["buffered_records"] == 7
+    assert document["open_transaction"] == "1.3"
+    assert "one" in headgate("status", sink_file).stdout
+
+
+def test_a_pause_that_nobody_takes_is_heard_but_not_promised(
+    filled: FilledTable, settings: SinkSettings, control: object
+) -> None:
+    filled.good_start()
+    with pytest.raises(RetryLater, match="did not take the request"):
+        pause(settings, 0.5)
+    resume(settings, 0.5)  # it is not paused, and the log says that it shall not be
+    heard = control_tail(settings, 10)
+    assert [type(said.event) for said in heard] == [Pause, Resume]
+    assert {said.epoch for said in heard} == {0}
+
+
+def test_pause_without_a_control_topic(sink_file: Path) -> None:
+    result = headgate("pause", sink_file)
+    assert result.exit_code == 2
+    assert "does not exist, so nobody would hear of it" in result.stderr

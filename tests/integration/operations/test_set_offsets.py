@@ -1,0 +1,112 @@
+"""``headgate offsets SINK set``: what a person moves by hand, and what becomes of the rows."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner, Result
+from integration.conftest import Deploy
+from integration.deployment import Deployment
+
+from headgate.control_protocol.errors import RetryLater
+from headgate.operations.audit import audit
+from headgate.operations.cli import main
+from headgate.operations.set_offsets import carry_out, plan_moves
+
+pytestmark = pytest.mark.integration
+
+
+def offsets(sink: Deployment, *arguments: str, answer: str | None = None) -> Result:
+    command = ["offsets", str(sink.sink_file), *arguments]
+    return CliRunner().invoke(main, command, input=answer)
+
+
+def stopped(sink: Deployment) -> None:
+    """Its last sign of life has to grow old: a sink says nothing when it ends."""
+    sink.stop()
+    sink.wait_until(lambda: not sink.shares(), "silence")
+
+
+@pytest.fixture
+def sink(deploy: Deploy) -> Deployment:
+    """Stopped, with a hundred rows of each of two partitions."""
+    sink = deploy()
+    sink.start()
+    sink.produce(200)
+    sink.wait_until_lag_zero()
+    stopped(sink)
+    return sink
+
+
+def test_rows_come_again_or_not_at_all_and_the_audit_knows_why(sink: Deployment) -> None:
+    sink.produce(100)
+    zero, one = (f"{sink.topics[0]}/{number}" for number in (0, 1))
+    result = offsets(sink, "set", f"{zero}=70", f"{one}=120", answer="y\n")
+    assert result.exit_code == 0, result.output
+    assert f"{zero}: from 100 to 70: up to 30 records are read again" in result.output
+    assert f"{one}: from 100 to 120: up to 20 records are passed over" in result.output
+    assert audit(sink.settings).well
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    report = audit(sink.settings)
+    assert report.well, report.findings
+    assert sum("headgate offsets set moved" in text for text in report.unproven) == 2
+    assert "30 rows are there again, because offsets were set back" in report.unproven
+    assert sink.rows().num_rows == 300 + 30 - 20
+    assert len(set(zip(*(c.to_pylist() for c in sink.rows().columns), strict=True))) == 300 - 20
+
+
+def test_without_a_yes_nothing_is_set(sink: Deployment) -> None:
+    before = sink.record()
+    wanted = f"{sink.topics[0]}/0=earliest"
+    assert offsets(sink, "set", wanted, answer="n\n").exit_code == 1
+    assert offsets(sink, "set", wanted).exit_code == 1  # nobody there to ask
+    assert sink.record() == before
+    assert offsets(sink, "set", f"{sink.topics[0]}/0=latest", "--yes").exit_code == 0
+    assert sink.record() == before  # it is there already
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("{topic}/0=301", "is not in the log"),
+        ("{topic}/7=0", "is not in the source"),
+        ("other/0=0", "is not in the source"),
+        ("{topic}=0", "is no offset of a partition"),
+        ("{topic}/0=newest", "is no offset of a partition"),
+    ],
+)
+def test_what_cannot_be_meant_is_two(sink: Deployment, wanted: str, said: str) -> None:
+    result = offsets(sink, "set", wanted.format(topic=sink.topics[0]), "--yes")
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_sink_that_runs_keeps_its_offsets(deploy: Deploy) -> None:
+    sink = deploy()
+    sink.start()
+    sink.produce(200)
+    sink.wait_until_lag_zero()
+    result = offsets(sink, "set", f"{sink.topics[0]}/0=0", "--yes")
+    assert result.exit_code == 2
+    assert "is running" in result.stderr
+    sink.stop()
+    sink.judge()
+
+
+def test_c1_a_plan_is_void_once_somebody_else_has_committed(sink: Deployment) -> None:
+    plan = plan_moves(sink.settings, [f"{sink.topics[0]}/0=10"])
+    sink.start()
+    sink.produce(10)
+    sink.wait_until_lag_zero()
+    sink.stop()
+    with pytest.raises(RetryLater, match="were not moved"):
+        carry_out(sink.settings, plan)
+    sink.judge()
+
+
+def test_without_brokers_it_is_three(sink: Deployment) -> None:
+    sink.change({"kafka": {"bootstrap.servers": "127.0.0.1:1"}})
+    result = offsets(sink, "set", f"{sink.topics[0]}/0=10", "--yes")
+    assert result.exit_code == 3
+    assert "no broker answers" in result.stderr

@@ -1,0 +1,122 @@
+"""Independent readers of an Iceberg table: what one library wrote, another must be able to read."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import multiprocessing
+import os
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import pyarrow as pa
+from pyiceberg.table import StaticTable
+
+from headgate.operations.demo.java import cache_folder, fetch_jars
+
+ICEBERG_JARS = (
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
+    "org.xerial:sqlite-jdbc:3.51.1.0",
+)
+
+
+def read_with_pyiceberg(metadata_location: str) -> pa.Table:
+    """Every live row, through a table that knows no catalog."""
+    return StaticTable.from_metadata(metadata_location).scan().to_arrow()
+
+
+def read_with_duckdb(metadata_location: str) -> pa.Table:
+    """Every live row, through DuckDB's own Iceberg implementation."""
+    with duckdb.connect() as connection:
+        for name in ("avro", "iceberg"):
+            connection.execute(f"LOAD '{_duckdb_extension(name)}'")
+        path = metadata_location.removeprefix("file://")
+        return connection.execute("SELECT * FROM iceberg_scan(?)", [path]).to_arrow_table()
+
+
+def _duckdb_extension(name: str) -> Path:
+    # From the package registry's wheels: DuckDB's own INSTALL needs a host of its own.
+    package = importlib.util.find_spec(f"duckdb_extension_{name}")
+    assert package and package.origin
+    return next(Path(package.origin).parent.rglob(f"{name}.duckdb_extension"))
+
+
+class IcebergSpark:
+    """Java's Iceberg: the reference reader, and the foreign compactor of a table.
+
+    It runs in a process of its own, because a process has one JVM with one class path, and the
+    product's Spark must be seen to work without Iceberg's jars.
+    """
+
+    def __init__(self) -> None:
+        folder = cache_folder() / "iceberg-spark-4.1-1.11.0"
+        jars = fetch_jars(folder, ICEBERG_JARS, transitive=False)
+        self._jars = ",".join(str(jar) for jar in sorted(jars.iterdir()))
+        self._process = ProcessPoolExecutor(
+            max_workers=1, mp_context=multiprocessing.get_context("spawn")
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.shutdown()
+
+    def sql(self, name: str, database: Path, statement: str) -> pa.Table:
+        """The statement's result; tables are ``<name>.<namespace>.<table>`` in a SQLite catalog."""
+        catalog = {
+            "": "org.apache.iceberg.spark.SparkCatalog",
+            ".type": "jdbc",
+            ".uri": f"jdbc:sqlite:{database}",
+            ".warehouse": (database.parent / "warehouse").as_uri(),
+            ".jdbc.schema-version": "V1",
+            ".cache-enabled": "false",
+        }
+        settings = {f"spark.sql.catalog.{name}{key}": value for key, value in catalog.items()}
+        return self._process.submit(_run_sql, self._jars, settings, statement).result()
+
+    def read(self, name: str, database: Path, table: str) -> pa.Table:
+        """Every live row of ``<namespace>.<table>``."""
+        return self.sql(name, database, f"SELECT * FROM {name}.{table}")
+
+
+def _run_sql(jars: str, settings: Mapping[str, str], statement: str) -> pa.Table:
+    from pyspark.errors import PySparkException
+
+    session = _spark(jars).newSession()  # a session remembers its catalogs, tests reuse their names
+    for key, value in settings.items():
+        session.conf.set(key, value)
+    try:
+        return session.sql(statement).toArrow()
+    except PySparkException as error:
+        raise RuntimeError(f"{statement}: {error}") from None  # Spark's own do not travel
+
+
+@functools.cache
+def _spark(jars: str) -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    return (
+        SparkSession.builder.master("local[1]")
+        .config("spark.jars", jars)
+        .config("spark.sql.extensions", extensions)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )

@@ -1,0 +1,207 @@
+"""A schema registry over real HTTP: the documented REST API, as far as producers and sinks ask.
+
+Subjects, versions, ids, references, look-ups and deletes in memory, with the documented error
+codes. And what a real one does on bad days: errors, silence and closed doors, on demand.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+class Refused(Exception):
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @property
+    def status(self) -> int:
+        return int(str(self.code)[:3])
+
+
+@dataclass
+class Trouble:
+    """What the next requests meet: an answer of this status, after a wait."""
+
+    status: int = 0
+    wait_s: float = 0.0
+
+
+@dataclass
+class Subjects:
+    """What is registered. Equal schemas have one id, whatever their subjects."""
+
+    ids: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, list[int | None]] = field(default_factory=dict)
+
+    def register(self, subject: str, body: Mapping[str, Any]) -> int:
+        if not isinstance(body.get("schema"), str):
+            raise Refused(42201, "Invalid schema")
+        if body.get("schemaType", "AVRO") == "AVRO":
+            try:
+                json.loads(body["schema"])
+            except ValueError:
+                raise Refused(42201, "Invalid Avro schema") from None
+        kept = {key: body[key] for key in ("schema", "schemaType", "references") if body.get(key)}
+        number = self.ids.setdefault(json.dumps(kept, sort_keys=True), len(self.ids) + 1)
+        known = self.versions.setdefault(subject, [])
+        if number not in known:
+            known.append(number)
+        return number
+
+    def schema(self, number: int) -> dict[str, Any]:
+        for text, known in self.ids.items():
+            if known == number:
+                found: dict[str, Any] = json.loads(text)
+                return found
+        raise Refused(40403, f"Schema {number} not found")
+
+    def version(self, subject: str, which: str) -> dict[str, Any]:
+        known = self.versions.get(subject)
+        if not known:
+            raise Refused(40401, f"Subject '{subject}' not found.")
+        place = len(known) if which == "latest" else int(which)
+        if not 1 <= place <= len(known) or known[place - 1] is None:
+            raise Refused(40402, f"Version {which} not found.")
+        number = known[place - 1]
+        assert number is not None
+        return {"subject": subject, "version": place, "id": number, **self.schema(number)}
+
+    def lookup(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        for place in range(1, len(self.versions.get(subject, [])) + 1):
+            found = self.version(subject, str(place))
+            if found["schema"] == body.get("schema"):
+                return found
+        raise Refused(40403, "Schema not found")
+
+
+class RegistryServer:
+    """Runs while the block does. ``asked`` lists method and path of every request."""
+
+    def __init__(self, user: str = "") -> None:
+        self.subjects = Subjects()
+        self.trouble = Trouble()
+        self.asked: list[str] = []
+        self._user = user
+        self._lock = threading.Lock()
+        outer = self
+
+        class Handler(_Handler):
+            server_of = outer
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def answer(self, method: str, target: str, body: Mapping[str, Any], user: str) -> Any:
+        with self._lock:
+            self.asked.append(f"{method} {target}")
+        time.sleep(self.trouble.wait_s)
+        if self.trouble.status:
+            raise Refused(self.trouble.status * 100 + 1, "a bad day")
+        if self._user and user != self._user:
+            raise Refused(40101, "Unauthorized")
+        path = unquote(urlsplit(target).path).rstrip("/")
+        with self._lock:
+            for pattern, answer in _ROUTES.items():
+                found = re.fullmatch(pattern, f"{method} {path}")
+                if found:
+                    return answer(self.subjects, body, *found.groups())
+        raise Refused(404, "HTTP 404 Not Found")
+
+
+def _delete_version(subjects: Subjects, subject: str, which: str) -> int:
+    place = int(subjects.version(subject, which)["version"])
+    subjects.versions[subject][place - 1] = None
+    return place
+
+
+_NAME = r"([^/]+)"
+_ROUTES: dict[str, Callable[..., Any]] = {
+    r"GET /schemas/types": lambda *_: ["JSON", "PROTOBUF", "AVRO"],
+    r"GET /schemas/ids/(\d+)": lambda subjects, _, number: subjects.schema(int(number)),
+    r"GET /schemas/ids/(\d+)/schema": lambda subjects, _, number: json.loads(
+        subjects.schema(int(number))["schema"]
+    ),
+    r"GET /schemas/ids/(\d+)/versions": lambda subjects, _, number: [
+        {"subject": name, "version": place}
+        for name, known in subjects.versions.items()
+        for place, found in enumerate(known, 1)
+        if found == int(number)
+    ],
+    r"GET /subjects": lambda subjects, _: sorted(subjects.versions),
+    rf"GET /subjects/{_NAME}/versions": lambda subjects, _, name: [
+        place for place, found in enumerate(subjects.versions.get(name, []), 1) if found
+    ],
+    rf"GET /subjects/{_NAME}/versions/(\d+|latest)": lambda subjects, _, name, which: (
+        subjects.version(name, which)
+    ),
+    rf"POST /subjects/{_NAME}/versions": lambda subjects, body, name: {
+        "id": subjects.register(name, body)
+    },
+    rf"POST /subjects/{_NAME}": lambda subjects, body, name: subjects.lookup(name, body),
+    rf"DELETE /subjects/{_NAME}/versions/(\d+|latest)": lambda subjects, _, name, which: (
+        _delete_version(subjects, name, which)
+    ),
+}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_of: RegistryServer
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def do_DELETE(self) -> None:
+        self._serve()
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length) or b"{}")
+        kind, _, secret = (self.headers.get("Authorization") or "").partition(" ")
+        user = base64.b64decode(secret).decode() if kind == "Basic" else ""
+        try:
+            status, answer = 200, self.server_of.answer(self.command, self.path, body, user)
+        except Refused as error:
+            status, answer = error.status, {"error_code": error.code, "message": error.message}
+        octets = json.dumps(answer).encode()
+        try:
+            self.send_response(status)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(octets)))
+            self.end_headers()
+            self.wfile.write(octets)
+        except OSError:
+            return  # who asked has lost patience
+
+    def log_message(self, *_: object) -> None:
+        """Tests say what went wrong; the server need not."""

@@ -1,0 +1,165 @@
+"""Avro through a whole sink: written by Confluent's serializer, read by others, exactly once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from integration.conftest import Deploy
+from integration.deployment import Deployment
+from integration.registry.server import RegistryServer
+from unit.participant.formats.avro_worlds import record
+
+pytestmark = pytest.mark.integration
+
+MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
+PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+OLD = record(id="long", at=MOMENT, price=PRICE)
+NEW = record(
+    price=["null", PRICE],
+    note="string",
+    id="int",
+    at=MOMENT,
+    tags={"type": "map", "values": "long"},
+)
+KEY = {**record(customer="string", shop="int"), "name": "Key"}
+BEGIN = datetime(2026, 8, 1, tzinfo=UTC)
+
+
+def sections(url: str) -> dict[str, Any]:
+    registry = {
+        "registry.url": url,
+        "registry.timeout": 1,
+        "registry.max.retries": 1,
+        "registry.retries.wait.ms": 50,
+    }
+    return {
+        "format": {"type": "avro-registry", "key_type": "avro-registry"},
+        "format.options": registry,
+        "format.key_options": registry,
+        "table.columns": {
+            "columns": {
+                "id": "long",
+                "at": "timestamptz",
+                "price": "decimal(11, 3)",
+                "note": "string",
+                "tags": "map<string, int>",
+                "k": "struct<shop: long, customer: string>",
+                "h": "map<string, binary>",
+            }
+        },
+        "table.record_columns": {"key": "k", "headers": "h"},
+    }
+
+
+def row(number: int, *, new: bool) -> dict[str, Any]:
+    at = BEGIN + timedelta(microseconds=number)
+    price = None if number % 5 == 0 and new else Decimal(number).scaleb(-2)
+    old = {"id": number, "at": at, "price": price}
+    return {**old, "note": f"n{number}", "tags": {"n": number}} if new else old
+
+
+class Writer:
+    """A producer as its users have it: the serializers register what they write."""
+
+    def __init__(self, sink: Deployment, url: str) -> None:
+        self._client = client = SchemaRegistryClient({"url": url})
+        self._values = {
+            new: AvroSerializer(client, json.dumps(NEW if new else OLD)) for new in (0, 1)
+        }
+        self._keys = AvroSerializer(client, json.dumps(KEY))
+        self._topic = sink.topics[0]
+        self._producer = Producer({"bootstrap.servers": sink.bootstrap})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.__exit__(None, None, None)
+
+    def write(self, numbers: range, *, new: bool) -> None:
+        for number in numbers:
+            value = SerializationContext(self._topic, MessageField.VALUE)
+            key = SerializationContext(self._topic, MessageField.KEY)
+            self._producer.produce(
+                self._topic,
+                self._values[new](row(number, new=new), value),
+                self._keys({"customer": f"c{number % 7}", "shop": number % 3}, key),
+                partition=number % 2,
+                headers={"origin": str(number).encode()},
+            )
+        assert self._producer.flush(30) == 0
+
+
+def rows_by_id(sink: Deployment) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for found in sink.rows().to_pylist():
+        yield found["id"], found
+
+
+def test_avro_of_two_writers_keys_and_headers_arrive_as_they_were(
+    deploy: Deploy, registry_url: str
+) -> None:
+    sink = deploy(sections(registry_url))
+    sink.start(2)
+    with Writer(sink, registry_url) as writer:
+        writer.write(range(500), new=False)
+        sink.wait_until_lag_zero()
+        for begin in range(500, 1000, 100):
+            writer.write(range(begin, begin + 50), new=True)
+            writer.write(range(begin + 50, begin + 100), new=False)
+    sink.wait_until_lag_zero()
+    sink.stop()
+    sink.judge()
+    found = dict(rows_by_id(sink))
+    assert sorted(found) == list(range(1000))
+    for number, got in found.items():
+        new = number >= 500 and number % 100 < 50
+        wanted = {"note": None, "tags": None, **row(number, new=new)}
+        assert got["at"].astimezone(UTC) == wanted["at"]
+        assert (got["id"], got["price"], got["note"]) == (number, wanted["price"], wanted["note"])
+        assert dict(got["tags"] or {}) == (wanted["tags"] or {})
+        assert got["k"] == {"shop": number % 3, "customer": f"c{number % 7}"}
+        assert dict(got["h"]) == {"origin": str(number).encode()}
+
+
+def test_a_registry_that_fails_for_a_while_holds_the_sink_up_and_loses_nothing(
+    deploy: Deploy, troubled: RegistryServer
+) -> None:
+    sink = deploy(sections(troubled.url))
+    with Writer(sink, troubled.url) as writer:
+        writer.write(range(100), new=False)
+    for status, wait_s in ((500, 0.0), (0, 3.0)):
+        troubled.trouble.status, troubled.trouble.wait_s = status, wait_s
+        (participant,) = sink.start()
+        asked = len(troubled.asked)
+        sink.wait_until(lambda a=asked: len(troubled.asked) > a + 4, "repeated questions")
+        assert participant.said("HG-401 the schema registry does not give the schema")
+        assert sink.committed() == 0
+        sink.kill(participant)
+    troubled.trouble.wait_s = 0
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert sink.judge().live_rows == 100
+
+
+def test_an_id_that_the_registry_does_not_know_stops_the_sink_before_its_record(
+    deploy: Deploy, troubled: RegistryServer
+) -> None:
+    sink = deploy(sections(troubled.url))
+    with Writer(sink, troubled.url) as writer:
+        writer.write(range(10), new=False)
+    producer = Producer({"bootstrap.servers": sink.bootstrap})
+    producer.produce(sink.topics[0], b"\x00\x00\x00\x03\xe7\x00", partition=1)
+    assert producer.flush(30) == 0
+    sink.start()
+    line = sink.stopped_by_itself("HG-207")
+    assert "partition 1 offset 5: the registry does not know the schema 999" in line

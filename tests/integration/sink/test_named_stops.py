@@ -1,0 +1,116 @@
+"""What a sink cannot decide by itself ends it, with a code, a reason, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from integration.conftest import Deploy
+from integration.deployment import Deployment
+
+pytestmark = pytest.mark.integration
+
+
+def roll_back(sink: Deployment) -> None:
+    history = sink.history()
+    with sink.table() as table:
+        table.manage_snapshots().rollback_to_snapshot(history.commits[-2].snapshot_id).commit()
+
+
+def delete_tag(sink: Deployment) -> None:
+    with sink.table() as table:
+        table.manage_snapshots().remove_tag(sink.tag).commit()
+
+
+def drop(sink: Deployment) -> None:
+    """And nobody creates it again: the sink is told not to, as in production."""
+    drop_and_recreate(sink)
+    sink.change({"table": {"create": False}})
+
+
+def drop_and_recreate(sink: Deployment) -> None:
+    """The next start creates it again, empty, under the same name."""
+    with sink.catalog() as catalog:
+        catalog.drop_table(sink.settings.table.identifier)
+
+
+def expire_behind_two_appends(sink: Deployment) -> None:
+    """What stood between the sink's tag and the branch's head is gone."""
+    row = pa.table({"id": pa.array([-1], pa.int64())})
+    with sink.table() as table:
+        table.append(row)
+        between = table.current_snapshot().snapshot_id
+        table.append(row)
+        table.maintenance.expire_snapshots().by_id(between).commit()
+
+
+@pytest.mark.parametrize(
+    ("happens", "code", "remedy"),
+    [
+        (roll_back, "HG-201", "coordinator.on_rollback"),
+        (drop, "HG-102", "create it"),
+        (drop_and_recreate, "HG-202", "coordinator.on_table_recreated"),
+        (delete_tag, "HG-203", "coordinator.on_tag_missing"),
+        (expire_behind_two_appends, "HG-204", "coordinator.on_rollback"),
+    ],
+)
+def test_f67_f68_f69_a_table_that_contradicts_what_the_sink_knows(
+    deploy: Deploy, happens: Callable[[Deployment], None], code: str, remedy: str
+) -> None:
+    sink = deploy()
+    sink.start()
+    for _ in range(2):
+        sink.produce()
+        sink.wait_until_lag_zero()
+    sink.stop()
+    happens(sink)
+    sink.produce()
+    sink.start()
+    line = sink.stopped_by_itself(code)
+    assert sink.settings.table.identifier in line
+    assert remedy in line
+    record = sink.record()
+    assert record is None or record.transaction.epoch == 1, "nothing is claimed over it"
+
+
+@pytest.mark.parametrize(("happens", "code"), [(roll_back, "HG-201"), (drop, "HG-102")])
+def test_the_same_happens_to_a_running_sink(
+    deploy: Deploy, happens: Callable[[Deployment], None], code: str
+) -> None:
+    sink = deploy()
+    sink.start()
+    for _ in range(2):
+        sink.produce()
+        sink.wait_until_lag_zero()
+    happens(sink)
+    sink.produce()
+    assert sink.settings.table.identifier in sink.stopped_by_itself(code)
+
+
+@pytest.mark.parametrize(
+    ("happens", "policy", "rows"),
+    [
+        (roll_back, {"on_rollback": "follow-table"}, 3_000),
+        (roll_back, {"on_rollback": "keep-offsets"}, 2_000),
+        (drop_and_recreate, {"on_table_recreated": "restart"}, 3_000),
+        (delete_tag, {"on_tag_missing": "follow-table"}, 3_000),
+    ],
+)
+def test_what_a_person_decided_is_done(
+    deploy: Deploy, happens: Callable[[Deployment], None], policy: dict[str, str], rows: int
+) -> None:
+    sink = deploy({"coordinator": policy})
+    sink.start()
+    for _ in range(2):
+        sink.produce()
+        sink.wait_until_lag_zero()
+    sink.stop()
+    happens(sink)
+    sink.produce()
+    sink.start()
+    sink.wait_until(lambda: sink.record() is not None and sink.rows().num_rows >= rows, "rows")
+    sink.wait_until_lag_zero()
+    sink.stop()
+    ids = sink.rows()["id"].to_pylist()
+    assert len(ids) == len(set(ids)) == rows

@@ -1,0 +1,78 @@
+"""The sink file of a test deployment, and the small records that it is fed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+COORDINATES = ("kafka_topic", "kafka_partition", "kafka_offset")
+COLUMNS = {"id": "long", "zone": "string", "happened_at": "timestamptz"}
+
+Sections = Mapping[str, Mapping[str, Any] | str]
+
+
+def default_sections(home: Path, bootstrap: str, topics: Sequence[str], group: str) -> Sections:
+    """A sink in a hurry: it commits twice a second, and misses a dead member after six."""
+    return {
+        "name": "sink",
+        "source": {"topics": list(topics), "group_id": group},
+        "kafka": {
+            "bootstrap.servers": bootstrap,
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 1_000,
+        },
+        "control": {"topic": f"{group}-control"},
+        "catalog": {"name": "local"},
+        "catalog.properties": {
+            "type": "sql",
+            "uri": f"sqlite:///{home}/catalog.sqlite",
+            "warehouse": (home / "warehouse").as_uri(),
+        },
+        "table": {"identifier": "db.rows", "create": True},
+        "table.columns": {"columns": COLUMNS},
+        "table.record_columns": dict(
+            zip(("topic", "partition", "offset"), COORDINATES, strict=True)
+        ),
+        "coordinator": {
+            "commit_interval_ms": 500,
+            "commit_timeout_ms": 5_000,
+            "rebalance_delay_ms": 200,
+            "election_timeout_ms": 3_000,
+            "retry_backoff_max_ms": 1_000,
+        },
+        "participant": {
+            "presence_interval_ms": 1_000,
+            "end_offset_interval_ms": 200,
+            "release_timeout_ms": 5_000,
+            "retry_backoff_ms": 200,
+        },
+        "spark": {"writer": "in-process"},
+    }
+
+
+def toml(sections: Sections) -> str:
+    """Columns are written as the list of sections that they are; the rest as it stands."""
+    lines = [f"{key} = {json.dumps(v)}" for key, v in sections.items() if isinstance(v, str)]
+    for name, section in sections.items():
+        if name.endswith(".columns") and isinstance(section, Mapping):
+            for column, kind in section["columns"].items():
+                lines += [f"[[{name}]]", f'name = "{column}"', f'type = "{kind}"']
+        elif isinstance(section, Mapping):
+            lines.append(f"[{name}]")
+            lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in section.items()]
+    return "\n".join(lines) + "\n"
+
+
+def record(number: int) -> bytes:
+    """A small record whose columns partition well: three zones, and a day per hundred records."""
+    day = 1 + number // 100 % 28
+    return (
+        f'{{"id":{number},"zone":"{"abc"[number % 3]}","happened_at":"2026-01-{day:02}T06:00:00Z"}}'
+    ).encode()
+
+
+def bad_record(number: int) -> bytes:
+    """One that no table of these columns takes: broken text, or a value that does not fit."""
+    return b"{broken" if number % 2 else f'{{"id":{number}.5,"zone":"d"}}'.encode()

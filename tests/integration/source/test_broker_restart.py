@@ -1,0 +1,52 @@
+"""A broker that comes back has a higher leader epoch; who asks it for offsets must learn that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.coordinator.source_topics import KafkaSourceTopics
+from headgate.operations.demo.broker import EmbeddedKafka
+from headgate.operations.demo.produce import create_topic
+from headgate.participant.source import KafkaGroupMember
+
+pytestmark = pytest.mark.integration
+
+PATIENCE_S = 60.0
+"""Far below the quarter of an hour for which a client believes what it knew."""
+
+_Answer = TypeVar("_Answer")
+
+
+def answered(question: Callable[[], _Answer]) -> _Answer:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return question()
+        except Unreachable:
+            assert time.monotonic() < deadline, "the broker is back, and still refuses"
+            time.sleep(0.1)
+
+
+def test_both_roles_know_the_sources_ends_soon_after_a_restart(own_kafka: EmbeddedKafka) -> None:
+    create_topic(own_kafka.bootstrap, "rows", partitions=2)
+    kafka = {"bootstrap.servers": own_kafka.bootstrap}
+    partitions = [TopicPartition("rows", number) for number in range(2)]
+    topics = KafkaSourceTopics(kafka, ["rows"], "group")
+    member = KafkaGroupMember(kafka, ["rows"], "group", on_revoke=lambda _: None)
+    try:
+        expected = dict.fromkeys(partitions, 0)
+        assert answered(lambda: member.end_offsets(partitions)) == expected
+        before = answered(topics.describe)
+        own_kafka.kill()
+        own_kafka.restart()
+        assert answered(lambda: member.end_offsets(partitions)) == expected
+        assert answered(topics.describe) == before
+    finally:
+        member.close()
+        topics.close()

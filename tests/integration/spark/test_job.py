@@ -1,0 +1,80 @@
+"""``spark-submit participant/job.py --config sink.toml``: local, on a cluster, through Connect."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from integration.conftest import Deploy
+from integration.deployment import Deployment
+from integration.spark.cluster import standalone_cluster
+from repository.tree import ROOT
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+
+JOB = [ROOT / "participant/job.py", "--config"]
+SPARK_SUBMIT = [
+    "env",
+    f"PATH={Path(sys.executable).parent}:/usr/bin:/bin",
+    Path(sys.executable).with_name("spark-submit"),
+]
+START_S = 240
+ROWS = 120_000  # enough for a batch to be cut into shares, so that every worker gets one
+
+
+@contextmanager
+def locally(_: Path) -> Iterator[list[str | Path]]:
+    with nullcontext():
+        yield [*SPARK_SUBMIT, "--master", "local[2]", *JOB]
+
+
+@contextmanager
+def on_a_cluster(folder: Path) -> Iterator[list[str | Path]]:
+    with standalone_cluster(folder, workers=2) as master:
+        yield [*SPARK_SUBMIT, "--master", master, *JOB]
+
+
+@pytest.mark.parametrize("submitted", [locally, on_a_cluster])
+def test_the_job_fills_the_table_and_ends_when_told(
+    deploy: Deploy, tmp_path: Path, submitted: Callable[[Path], Iterator[list[str | Path]]]
+) -> None:
+    sink = deploy({"spark": {"writer": "spark"}})
+    sink.produce(ROWS)
+    with submitted(tmp_path) as command:
+        sink.start(command=command)
+        sink.wait_until_lag_zero(START_S)
+        sink.produce(1_000)
+        sink.wait_until_lag_zero()
+        end(sink)
+    sink.judge()
+
+
+def test_the_job_runs_through_spark_connect(deploy: Deploy) -> None:
+    """Without spark-submit, which knows no Connect server of its own: plain Python will do."""
+    sink = deploy({"spark": {"writer": "spark", "remote": "local[2]"}})
+    sink.produce(ROWS)
+    sink.start(command=[sys.executable, *JOB])
+    sink.wait_until_lag_zero(START_S)
+    sink.stop()
+    sink.judge()
+
+
+def end(sink: Deployment) -> None:
+    """``spark-submit`` dies of the signal; the participant under it must leave as well."""
+    (submitted,) = sink.participants
+    (driver,) = filter(_runs_the_job, psutil.Process(submitted.pid).children(recursive=True))
+    submitted.ask_to_stop()
+    assert submitted.ended() in (0, 128 + signal.SIGTERM), str(submitted)
+    sink.participants.remove(submitted)
+    driver.wait(60)
+
+
+def _runs_the_job(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):  # Spark's short-lived helpers end while they are asked
+        return any(word.endswith("job.py") for word in process.cmdline())
+    return False

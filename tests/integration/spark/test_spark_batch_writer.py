@@ -1,0 +1,214 @@
+"""The Spark writer in every kind of session: what its outcomes claim is what its files hold."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+from integration.oracle import assert_exactly_once, read_source
+from integration.spark.cluster import standalone_cluster
+from integration.spark.spark_process import SparkProcess
+from local_catalog import LocalCatalog, local_catalog
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+RECORDS = 60_000
+COLUMNS = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+SCHEMA = pa.schema([("vendor", pa.int64()), ("fare", pa.float64()), *COLUMNS])
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCatalog]:
+    local = local_catalog(tmp_path_factory.mktemp("spark"))
+    yield local
+    local.catalog.close()
+
+
+@pytest.fixture(scope="module", params=["local[2]", "standalone", "connect"])
+def spark(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    catalog: LocalCatalog,
+    bootstrap: str,
+) -> Iterator[SparkProcess]:
+    with ExitStack() as stack:
+        options: dict[str, Any] = {"master": request.param}
+        if request.param == "connect":
+            options = {"remote": "local[2]"}
+        elif request.param == "standalone":
+            folder = tmp_path_factory.mktemp("cluster")
+            options["master"] = stack.enter_context(standalone_cluster(folder, workers=2))
+            options["conf"] = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
+        process = SparkProcess(options, catalog.properties, bootstrap)
+        stack.callback(process.close)
+        yield process
+
+
+@pytest.fixture
+def table(catalog: LocalCatalog, unique_name: str) -> str:
+    name = f"db.{unique_name.replace('-', '_')}"
+    catalog.catalog.create_table(name, SCHEMA)
+    return name
+
+
+@pytest.fixture
+def fill(bootstrap: str) -> Callable[..., None]:
+    def filled(topic: str, partition: int, count: int, value: bytes | None = None) -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 10**6})
+        for number in range(count):
+            row = value or json.dumps({"vendor": number, "fare": number / 4}).encode()
+            producer.produce(topic, row, partition=partition)
+        assert producer.flush(60) == 0
+
+    return filled
+
+
+@pytest.fixture
+def stalling(
+    bootstrap: str, topic_factory: Callable[..., str], fill: Callable[..., None]
+) -> Iterator[str]:
+    """A topic whose first ten offsets a reader waits for: their transaction is still open."""
+    topic = topic_factory(1)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for _ in range(10):
+        producer.produce(topic, b"{}", partition=0)
+    producer.flush()
+    yield topic
+    producer.abort_transaction()
+
+
+def rows_of(paths: list[str]) -> pa.Table:
+    files = [path.removeprefix("file://") for path in paths]
+    return pa.concat_tables(pq.ParquetFile(file).read() for file in files)
+
+
+def test_a_batch_of_several_partitions_is_cut_to_the_cores_and_joined_again(
+    spark: SparkProcess,
+    table: str,
+    bootstrap: str,
+    topic_factory: Callable[..., str],
+    fill: Callable[..., None],
+) -> None:
+    topic = topic_factory(3)
+    fill(topic, 0, 2 * RECORDS)
+    fill(topic, 1, 5)
+    ranges = {"0": [0, 2 * RECORDS], "1": [0, 5], "2": [0, 0]}
+    assert spark.call("parallelism") == 2
+    spark.call("submit", number=7, table=table, topic=topic, ranges=ranges)
+    outcome = spark.call("outcome")
+    assert (outcome["kind"], outcome["number"]) == ("BatchWritten", 7), outcome
+    claimed = {p: result["records"] for p, result in outcome["partitions"].items()}
+    assert claimed == {"0": 2 * RECORDS, "1": 5, "2": 0}
+    assert len(outcome["files"]) == 2
+    assert_exactly_once(rows_of(outcome["files"]), read_source(bootstrap, topic))
+
+
+def test_tasks_on_a_cluster_run_the_package_that_was_sent(
+    spark: SparkProcess, request: pytest.FixtureRequest
+) -> None:
+    sent = ["headgate.zip" in place for place in spark.call("shipped")]
+    assert sent == [("standalone" in request.node.name)] * 2
+
+
+def test_a_poison_record_fails_the_batch_in_its_own_words_and_leaves_no_file(
+    spark: SparkProcess,
+    table: str,
+    catalog: LocalCatalog,
+    topic_factory: Callable[..., str],
+    fill: Callable[..., None],
+) -> None:
+    topic = topic_factory(2)
+    fill(topic, 0, RECORDS)
+    fill(topic, 1, RECORDS)
+    fill(topic, 1, 1, b"not json")
+    ranges = {"0": [0, RECORDS], "1": [0, RECORDS + 1]}
+    spark.call("submit", number=1, table=table, topic=topic, ranges=ranges)
+    outcome = spark.call("outcome")
+    assert outcome["kind"] == "BatchFailed"
+    assert outcome["fatal"] == "HG-207"
+    assert outcome["reason"].startswith(f"HG-207 {topic} partition 1 offset {RECORDS}:")
+    assert "\n" not in outcome["reason"]
+    assert not list(Path(catalog.warehouse, *table.split(".")).rglob("*.parquet"))
+
+
+def test_an_abandoned_batch_is_cancelled_and_never_heard_of(
+    spark: SparkProcess,
+    table: str,
+    stalling: str,
+    topic_factory: Callable[..., str],
+    fill: Callable[..., None],
+) -> None:
+    topic = topic_factory(1)
+    fill(topic, 0, 5)
+    begun = time.monotonic()
+    spark.call("submit", number=1, table=table, topic=stalling, ranges={"0": [0, 10]})
+    spark.call("submit", number=2, table=table, topic=topic, ranges={"0": [0, 5]})
+    outcome = spark.call("outcome")
+    assert (outcome["kind"], outcome["number"]) == ("BatchWritten", 2), outcome
+    assert time.monotonic() - begun < 50, "the reader of an open transaction gives up after 60 s"
+
+
+def test_a_killed_python_worker_costs_one_try(
+    spark: SparkProcess,
+    request: pytest.FixtureRequest,
+    table: str,
+    stalling: str,
+    topic_factory: Callable[..., str],
+    fill: Callable[..., None],
+) -> None:
+    if "standalone" in request.node.name:
+        pytest.skip("there the executors are no children of the session's process")
+    topic = topic_factory(1)
+    fill(topic, 0, 5)
+    spark.call("submit", number=1, table=table, topic=stalling, ranges={"0": [0, 10]})
+    outcome = None
+    while outcome is None:
+        kill_python_workers(spark.pid)
+        outcome = spark.call("outcome", timeout_ms=200)
+    assert (outcome["kind"], outcome["fatal"]) == ("BatchFailed", None), outcome
+    assert outcome["reason"].startswith("the Spark job failed: "), outcome
+    assert "\n" not in outcome["reason"]
+    spark.call("submit", number=2, table=table, topic=topic, ranges={"0": [0, 5]})
+    assert spark.call("outcome")["kind"] == "BatchWritten"
+
+
+def test_a_session_that_died_ends_the_sink_instead_of_failing_for_ever(
+    catalog: LocalCatalog,
+    table: str,
+    bootstrap: str,
+    topic_factory: Callable[..., str],
+    fill: Callable[..., None],
+) -> None:
+    topic = topic_factory(1)
+    fill(topic, 0, 5)
+    process = SparkProcess({"master": "local[2]"}, catalog.properties, bootstrap)
+    try:
+        assert process.call("parallelism") == 2
+        for child in psutil.Process(process.pid).children(recursive=True):
+            if child.name() == "java":
+                child.kill()
+        process.call("submit", number=1, table=table, topic=topic, ranges={"0": [0, 5]})
+        outcome = process.call("outcome")
+    finally:
+        process.close()
+    assert (outcome["kind"], outcome["fatal"]) == ("BatchFailed", "HG-210"), outcome
+
+
+def kill_python_workers(pid: int) -> None:
+    """All that Spark's Python daemon has forked now."""
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            parent = child.parent()
+            if parent is not None and "pyspark.daemon" in parent.cmdline():
+                child.kill()

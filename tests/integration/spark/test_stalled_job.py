@@ -1,0 +1,42 @@
+"""A Spark job that hangs does not hold up the membership of its participant."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import pytest
+from integration.conftest import Deploy
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+
+POLL_MS_MAX = 7_000
+START_S = 240
+
+
+def test_f43_the_group_is_polled_while_a_job_takes_longer_than_the_poll_interval(
+    deploy: Deploy,
+) -> None:
+    sink = deploy(
+        {
+            "spark": {"writer": "spark", "master": "local[1]"},
+            "kafka": {"max.poll.interval.ms": POLL_MS_MAX},
+        }
+    )
+    sink.produce()
+    (participant,) = sink.start()
+    sink.wait_until_lag_zero(START_S)
+    (jvm,) = (p for p in psutil.Process(participant.pid).children() if p.name() == "java")
+    jvm.suspend()
+    try:
+        sink.produce()
+        until = time.monotonic() + 2 * POLL_MS_MAX / 1000
+        sink.wait_until(lambda: time.monotonic() > until, "time")
+        assert sink.shares() == [2]
+        assert sink.lag() == 1_000
+    finally:
+        jvm.resume()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert sink.judge().epochs == (1,)
+    assert not participant.said("lost without notice")
