@@ -1,0 +1,181 @@
+"""What bad records cost: ranges of a topic into data files, with none and with some in a thousand.
+
+    python benchmarks/bad_records.py --bootstrap HOST:PORT [--records 400000] [--bad 10]
+
+The whole path in one process: fetch, decode, write, and the quarantine's files. Per kind a topic of
+JSON records of about 200 bytes and ten columns is made and deleted again. Printed are records per
+CPU-second (of all threads), the best of the rounds, which go round the kinds in turn so that a busy
+machine disturbs all alike. ``fail`` is the same without a quarantine: no keys, no headers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyiceberg.catalog import Catalog
+
+from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.iceberg_catalog import load_catalog
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import Batch
+from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
+from headgate.participant.writers.plan import Handling, Plans, SourcePlan
+from headgate.participant.writers.ranges import write_ranges
+from headgate.sink.declaration import quarantine_declaration
+
+COLUMNS = {
+    "id": "long",
+    "pickup_at": "timestamptz",
+    "vendor_id": "int",
+    "passengers": "int",
+    "distance_km": "double",
+    "fare": "double",
+    "tip": "double",
+    "payment": "string",
+    "zone": "string",
+    "dropoff_at": "timestamptz",
+}
+SEED = 7
+ROUNDS = 4
+
+Spoil = Callable[[bytes], bytes]
+KINDS: dict[str, Spoil | None] = {
+    "none": None,
+    "no JSON": lambda _: b"this is not JSON",
+    "cut off": lambda value: value[: len(value) // 2],
+    "colon missing": lambda value: value.replace(b'"fare":', b'"fare" '),
+    "text for a number": lambda value: value.replace(b'"fare":', b'"fare":"dear","was":'),
+    "a fraction for an int": lambda value: value.replace(b'"passengers":', b'"passengers":0.'),
+    "no time": lambda value: value.replace(b'"pickup_at":"', b'"pickup_at":"about '),
+}
+
+
+def records(count: int, bad: int, spoil: Spoil | None) -> Iterator[bytes]:
+    """``bad`` of a thousand are spoilt, at places that the seed decides."""
+    dice = random.Random(SEED)
+    for number in range(count):
+        second = number // 32
+        moment = f"2026-08-{1 + second // 86_400 % 28:02d}T{second // 3600 % 24:02d}"
+        value = (
+            f'{{"id":{number},'
+            f'"pickup_at":"{moment}:{second // 60 % 60:02d}:{second % 60:02d}.031Z",'
+            f'"vendor_id":{number % 3},"passengers":{1 + number % 6},'
+            f'"distance_km":{number % 40_000 / 1000},"fare":{number % 9000 / 100},"tip":1.25,'
+            f'"payment":"card","zone":"bronx-{number % 64:02d}",'
+            f'"dropoff_at":"{moment}:59:59.738Z"}}'
+        ).encode()
+        yield spoil(value) if spoil and dice.random() * 1000 < bad else value
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A catalog with table and quarantine, and a broker."""
+
+    catalog: Catalog
+    bootstrap: str
+    count: int
+
+    def fill(self, topic: str, bad: int, spoil: Spoil | None) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 20})
+        for number, value in enumerate(records(self.count, bad, spoil)):
+            producer.produce(topic, value, key=b"k")
+            if number % 1000 == 0:
+                producer.poll(0)
+            while len(producer) > 90_000:
+                producer.poll(0.1)
+        if producer.flush(120):
+            raise SystemExit("the broker did not take all records")
+
+    def write(self, topic: str, policy: Disposal) -> tuple[float, int]:
+        """CPU-seconds, and the records that were put aside."""
+        plans = Plans(self.catalog)
+        handling = Handling(policy, limits=BadRecordLimits(1_000), tag="headgate-bench")
+        source = SourcePlan({"bootstrap.servers": self.bootstrap}, handling=handling, sink="bench")
+        aside = self._start("db.aside") if policy is Disposal.QUARANTINE else None
+        transaction = TransactionId(Epoch(1), TransactionNumber(1))
+        ranges = {TopicPartition(topic, 0): OffsetRange(0, self.count)}
+        batch = Batch(1, transaction, self._start("db.rows"), ranges, 1 << 27, quarantine=aside)
+        plan = plans.plan_of(batch, source)
+        before_s = time.process_time()
+        written = write_ranges(plan, batch)
+        return time.process_time() - before_s, sum(r.bad for r in written.partitions.values())
+
+    def _start(self, name: str) -> TableStart:
+        table = self.catalog.load_table(name)
+        prefix = f"{table.location()}/data/{uuid.uuid4()}"
+        uid = str(table.metadata.table_uuid)
+        return TableStart(name, uid, table.schema().schema_id, table.spec().spec_id, prefix)
+
+
+@contextmanager
+def topics(bootstrap: str, names: list[str]) -> Iterator[None]:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        future.result()
+    try:
+        yield
+    finally:
+        for future in admin.delete_topics(names).values():
+            future.result()
+
+
+def measure(bench: Bench, bad: int) -> None:
+    names = {kind: f"bad-records-{uuid.uuid4().hex[:8]}" for kind in KINDS}
+    with topics(bench.bootstrap, list(names.values())):
+        for kind, topic in names.items():
+            bench.fill(topic, bad, KINDS[kind])
+        runs = [("none, fail", names["none"], Disposal.FAIL)]
+        runs += [(kind, topic, Disposal.QUARANTINE) for kind, topic in names.items()]
+        best: dict[str, float] = {}
+        found: dict[str, int] = {}
+        for _ in range(ROUNDS):
+            for what, topic, policy in runs:
+                taken_s, found[what] = bench.write(topic, policy)
+                best[what] = min(taken_s, best.get(what, taken_s))
+    print(f"{'bad records':<24}{'bad':>8}{'records/CPU-s':>16}{'of none':>9}")
+    for what, taken_s in best.items():
+        share = best["none"] / taken_s
+        print(f"{what:<24}{found[what]:>8}{bench.count / taken_s:>16,.0f}{share:>9.0%}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--records", type=int, default=400_000)
+    parser.add_argument("--bad", type=int, default=10, help="of a thousand")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "warehouse").mkdir()
+        catalog = load_catalog(
+            "bench",
+            {
+                "type": "sql",
+                "uri": f"sqlite:///{folder}/catalog.sqlite",
+                "warehouse": (Path(folder) / "warehouse").as_uri(),
+            },
+        )
+        ensure_table(catalog, "db.rows", TableDeclaration(COLUMNS))
+        ensure_table(catalog, "db.aside", quarantine_declaration())
+        measure(Bench(catalog, chosen.bootstrap, chosen.records), chosen.bad)
+        catalog.close()
+
+
+if __name__ == "__main__":
+    main()

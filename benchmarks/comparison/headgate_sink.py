@@ -1,0 +1,73 @@
+"""headgate as the process that it is in production, with a wait between start-up and work."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+
+from comparison.job import Job, PipedProcess
+from comparison.target import CATALOG, IDENTIFIER
+from headgate.sink.assembly import opened
+from headgate.sink.load import load
+
+TURN_MS = 50
+
+
+class Headgate:
+    """Both roles in one process; written in-process, or by Spark with ``local[cores]``."""
+
+    def __init__(self, writer: str) -> None:
+        self.name = "headgate" if writer == "in-process" else "headgate, Spark"
+        self._writer = writer
+
+    def start(self, job: Job) -> PipedProcess:
+        sink_file = job.target.home / "sink.toml"
+        sink_file.write_text(self._sink_file(job))
+        folders = [path for path in sys.path if path.endswith("benchmarks")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+        command = [sys.executable, "-m", "comparison.headgate_sink", str(sink_file)]
+        return PipedProcess(command, job.target.home / "headgate.log", environment)
+
+    def _sink_file(self, job: Job) -> str:
+        sections: dict[str, dict[str, object]] = {
+            "source": {"topics": [job.topic]},
+            "kafka": {"bootstrap.servers": job.bootstrap},
+            "control": {"topic": f"{job.run}-control"},
+            "catalog": {"name": CATALOG},
+            "catalog.properties": dict(job.target.properties),
+            "table": {"identifier": IDENTIFIER},
+            "format": {"type": job.workload.format},
+            "format.options": dict(job.workload.options),
+            "coordinator": {"commit_interval_ms": job.interval_ms},
+            "spark": {"writer": self._writer},
+        }
+        if self._writer == "spark":
+            sections["spark"]["master"] = f"local[{job.cores}]"
+        if job.workload.derived:
+            sections["transform"] = {"sql": job.workload.select("records")}
+        lines = [f'name = "{job.run}"']
+        for name, section in sections.items():
+            lines.append(f"[{name}]")
+            lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in section.items()]
+        for name, kind in job.workload.columns.items() if job.workload.derived else ():
+            lines += ["[[transform.columns]]", f'name = "{name}"', f'type = "{kind}"']
+        return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """The child: ``python -m comparison.headgate_sink SINK.toml``."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    with opened(load(sys.argv[1])) as sink:
+        print("READY", flush=True)
+        sys.stdin.readline()
+        while not stop.is_set():
+            sink.run_once(TURN_MS)
+        sink.close()
+
+
+if __name__ == "__main__":
+    main()

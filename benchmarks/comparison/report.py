@@ -1,0 +1,55 @@
+"""Tables for people, one JSON line per run for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+
+from comparison.measure import Measured
+
+_MEGABYTE = 1_000_000
+
+
+def show(title: str, runs: Sequence[Measured], rival: str | None) -> None:
+    """``rival``: whose figures the ratios divide by."""
+    table = Table(title=title)
+    for heading in ("system", "steady", "ratio", "rows/CPU-s", "ratio", "wall s", "start CPU-s"):
+        table.add_column(heading, justify="left" if heading == "system" else "right")
+    for heading in ("peak MB", "without JVM", "files", "commits", "p50/p99 ms", "exact"):
+        table.add_column(heading, justify="right")
+    theirs = next((run for run in runs if run.system == rival), None)
+    for run in runs:
+        table.add_row(*_cells(run, theirs))
+    Console(width=150).print(table)
+
+
+def _ratio(ours: float | None, theirs: float | None) -> str:
+    return f"{ours / theirs:.2f}" if ours and theirs else "-"
+
+
+def _cells(run: Measured, theirs: Measured | None) -> list[str]:
+    delays = f"{run.delays_ms[0]:,.0f}/{run.delays_ms[1]:,.0f}" if run.delays_ms else "-"
+    return [
+        run.system,
+        f"{run.steady:,.0f}" if run.steady else "-",
+        _ratio(run.steady, theirs.steady if theirs else None),
+        f"{run.rows_per_cpu_s:,.0f}",
+        _ratio(run.rows_per_cpu_s, theirs.rows_per_cpu_s if theirs else None),
+        f"{run.wall_s:.1f}",
+        f"{run.start_cpu_s:.1f}",
+        f"{run.memory_bytes / _MEGABYTE:,.0f}",
+        f"{run.lean_bytes / _MEGABYTE:,.0f}",
+        str(run.found.files),
+        str(run.found.snapshots),
+        delays,
+        "yes" if run.exact else "NO",
+    ]
+
+
+def line(title: str, run: Measured) -> str:
+    """Everything measured, as one JSON line."""
+    return json.dumps({"title": title, **asdict(run), "exact": run.exact})

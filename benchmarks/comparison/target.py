@@ -1,0 +1,160 @@
+"""The table that one run fills: made before, watched from outside, read back after."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from comparison.workloads import Workload
+from headgate.control_protocol.iceberg_catalog import load_catalog
+from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
+
+CATALOG = "lake"
+NAMESPACE, NAME = "bench", "records"
+IDENTIFIER = f"{NAMESPACE}.{NAME}"
+_POLL_S = 0.02
+_PROPERTIES = {
+    "write.parquet.compression-codec": "zstd",
+    # Every metadata file stays, so that what was visible when can be read off afterwards.
+    "write.metadata.delete-after-commit.enabled": "false",
+    "history.expire.min-snapshots-to-keep": "100000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One change of the table's metadata, noticed at ``at_s``; rows that it then held."""
+
+    at_s: float
+    snapshot_id: int | None
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a reader finds in the end."""
+
+    rows: int
+    distinct: int
+    files: int
+    snapshots: int
+    bytes: int
+
+
+class Target:
+    """One table in an SQLite catalog, which every sink here can commit to."""
+
+    def __init__(self, home: Path, workload: Workload) -> None:
+        self.home = home
+        self.database = home / "catalog.sqlite"
+        self.warehouse = home / "warehouse"
+        home.mkdir(parents=True)
+        with self._catalog() as catalog:
+            declared = TableDeclaration(workload.table_columns, properties=_PROPERTIES)
+            ensure_table(catalog, IDENTIFIER, declared)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """pyiceberg's catalog properties."""
+        return {
+            "type": "sql",
+            "uri": f"sqlite:///{self.database}",
+            "warehouse": self.warehouse.as_uri(),
+        }
+
+    @contextmanager
+    def _catalog(self) -> Iterator[Catalog]:
+        with closing(load_catalog(CATALOG, self.properties)) as catalog:
+            yield catalog
+
+    @contextmanager
+    def _table(self) -> Iterator[Table]:
+        with self._catalog() as catalog:
+            yield catalog.load_table(IDENTIFIER)
+
+    def metadata_path(self) -> Path:
+        """Asked of the database itself: cheaply, many times a second."""
+        query = "select metadata_location from iceberg_tables where table_name = ?"
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=5)) as db:
+            (location,) = db.execute(query, (NAME,)).fetchone()
+        return Path(location.removeprefix("file://").removeprefix("file:"))
+
+    def found(self) -> Found:
+        with self._table() as table:
+            files = [task.file for task in table.scan().plan_files()]
+            ids = table.scan(selected_fields=("id",)).to_arrow()["id"]
+            snapshots = sum(_added(s.summary) > 0 for s in table.snapshots())
+        return Found(
+            rows=len(ids),
+            distinct=pc.count_distinct(ids).as_py(),
+            files=len(files),
+            snapshots=snapshots,
+            bytes=sum(file.file_size_in_bytes for file in files),
+        )
+
+    def commits(self, seen: list[Seen]) -> Iterator[tuple[float, pa.Array]]:
+        """Per commit, when it was noticed, and the column ``id`` of the rows that it added."""
+        known: set[str] = set()
+        with self._table() as table:
+            for look in seen:
+                if look.snapshot_id is None:
+                    continue
+                tasks = table.scan(snapshot_id=look.snapshot_id).plan_files()
+                added = [t.file.file_path for t in tasks if t.file.file_path not in known]
+                known.update(added)
+                for path in added:
+                    local = path.removeprefix("file://").removeprefix("file:")
+                    yield look.at_s, pq.read_table(local, columns=["id"])["id"].combine_chunks()
+
+
+def _added(summary: object) -> int:
+    return int(summary.get("added-records") or 0) if summary else 0  # type: ignore[attr-defined]
+
+
+class TableWatch:
+    """Notes every change of the table, from a thread of its own, until closed."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.seen: list[Seen] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        last: Path | None = None
+        while not self._ended.wait(_POLL_S):
+            path = self._target.metadata_path()
+            if path != last:
+                at_s, last = time.time(), path
+                self.seen.append(_seen(at_s, json.loads(path.read_text())))
+
+    @property
+    def rows(self) -> int:
+        return self.seen[-1].rows if self.seen else 0
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def _seen(at_s: float, metadata: dict[str, object]) -> Seen:
+    current = metadata.get("current-snapshot-id")
+    snapshots = metadata.get("snapshots") or []
+    assert isinstance(snapshots, list)
+    for snapshot in snapshots:
+        if snapshot["snapshot-id"] == current:
+            return Seen(at_s, current, int(snapshot["summary"].get("total-records", 0)))
+    return Seen(at_s, None, 0)

@@ -1,0 +1,72 @@
+"""Topics of records: filled at once, or at a steady pace while the clock is noted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+from confluent_kafka import Producer
+
+from comparison.workloads import Workload
+from headgate.operations.demo.produce import create_topic
+
+SEED = 7
+_STRIDE = 500
+_SETTINGS = {
+    "enable.idempotence": True,
+    "compression.type": "lz4",
+    "linger.ms": 10,
+    "queue.buffering.max.messages": 400_000,
+    "log_level": 0,
+}
+
+
+class Topic:
+    """One topic of the workload's records, spread evenly."""
+
+    def __init__(self, bootstrap: str, name: str, workload: Workload, partitions: int) -> None:
+        create_topic(bootstrap, name, partitions=partitions)
+        self.name = name
+        self._partitions = partitions
+        self._workload = workload
+        self._producer = Producer({"bootstrap.servers": bootstrap, **_SETTINGS})
+
+    def fill(self, rows: int) -> None:
+        """All at once. Raises ``SystemExit`` unless all were confirmed."""
+        for begin, stride in self._strides(rows):
+            self._send(begin, stride)
+        self._flush()
+
+    def pace(self, rows: int, rate: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """So many records per second; when each was handed over, as epoch seconds by its id."""
+        sent_s = np.zeros(rows)
+        began_s = time.time()
+        for begin, stride in self._strides(rows):
+            time.sleep(max(0.0, began_s + begin / rate - time.time()))
+            sent_s[begin : begin + len(stride)] = time.time()
+            self._send(begin, stride)
+        self._flush()
+        return sent_s
+
+    def _strides(self, rows: int) -> Iterator[tuple[int, list[bytes]]]:
+        records = self._workload.records(rows, SEED)
+        for begin in range(0, rows, _STRIDE):
+            yield begin, list(islice(records, _STRIDE))
+
+    def _send(self, begin: int, records: list[bytes]) -> None:
+        produce, topic, partitions = self._producer.produce, self.name, self._partitions
+        for number, record in enumerate(records, begin):
+            while True:
+                try:
+                    produce(topic, record, partition=number % partitions)
+                except BufferError:
+                    self._producer.poll(0.05)
+                else:
+                    break
+        self._producer.poll(0)
+
+    def _flush(self) -> None:
+        if left := self._producer.flush(120):
+            raise SystemExit(f"{self.name}: {left} records were not confirmed")

@@ -1,0 +1,73 @@
+"""The rivals' jars, fetched once per user: with the Ivy that PySpark carries, Flink itself by pip.
+
+PyPI's ``apache-flink-libraries`` is the whole of Flink in an archive; of it only the jars are used.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from headgate.operations.demo.java import cache_folder, fetch_jars
+
+CONNECT, FLINK, ICEBERG, HADOOP = "3.9.2", "2.1.3", "1.11.0", "3.4.3"
+_LOGGING = "org.slf4j:slf4j-simple:1.7.36"
+_SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
+_HADOOP = [f"org.apache.hadoop:hadoop-client-{part}:{HADOOP}" for part in ("api", "runtime")]
+
+
+def connect_jars() -> Path:
+    """Kafka Connect's own."""
+    coordinates = [f"org.apache.kafka:connect-{part}:{CONNECT}" for part in ("runtime", "json")]
+    return fetch_jars(cache_folder() / f"connect-{CONNECT}", [*coordinates, _LOGGING])
+
+
+def connect_plugin_jars() -> Path:
+    """Iceberg's sink connector with what it needs for an SQLite catalog and local files."""
+    parts = ("kafka-connect", "kafka-connect-transforms", "core", "parquet", "orc")
+    coordinates = [f"org.apache.iceberg:iceberg-{part}:{ICEBERG}" for part in parts]
+    folder = cache_folder() / f"connect-iceberg-{ICEBERG}" / "plugin"
+    return fetch_jars(folder, [*coordinates, *_HADOOP, _SQLITE])
+
+
+def flink_jars() -> list[Path]:
+    """Folders with Flink's jars, and with its connectors for Kafka and Iceberg."""
+    coordinates = [
+        "org.apache.flink:flink-sql-connector-kafka:4.0.1-2.0",
+        f"org.apache.iceberg:iceberg-flink-runtime-{FLINK.rpartition('.')[0]}:{ICEBERG}",
+        "commons-logging:commons-logging:1.3.0",
+        "org.slf4j:slf4j-api:1.7.36",
+        *(_LOGGING, _SQLITE, *_HADOOP),
+    ]
+    # Resolving what the connectors depend on would fetch Flink a second time, in pieces.
+    connectors = fetch_jars(
+        cache_folder() / f"flink-{FLINK}-iceberg-{ICEBERG}", coordinates, transitive=False
+    )
+    return [_flink_itself(cache_folder() / f"flink-{FLINK}"), connectors]
+
+
+def _flink_itself(folder: Path) -> Path:
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        wanted = f"apache-flink-libraries=={FLINK}"
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", scratch]
+        subprocess.run([*pip, wanted], check=True)
+        (archive,) = Path(scratch).glob("*.tar.gz")
+        jars = Path(scratch, "jars")
+        jars.mkdir()
+        with tarfile.open(archive) as packed:
+            for member in packed:
+                name = Path(member.name).name
+                content = packed.extractfile(member)
+                # Its log4j is left out: slf4j-simple is used here.
+                if content and "/lib/flink-" in member.name and name.endswith(".jar"):
+                    with (jars / name).open("wb") as out:
+                        shutil.copyfileobj(content, out)
+        jars.rename(folder)
+    return folder
