@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import cimpl
 
-from headgate.control_protocol.errors import WriteFailed
+from headgate.control_protocol.errors import ConfigurationError, WriteFailed
 from headgate.participant.packed import Packed
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -82,10 +82,18 @@ class _Library:
     """The functions by their names without ``rd_kafka_``."""
 
     def __init__(self) -> None:
+        """Raises ``ConfigurationError`` where they cannot be reached, as in a static build."""
         for load, functions in ((ctypes.CDLL, _FUNCTIONS), (ctypes.PyDLL, _QUICK)):
             library = load(cimpl.__file__)
             for name, (result, arguments) in functions.items():
-                function = getattr(library, name)
+                try:
+                    function = getattr(library, name)
+                except AttributeError as error:
+                    raise ConfigurationError(
+                        f"the librdkafka inside {cimpl.__file__} does not show {name}",
+                        "install confluent-kafka's own wheel for Linux or macOS, or build it "
+                        "against a shared librdkafka",
+                    ) from error
                 function.restype, function.argtypes = result, arguments
                 setattr(self, name.removeprefix("rd_kafka_"), function)
 
