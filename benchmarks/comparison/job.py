@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from comparison.target import Target
 from comparison.workloads import Workload
@@ -56,57 +56,69 @@ class System(Protocol):
         """Returns when it is ready: what comes before is start-up."""
 
 
-class PipedProcess:
+class LoggedProcess:
+    """A process whose end is told of with the last of its log."""
+
+    def __init__(self, command: Sequence[str], log: Path, **popen: Any) -> None:
+        self.log = log
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(command, stderr=errors, cwd=log.parent, **popen)
+        self.pid = self.process.pid
+
+    def await_ready(self, ready: Callable[[], bool]) -> None:
+        """Ends the process and the benchmark when it is not, in the time that there is."""
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not ready():
+            self.require_alive()
+            if time.monotonic() > deadline:
+                self.stop()
+                raise SystemExit(f"{self.log}: did not get ready:\n{self._tail()}")
+            time.sleep(0.1)
+
+    def require_alive(self) -> None:
+        if self.process.poll() is not None:
+            raise SystemExit(f"{self.log}: ended by itself:\n{self._tail()}")
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
+
+
+class PipedProcess(LoggedProcess):
     """A process that says READY on its output, and begins when it is given a line."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-        self.log = log
-        with log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=dict(environment),
-                cwd=log.parent,
-            )
-        self.pid = self._process.pid
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        super().__init__(command, log, env=dict(environment), **pipes)
         self._ready = threading.Event()
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while not self._ready.wait(0.1):
-            self.check()
-            if time.monotonic() > deadline:
-                self.stop()
-                raise SystemExit(f"{self.log} did not get ready:\n{self._tail()}")
+        self.await_ready(self._ready.is_set)
 
     def _listen(self) -> None:
-        assert self._process.stdout
-        for line in self._process.stdout:
+        assert self.process.stdout
+        for line in self.process.stdout:
             if line.strip() == b"READY":
                 self._ready.set()
 
     def go(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.write(b"\n")
-        self._process.stdin.flush()
+        assert self.process.stdin
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
 
     def check(self) -> None:
-        if self._process.poll() is not None:
-            raise SystemExit(f"{self.log}: ended by itself:\n{self._tail()}")
+        self.require_alive()
 
     def stop(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        super().stop()
         self._listener.join()
-        for pipe in (self._process.stdin, self._process.stdout):
+        for pipe in (self.process.stdin, self.process.stdout):
             if pipe:
                 pipe.close()
-
-    def _tail(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])

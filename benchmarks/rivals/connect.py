@@ -11,7 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from comparison.job import READY_SECONDS_MAX, Job
+from comparison.job import Job, LoggedProcess
 from comparison.target import CATALOG, IDENTIFIER
 from headgate.operations.demo.broker import free_port
 from headgate.operations.demo.java import require_java
@@ -36,48 +36,34 @@ class Connect:
         return _Worker(job)
 
 
-class _Worker:
+class _Worker(LoggedProcess):
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._checked_s = 0.0
         port = free_port()
         self._url = f"http://127.0.0.1:{port}/connectors"
-        self._log = job.target.home / "connect.log"
         properties = job.target.home / "worker.properties"
         settings = _worker_settings(job, port)
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         classpath = str(connect_jars() / "*")
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [require_java(), *_FLAGS, "-cp", classpath, main, str(properties)],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=job.target.home,
-            )
-        self.pid = self._process.pid
-        self._checked_s = 0.0
-        self._await_answer()
+        command = [require_java(), *_FLAGS, "-cp", classpath, main, str(properties)]
+        super().__init__(command, job.target.home / "connect.log", stdout=subprocess.DEVNULL)
+        self.await_ready(self._answers)
 
-    def _await_answer(self) -> None:
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while True:
-            try:
-                self._call(self._url)
-            except (urllib.error.URLError, OSError):
-                self._require_alive()
-                if time.monotonic() > deadline:
-                    self.stop()
-                    raise SystemExit(f"{self._log}: did not answer:\n{self._tail()}") from None
-                time.sleep(0.1)
-            else:
-                return
+    def _answers(self) -> bool:
+        try:
+            self._call(self._url)
+        except (urllib.error.URLError, OSError):
+            return False
+        return True
 
     def go(self) -> None:
         # The group of a sink is named after it: a name used before would go on where that ended.
         self._call(self._url, {"name": self._job.run, "config": _sink_settings(self._job)})
 
     def check(self) -> None:
-        self._require_alive()
+        self.require_alive()
         if time.monotonic() - self._checked_s < _CHECK_S:
             return
         self._checked_s = time.monotonic()
@@ -90,21 +76,6 @@ class _Worker:
         for task in tasks:
             if task["state"] == "FAILED":
                 raise SystemExit(f"a task failed: {task.get('trace', '')[:3000]}")
-
-    def stop(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _require_alive(self) -> None:
-        if self._process.poll() is not None:
-            raise SystemExit(f"{self._log}: ended by itself:\n{self._tail()}")
-
-    def _tail(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
 
     def _call(self, url: str, payload: object = None) -> Any:
         data = None if payload is None else json.dumps(payload).encode()

@@ -45,6 +45,17 @@ class StuckCatalog:
         return {file.name for file in folder.glob("*.metadata.json")}
 
 
+def kill_in_commit(sink: Deployment) -> None:
+    """``kill -9`` the coordinator once its manifests are written and the catalog is called.
+
+    Whether the commit will land, nobody knows. The sink's catalog is a SQL one.
+    """
+    leader = sink.leader()
+    with StuckCatalog(sink) as catalog:
+        catalog.await_commit()
+        sink.kill(leader)
+
+
 @contextmanager
 def _locked(uri: str) -> Iterator[None]:
     scheme, _, address = uri.partition("://")

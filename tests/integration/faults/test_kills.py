@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from integration.conftest import Deploy
-from integration.faults.stuck_catalog import StuckCatalog
+from integration.faults.stuck_catalog import kill_in_commit
 
 pytestmark = pytest.mark.integration
 
@@ -40,15 +40,11 @@ def test_hc12_a_participant_that_does_not_lead_is_killed(deploy: Deploy) -> None
 
 
 def test_hc08_f10_f11_the_coordinator_is_killed_while_it_commits(deploy: Deploy) -> None:
-    """The manifests are written, the catalog is called: whether it will land, nobody knows."""
     sink = deploy()
     sink.start(2)
     with sink.load():
         sink.wait_for_commits(2)
-        leader = sink.leader()
-        with StuckCatalog(sink) as catalog:
-            catalog.await_commit()
-            sink.kill(leader)
+        kill_in_commit(sink)
         sink.start()
         sink.wait_for_commits(2)
     sink.wait_until_lag_zero()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from integration.conftest import Deploy
 from integration.deployment import Deployment
-from integration.faults.stuck_catalog import StuckCatalog
+from integration.faults.stuck_catalog import kill_in_commit
 from integration.readers import IcebergSpark
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -25,10 +25,7 @@ def test_hc42_f75_clean_up_by_others_takes_the_orphans_and_leaves_the_table(
     sink.start(2)
     with sink.load():
         sink.wait_for_commits(2)
-        leader = sink.leader()
-        with StuckCatalog(sink) as catalog:
-            catalog.await_commit()
-            sink.kill(leader)
+        kill_in_commit(sink)
         sink.start()
         sink.wait_for_commits(2)
     sink.wait_until_lag_zero()
