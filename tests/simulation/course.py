@@ -79,15 +79,20 @@ class Course:
 
     def _until_no_lag(self) -> None:
         world = self._world
-        lag, moved_ms = world.oracle.lag(), world.clock.now_ms
-        while lag and not world.stopped():
+        left, moved_ms = self._left(), world.clock.now_ms
+        while world.oracle.lag() and not world.stopped():
             world.turn()
             self._operate_until_heard(Resume())
-            left = world.oracle.lag()
-            moved_ms = moved_ms if left == lag else world.clock.now_ms
-            lag = left
+            before, left = left, self._left()
+            moved_ms = moved_ms if left == before else world.clock.now_ms
             if world.clock.now_ms - moved_ms > PROGRESS_WITHIN_MS:
-                raise Violation(Kind.STARVATION, f"the faults are over, these do not come: {lag}")
+                late = f"the faults are over, these do not come: {world.oracle.lag()}"
+                raise Violation(Kind.STARVATION, late)
+
+    def _left(self) -> tuple[object, int]:
+        """What is to come; a coordinator that still dies between its two commits makes it later."""
+        quarantine = self._world.quarantine
+        return self._world.oracle.lag(), quarantine.kills_left if quarantine else 0
 
     def _epilogue(self) -> None:
         """Whatever was before: now the sink is as good as new, and stays so through a move."""
