@@ -15,6 +15,7 @@ from headgate.coordinator.admission import Verdict, judge, named
 from headgate.coordinator.claim import start
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
+from headgate.coordinator.recovery import newest_epoch
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.speech import fixed_set, say
 from headgate.coordinator.standard import standard, too_old
@@ -189,8 +190,7 @@ def resolved(state: State, view: TableView, now_ms: int) -> Step:
             again = replace(attempt, base=view)
             return replace(state, attempt=again), (CommitTable(again),)
         case Resolution.SUPERSEDED:
-            assert view.record is not None
-            return superseded(state, view.record.transaction.epoch, now_ms)
+            return superseded(state, newest_epoch(view), now_ms)
         case Resolution.RECOVER:
             return recover(state, "the table changed under the commit: begins again")
 

@@ -20,13 +20,15 @@ def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
 
     Attempts still in the air cannot harm: each requires the tag that it was built on, so that at
     most one of them lands, and ``same_commit`` recognises whichever did. The quarantine is the
-    first to be committed: when it landed alone, the same attempt goes on with the table (Q3).
+    first to be committed: when it landed alone, the same attempt goes on with the table (Q3). And
+    whoever has claimed it is about to claim the table: what landed there does not matter any more.
     """
     found = _resolved(attempt.record, attempt.base, view)
-    if found is not Resolution.AGAIN or not (view.quarantine and attempt.base.quarantine):
+    if not (view.quarantine and attempt.base.quarantine):
         return found
     quarantine = _resolved(attempt.record, attempt.base.quarantine, view.quarantine)
-    return Resolution.AGAIN if quarantine is Resolution.LANDED else quarantine
+    untouched = (Resolution.LANDED, Resolution.AGAIN)
+    return quarantine if found in untouched and quarantine not in untouched else found
 
 
 def _resolved(ours: CommitRecord, base: TableView, view: TableView) -> Resolution:

@@ -216,7 +216,11 @@ def _within(
 
 def next_epoch(view: TableView, highest_heard: Epoch) -> Epoch:
     """Above every epoch that the table or the log has seen."""
+    return Epoch(max(highest_heard, newest_epoch(view)) + 1)
+
+
+def newest_epoch(view: TableView) -> Epoch:
+    """Of all that table and quarantine hold; 0 when that is nothing."""
     tables = (view, view.quarantine) if view.quarantine else (view,)
     records = [record for table in tables for record in (table.record, table.branch_record)]
-    seen = [record.transaction.epoch for record in records if record]
-    return Epoch(max([highest_heard, *seen]) + 1)
+    return max((record.transaction.epoch for record in records if record), default=Epoch(0))

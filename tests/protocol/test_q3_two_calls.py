@@ -104,6 +104,25 @@ def test_an_untouched_table_is_tried_again_if_the_quarantine_allows(
     assert resolve(attempt, replace(BASE, quarantine=quarantine)) is resolution
 
 
-def test_a_table_that_took_it_has_landed_whatever_the_quarantine_shows() -> None:
-    landed = replace(view(OURS, snapshot=101), quarantine=view(uuid="uuid-r"))
-    assert resolve(CommitAttempt(BASE, OURS, quarantined=()), landed) is Resolution.LANDED
+@pytest.mark.parametrize(
+    ("quarantine", "resolution"),
+    [
+        (BASE.quarantine, Resolution.LANDED),
+        (view(OURS, snapshot=51, uuid="uuid-q"), Resolution.LANDED),
+        (view(record(8, 0, offsets(8), RIVAL), snapshot=51, uuid="uuid-q"), Resolution.SUPERSEDED),
+        (view(record(7, 2, offsets(8)), snapshot=50, uuid="uuid-r"), Resolution.RECOVER),
+    ],
+)
+def test_whoever_claimed_the_quarantine_supersedes_what_landed_in_the_table(
+    quarantine: TableView, resolution: Resolution
+) -> None:
+    landed = replace(view(OURS, snapshot=101), quarantine=quarantine)
+    assert resolve(CommitAttempt(BASE, OURS, quarantined=()), landed) is resolution
+
+
+def test_a_claim_of_which_another_has_the_quarantine_is_not_begun() -> None:
+    """Else its next commit would go on top of a higher epoch's in the quarantine (seed 12433)."""
+    claim = record(7, 0, offsets(10))
+    aside = view(record(8, 0, offsets(8), RIVAL), snapshot=51, uuid="uuid-q")
+    landed = replace(view(claim, snapshot=101), quarantine=aside)
+    assert resolve(CommitAttempt(BASE, claim, quarantined=()), landed) is Resolution.RECOVER
