@@ -9,6 +9,7 @@ from verdicts import Kind, Violation
 from headgate.control_protocol.events import Pause, Resume
 
 PROGRESS_WITHIN_MS = 12_000
+RESUMED_AFTER_MS = 4_000
 SETTLED_AFTER_MS = 2_500
 CALM_LAG_MS_MAX = 2_500
 OPERATOR_AGAIN_MS = 2_000
@@ -79,12 +80,15 @@ class Course:
 
     def _until_no_lag(self) -> None:
         world = self._world
-        left, moved_ms = self._left(), world.clock.now_ms
+        left, moved_ms, resumed = self._left(), world.clock.now_ms, False
         while world.oracle.lag() and not world.stopped():
             world.turn()
             self._operate_until_heard(Resume())
             before, left = left, self._left()
             moved_ms = moved_ms if left == before else world.clock.now_ms
+            if not resumed and world.clock.now_ms - moved_ms > RESUMED_AFTER_MS:
+                world.events.operate(Resume())  # whatever the table says, as the command does
+                resumed = True
             if world.clock.now_ms - moved_ms > PROGRESS_WITHIN_MS:
                 late = f"the faults are over, these do not come: {world.oracle.lag()}"
                 raise Violation(Kind.STARVATION, late)
