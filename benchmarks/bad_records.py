@@ -24,6 +24,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import Catalog
 
+from comparison.workloads import TAXI, taxi
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.iceberg_catalog import load_catalog
@@ -40,18 +41,6 @@ from headgate.participant.writers.plan import Handling, Plans, SourcePlan
 from headgate.participant.writers.ranges import write_ranges
 from headgate.sink.declaration import quarantine_declaration
 
-COLUMNS = {
-    "id": "long",
-    "pickup_at": "timestamptz",
-    "vendor_id": "int",
-    "passengers": "int",
-    "distance_km": "double",
-    "fare": "double",
-    "tip": "double",
-    "payment": "string",
-    "zone": "string",
-    "dropoff_at": "timestamptz",
-}
 SEED = 7
 ROUNDS = 4
 
@@ -60,6 +49,7 @@ KINDS: dict[str, Spoil | None] = {
     "none": None,
     "no JSON": lambda _: b"this is not JSON",
     "cut off": lambda value: value[: len(value) // 2],
+    "no UTF-8": lambda value: value.replace(b'"payment":"', b'"payment":"\xe9'),
     "colon missing": lambda value: value.replace(b'"fare":', b'"fare" '),
     "text for a number": lambda value: value.replace(b'"fare":', b'"fare":"dear","was":'),
     "a fraction for an int": lambda value: value.replace(b'"passengers":', b'"passengers":0.'),
@@ -70,17 +60,7 @@ KINDS: dict[str, Spoil | None] = {
 def records(count: int, bad: int, spoil: Spoil | None) -> Iterator[bytes]:
     """``bad`` of a thousand are spoilt, at places that the seed decides."""
     dice = random.Random(SEED)
-    for number in range(count):
-        second = number // 32
-        moment = f"2026-08-{1 + second // 86_400 % 28:02d}T{second // 3600 % 24:02d}"
-        value = (
-            f'{{"id":{number},'
-            f'"pickup_at":"{moment}:{second // 60 % 60:02d}:{second % 60:02d}.031Z",'
-            f'"vendor_id":{number % 3},"passengers":{1 + number % 6},'
-            f'"distance_km":{number % 40_000 / 1000},"fare":{number % 9000 / 100},"tip":1.25,'
-            f'"payment":"card","zone":"bronx-{number % 64:02d}",'
-            f'"dropoff_at":"{moment}:59:59.738Z"}}'
-        ).encode()
+    for value in taxi(count, SEED):
         yield spoil(value) if spoil and dice.random() * 1000 < bad else value
 
 
@@ -171,7 +151,7 @@ def main() -> None:
                 "warehouse": (Path(folder) / "warehouse").as_uri(),
             },
         )
-        ensure_table(catalog, "db.rows", TableDeclaration(COLUMNS))
+        ensure_table(catalog, "db.rows", TableDeclaration(TAXI))
         ensure_table(catalog, "db.aside", quarantine_declaration())
         measure(Bench(catalog, chosen.bootstrap, chosen.records), chosen.bad)
         catalog.close()

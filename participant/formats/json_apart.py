@@ -11,8 +11,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,15 @@ from arro3.io import read_json
 
 from headgate.participant.formats import json_columns
 from headgate.participant.formats.json_columns import Spelling
-from headgate.participant.formats.json_suspects import suspects_of
+from headgate.participant.formats.json_suspects import Flags, ill_formed, suspects_of
 from headgate.participant.packed import Packed
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
-Check = Callable[[pa.LargeBinaryArray], np.ndarray[Any, np.dtype[np.bool_]]]
 
 _SUSPECTS_SHARE = 8
 """At most one of so many: where more look suspicious the guess is no use."""
 
 _SPLIT = 8
-_HANDED = 8
 _FIELD = re.compile(r"whilst decoding field '([^']*)'")
 _WRONG_START = {
     "failed to parse": r'"',
@@ -42,7 +40,6 @@ _WRONG_START = {
     "expected {": r"[^{n\s]",
     "expected [": r"[^\[n\s]",
 }
-_PYTHON = json.JSONDecoder(strict=False)
 _SYNTAX = pa.schema([("r", pa.list_(pa.struct([])))])
 
 
@@ -52,13 +49,12 @@ class Watch:
     def __init__(self) -> None:
         self.patterns: dict[str, str] = {}
         """By the regular expression of a value that does not fit, the name of its column."""
-        self.syntax: tuple[Check, ...] = ()
-        self.broken = False
+        self.syntax = False
         self.columns: set[str] = set()
 
     @property
     def alert(self) -> bool:
-        return bool(self.columns or self.syntax or self.broken or self.patterns)
+        return bool(self.columns or self.syntax or self.patterns)
 
 
 class Respelled(Exception):
@@ -127,10 +123,14 @@ class Apart:
         if 0 < len(suspects) <= max(1, len(rows) // _SUSPECTS_SHARE):
             self._without(rows, suspects)
             return
-        if self._learn():
+        if self._respelled:
             raise Respelled
         for part in np.array_split(rows, min(_SPLIT, len(rows))):
             self._parse(part)
+
+    @cached_property
+    def _respelled(self) -> bool:
+        return self._learn()  # of the whole block: once is enough
 
     def _without(self, rows: Rows, suspects: dict[int, str]) -> None:
         self.refused |= suspects
@@ -145,15 +145,15 @@ class Apart:
     def _suspected(self, rows: Rows, reason: str) -> dict[int, str]:
         """Suspicious rows, and the column by which they are so."""
         column = self._column_of(reason)
-        if not column:
-            return dict.fromkeys(self._ill_formed(rows, _CHECKS) or self._broken(rows), "")
         start = next((s for says, s in _WRONG_START.items() if f": {says}" in reason), None)
-        if start is None:
-            return {}
-        leaf = _FIELD.findall(reason)[-1]
-        pattern = rf"{re.escape(json.dumps(leaf))}\s*:\s*{start}"
-        self._watch.patterns[pattern] = column
-        return dict.fromkeys(self._matching(rows, pattern), column)
+        if column and start:
+            leaf = _FIELD.findall(reason)[-1]
+            pattern = rf"{re.escape(json.dumps(leaf))}\s*:\s*{start}"
+            found = self._matching(rows, pattern)
+            if found:
+                self._watch.patterns[pattern] = column
+                return dict.fromkeys(found, column)
+        return self._ill_formed_of(rows)
 
     def _watched(self, rows: Rows) -> dict[int, str]:
         """What looks like the bad records of late; what does not come any more is forgotten."""
@@ -163,21 +163,16 @@ class Apart:
             if not found:
                 del self._watch.patterns[pattern]
             suspects |= dict.fromkeys(found, column)
-        suspects |= dict.fromkeys(self._ill_formed(rows, self._watch.syntax), "")
-        if self._watch.broken:
-            left = np.setdiff1d(rows, np.array([*suspects], np.int64), assume_unique=True)
-            suspects |= dict.fromkeys(self._broken(left), "")
-        return suspects
+        return self._ill_formed_of(rows) | suspects if self._watch.syntax else suspects
 
-    def _ill_formed(self, rows: Rows, checks: Iterable[Check]) -> list[int]:
-        """What the first check finds that finds something; it is kept for the next block."""
-        self._watch.syntax = ()
-        for check in checks:
-            found = rows[check(self._at(rows).array)].tolist()
-            if found:
-                self._watch.syntax = (check,)
-                return list(found)
-        return []
+    def _ill_formed_of(self, rows: Rows) -> dict[int, str]:
+        return dict.fromkeys(rows[self._ill_formed[rows]].tolist(), "")
+
+    @cached_property
+    def _ill_formed(self) -> Flags:
+        found = ill_formed(self._values.array)
+        self._watch.syntax = bool(found.any())
+        return found
 
     def _matching(self, rows: Rows, pattern: str) -> list[int]:
         try:
@@ -185,32 +180,6 @@ class Apart:
         except pa.ArrowInvalid:  # a key that is no regular expression to the library
             return []
         return list(rows[np.asarray(hits)].tolist())
-
-    def _broken(self, rows: Rows) -> list[int]:
-        """Where a parser that is handed a few records after the other stops; it goes on behind."""
-        found: list[int] = []
-        self._watch.broken = False
-        block = self._at(rows)
-        text = json_columns.framed(block)
-        values: list[bytes] = block.array.to_pylist()
-        ends = np.cumsum(np.asarray(pc.binary_length(block.array)) + json_columns.FRAME_BYTES)
-        begin = 0
-        while begin < len(values) and len(found) <= len(values) // _SUSPECTS_SHARE:
-            handed = _FewByFew(text, ends, begin)
-            if _parses(handed, _SYNTAX):
-                return found
-            # The error is in the last few, or, when a text has no end, in the few before.
-            behind = min(handed.next, len(values))
-            last = max(begin, behind - _HANDED)
-            few = (range(last, behind), range(max(begin, last - _HANDED), last))
-            suspects = ([at for at in near if not _is_json(values[at])] for near in few)
-            bad = next(filter(None, suspects), None)
-            if bad is None:
-                return []
-            found += [int(rows[at]) for at in bad]
-            self._watch.broken = True
-            begin = behind
-        return found
 
     # ------------------------------------------------------------------------------ the columns
 
@@ -286,87 +255,20 @@ class _Isolation:
                 self._take(part)
 
 
-def _unframed(values: pa.LargeBinaryArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which do not begin and end like an object."""
-    octets, bounds = _buffers(values)
-    begins, ends = bounds[:-1], bounds[1:]
-    wrong: np.ndarray[Any, np.dtype[np.bool_]] = begins == ends
-    some = ~wrong
-    wrong[some] = (octets[begins[some]] != ord("{")) | (octets[ends[some] - 1] != ord("}"))
-    return wrong
-
-
-def _unpaired(values: pa.LargeBinaryArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which have an odd number of quotes."""
-    octets, bounds = _buffers(values)
-    counts = np.diff(np.searchsorted(np.flatnonzero(octets == ord('"')), bounds))
-    odd: np.ndarray[Any, np.dtype[np.bool_]] = counts % 2 == 1
-    return odd
-
-
-def _buffers(values: pa.LargeBinaryArray) -> tuple[np.ndarray[Any, Any], Rows]:
-    _, bounds, octets = values.buffers()
-    begin, count = values.offset, len(values) + 1
-    return np.frombuffer(octets or b"", np.uint8), np.frombuffer(bounds, np.int64)[begin:][:count]
-
-
-_CHECKS: tuple[Check, ...] = (_unframed, _unpaired)
-
-
-class _FewByFew(io.RawIOBase):
-    """Hands out some records with each read, so that it is known how far a reader came."""
-
-    def __init__(self, text: bytes, ends: Rows, begin: int) -> None:
-        self._text = text
-        self._ends = ends
-        self._at = int(ends[begin - 1]) if begin else 0
-        self.next = begin
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, _size: int = -1) -> bytes:
-        self.next += _HANDED
-        begin, last = self._at, min(self.next, len(self._ends)) - 1
-        self._at = int(self._ends[last])
-        return self._text[begin : self._at]
-
-
-def _is_json(value: bytes) -> bool:
-    """As far as Python's parser sees, which is quick; who passes by mistake is found otherwise."""
-    try:
-        _PYTHON.decode(value.decode())
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _parses(text: Any, schema: pa.Schema) -> bool:
-    try:
-        for _ in read_json(text, schema, batch_size=1024):
-            pass
-    except Exception:  # noqa: BLE001 - the parser has one error for everything
-        return False
-    return True
-
-
 def is_one_object(value: bytes) -> bool:
     """Whether the parser takes the value for one complete object, whatever is in it."""
     bare = value.strip()
     if bare[:1] != b"{" or bare[-1:] != b"}" or json_columns.beyond_parser(value):
         return False
     try:
-        batches = [pa.record_batch(part) for part in read_json(_text(value), _SYNTAX)]
-    except Exception:  # noqa: BLE001 - as above
+        text = json_columns.framed_one(value)
+        batches = [pa.record_batch(part) for part in read_json(io.BytesIO(text), _SYNTAX)]
+    except Exception:  # noqa: BLE001 - the parser has one error for everything
         return False
     lists = [batch.column(0) for batch in batches]
     return [len(found) for found in lists] == [1] and lists[0].values.null_count == 0 == (
         len(lists[0].values) - 1
     )
-
-
-def _text(value: bytes) -> io.BytesIO:
-    return io.BytesIO(json_columns.framed_one(value))
 
 
 def _joined(parts: list[pa.Array]) -> pa.Array:

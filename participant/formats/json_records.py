@@ -73,10 +73,11 @@ class JsonRecords:
         bad: dict[int, str] = {}
         accepted: dict[int, pa.RecordBatch] = {}
         for row, column in sorted(apart.refused.items()):
-            try:
-                accepted[row] = self._alone(values[row] or b"", schema, column)
-            except ValueError as reason:
-                bad[row] = str(reason)
+            found = self._alone(values[row] or b"", schema, column)
+            if isinstance(found, str):
+                bad[row] = found
+            else:
+                accepted[row] = found
         rows, batch = apart.together()
         if accepted:
             order = np.argsort(np.concatenate([rows, np.array([*accepted], np.int64)]))
@@ -85,8 +86,8 @@ class JsonRecords:
             raise UndecodableRecords(bad, batch)
         return batch
 
-    def _alone(self, value: bytes, schema: pa.Schema, suspected: str) -> pa.RecordBatch:
-        """The row. Raises ``ValueError`` with the reason why there is none."""
+    def _alone(self, value: bytes, schema: pa.Schema, suspected: str) -> pa.RecordBatch | str:
+        """The row, or the reason why there is none."""
         try:
             record = json_values.parse(value)
         except ValueError as reason:
@@ -105,7 +106,7 @@ class JsonRecords:
 
     def _laxly(
         self, value: bytes, schema: pa.Schema, reason: ValueError, *, sure: bool
-    ) -> pa.RecordBatch:
+    ) -> pa.RecordBatch | str:
         """The columnar parser is laxer in places (it reads 01 as 1). Beside good neighbours it
         takes such a record: so it must here, or chance would decide. ``sure``: not this one."""
         if not sure:
@@ -115,7 +116,7 @@ class JsonRecords:
                 )
             except Unfit:
                 pass
-        raise reason
+        return str(reason)
 
 
 def _agreed(kind: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""Which values of a parsed JSON column probably do not fit its type, told for all at once.
+"""Which JSON values probably are no objects, or do not fit their column, told for all at once.
 
 A guess that saves time: what is suspected is tried alone, what is not has to pass with the others.
 """
@@ -16,14 +16,55 @@ import pyarrow.types as kinds
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
-_TIME = r"\d\d(:\d\d(:\d\d(\.\d{1,9})?)?)?"
+_DAY = r"\d{4}-(\d\d-[0-2]\d|(0[13-9]|1[0-2])-30|(0[13578]|1[02])-31)"
+_TIME = r"([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d{1,9})?)?)?"
 _FORMS = {
-    "date": r"^\d{4}-\d\d-\d\d$",
-    "timestamp": rf"^\d{{4}}-\d\d-\d\d([T ]{_TIME}(Z|[+-]\d\d(:?\d\d)?)?)?$",
+    "date": rf"^{_DAY}$",
+    "timestamp": rf"^{_DAY}([T ]{_TIME}(Z|[+-]\d\d(:?\d\d)?)?)?$",
     "time": rf"^{_TIME}$",  # behind the longer name
     "decimal": r"^[+-]?[0-9]{1,38}(\.[0-9]{1,38})?$",
     "uuid": r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
 }
+
+_SPACE = r"[ \t\r\n]*"
+_CHARACTER = "|".join(
+    (
+        r'[^"\\\x00\x80-\xff]',  # ASCII; then UTF-8 of two to four bytes, and escapes
+        r"[\xc2-\xdf][\x80-\xbf]",
+        r"[\xe0-\xef][\x80-\xbf]{2}",
+        r"[\xf0-\xf4][\x80-\xbf]{3}",
+        r'\\["\\/bfnrt]',
+        # Not what is beyond the parser: zero, and pairs for characters from U+20000 on.
+        r"\\u(?:[1-9a-cefA-CEF]HHH|0(?:XHH|0(?:XH|0X))|[dD](?:[0-7c-fC-F]HH|8[0-3]H))",
+    )
+)
+_CHARACTER = _CHARACTER.replace("H", "[0-9a-fA-F]").replace("X", "[1-9a-fA-F]")
+_STRING = rf'"(?:{_CHARACTER})*"'
+_NUMBER = r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+_SINGLE = rf"{_STRING}|{_NUMBER}|true|false|null|\[{_SPACE}\]|\{{{_SPACE}\}}"
+
+
+# One copy of what repeats keeps the expression short: a comma may stand for the bracket in front.
+def _object(depth: int) -> str:
+    """A regular expression for objects; more than that deep, brackets need not match."""
+    return rf"(?:[{{,]{_SPACE}{_STRING}{_SPACE}:{_SPACE}{_value(depth - 1)}{_SPACE})+\}}"
+
+
+def _value(depth: int) -> str:
+    if depth:
+        array = rf"(?:[\[,]{_SPACE}{_value(depth - 1)}{_SPACE})+\]"
+        return f"(?:{_SINGLE}|{array}|{_object(depth)})"
+    begins, ends = rf"(?:[\[{{ \t\r\n]|{_STRING}{_SPACE}:)*", r"[\]} \t\r\n]*"
+    return rf"(?:{_SINGLE}|(?:[\[{{,]{begins}(?:{_SINGLE}){ends})+)"
+
+
+_OBJECT = rf"^{_SPACE}(?:\{{{_SPACE}\}}|{_object(3)}){_SPACE}$"
+
+
+def ill_formed(values: pa.LargeBinaryArray) -> Flags:
+    """Values as they came: which are not one JSON object each."""
+    found: Flags = ~np.asarray(pc.match_substring_regex(values, _OBJECT))
+    return found
 
 
 def suspects_of(
@@ -65,10 +106,21 @@ def _texts(target: pa.DataType, texts: pa.Array) -> Flags:
         form = "uuid"
     if form:
         fits = pc.match_substring_regex(texts, _FORMS[form]).fill_null(fill_value=True)
-        return ~np.asarray(fits)
+        wrong: Flags = ~np.asarray(fits)
+        return wrong if form != "timestamp" or wrong.any() else _less_usual_zones(texts)
     if kinds.is_fixed_size_binary(target) or kinds.is_large_binary(target):
         return np.array([not _is_base64(text) for text in texts.to_pylist()], np.bool_)
     return np.zeros(len(texts), np.bool_)
+
+
+def _less_usual_zones(texts: pa.Array) -> Flags:
+    """With a zone where most have none, or without: the column is read in one of the two ways."""
+    zoned = np.asarray(
+        pc.match_substring_regex(texts, r"(Z|:.*[+-].*)$").fill_null(fill_value=False)
+    )
+    odd: Flags = zoned if 2 * zoned.sum() < len(zoned) else ~zoned
+    there: Flags = np.asarray(texts.is_valid())
+    return odd & there
 
 
 def _is_base64(text: str | None) -> bool:

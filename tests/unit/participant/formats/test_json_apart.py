@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from unit.participant.formats.json_tables import COLUMNS, document
 
-from headgate.participant.formats import json_apart, json_columns
+from headgate.participant.formats import json_apart, json_columns, json_suspects
 from headgate.participant.formats.json_records import JsonRecords
 from headgate.participant.formats.port import UndecodableRecords
 from headgate.participant.packed import Packed
@@ -67,7 +67,16 @@ CHANGES = [
     ('"tags":["a"]', '"tags":"a"'),
     ('"inside":{', '"inside":[{'),
     ('"id":', '"ident":'),
+    ('"at":"2026-08-01T00', '"at":"2026-08-01T25'),
     (',"small"', ' "small"'),
+    ('"small":', '"small" '),
+    ('"small":7', '"small":'),
+    ('"ratio":0.5', '"ratio":0.5.5'),
+    ('"ratio":0.5', '"ratio":NaN'),
+    ('"bronx"', '"bro"nx""'),
+    ('["a"]', '["a"'),
+    ('["a"]', '["a","b":5]'),
+    ('"n":1', '"other":[[[[{"b" 2}]]]],"n":1'),
     ('"small":7', '"small":07'),
     ('"small":7', '"small":7,'),
     ('"bronx"', '"bronx'),
@@ -77,13 +86,14 @@ CHANGES = [
     ("}}", '}}\n{"id":1}'),
     ("}}", "}} "),
 ]
+NO_UTF8 = (GOOD % 5).encode().replace(b"bronx", b"br\xe9")
 WHOLE = ["", "{", "null", "[]", "<html></html>", "not json", '"text"', "{}"]
 
 
 def odd_ones() -> list[bytes]:
     changed = [(GOOD % 5).replace(old, new, 1) for old, new in CHANGES]
     assert all(text != GOOD % 5 for text in changed)
-    return [text.encode() for text in [*changed, *WHOLE]]
+    return [*(text.encode() for text in [*changed, *WHOLE]), NO_UTF8]
 
 
 def verdict(records: JsonRecords, values: list[bytes]) -> tuple[dict[int, str], list[object]]:
@@ -140,6 +150,33 @@ def test_many_kinds_in_one_block_do_not_disturb_each_other(seed: int) -> None:
         for value, row in zip(left, rows, strict=True):
             if value in alone:
                 assert row == alone[value][1][0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b" { } ",
+        b'{"a":-1.5e-7,"b":[],"c":{},"d":null,"e":true}',
+        '{"a":"\u00e9\u20ac\U0001f600 \\u00e9\\ud83d\\ude00 \\"\\n"}'.encode(),
+        b'{ "a" : [ { "b" : [ [ { "c" : [ 1 , { "d" : [ ] } ] } ] ] } ] }\n',
+    ],
+)
+def test_what_is_well_formed_is_not_suspected(value: bytes) -> None:
+    assert json_suspects.ill_formed(Packed.of([value]).array).tolist() == [False]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"", b"5", b'"a"', b"[{}]", b'{"a":1', b'{"a":1}}', b'{"a":1},{}', b'{"a":"}'),
+        *(b'{"a" 1}', b'{"a","b":1}', b'{"a":}', b'{"a":,"b":1}', b'{"a":1,}', b"{'a':1}"),
+        *(b'{"a":1 "b":2}', b'{"a":1.2.3}', b'{"a":NaN}', b'{"a":"b"c""}', b'{"a":"\\x"}'),
+        *(b'{"a":[1}', b'{"a":[1,"b":2]}', b'{"a":{"b":[1}}}', b'{"a":[[[[[{"b" 2}]]]]]}'),
+        *(b'{"a":"\xe9"}', b'{"a":"\x00"}', b'{"a":"\\u0000"}', b'{"a":"\\ud842\\udfb7"}'),
+    ],
+)
+def test_what_the_parser_does_not_take_is_suspected(value: bytes) -> None:
+    assert json_suspects.ill_formed(Packed.of([value]).array).tolist() == [True]
 
 
 @pytest.mark.parametrize("column", sorted(COLUMNS))
