@@ -46,7 +46,6 @@ _HIGH_PLANES = re.compile(rb"\\u[dD](8[4-9a-fA-F]|[9abAB])")
 # Every value is put into an object of its own. A value that is not exactly one complete object
 # breaks the syntax, or the list's length: it can never swallow, split or shift its neighbours.
 _FRONT, _BACK = b'{"r":[', b"]}\n"
-FRAME_BYTES = len(_FRONT) + len(_BACK)
 
 # Rows parsed at a time: few enough that the buffers stay in the cache.
 _PARSED = 8192
