@@ -46,9 +46,9 @@ _DEFAULTS = {
     # The default of a second makes a reader that keeps up idle for most of the time.
     "fetch.queue.backoff.ms": "5",
     "fetch.wait.max.ms": "100",
-    "fetch.message.max.bytes": "4194304",
+    "fetch.message.max.bytes": "1048576",
     "queued.min.messages": "100000",
-    "queued.max.messages.kbytes": "32768",
+    "queued.max.messages.kbytes": "8192",
 }
 
 # A chunk costs a millisecond or two whatever it holds.
