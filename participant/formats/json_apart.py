@@ -153,7 +153,11 @@ class Apart:
             if found:
                 self._watch.patterns[pattern] = column
                 return dict.fromkeys(found, column)
-        return self._ill_formed_of(rows)
+        suspects = self._ill_formed_of(rows)
+        if suspects or column:
+            return suspects
+        # Brackets that are too deep for a regular expression.
+        return {row: "" for row in rows.tolist() if not _is_json(self._values[row])}
 
     def _watched(self, rows: Rows) -> dict[int, str]:
         """What looks like the bad records of late; what does not come any more is forgotten."""
@@ -269,6 +273,15 @@ def is_one_object(value: bytes) -> bool:
     return [len(found) for found in lists] == [1] and lists[0].values.null_count == 0 == (
         len(lists[0].values) - 1
     )
+
+
+def _is_json(value: bytes) -> bool:
+    """As far as Python's parser sees; who passes by mistake is found otherwise."""
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _joined(parts: list[pa.Array]) -> pa.Array:

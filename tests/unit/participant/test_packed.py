@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.participant.packed import Packed
 
+MAP_NORESERVE = 0x4000  # Linux; only what is written to takes memory
 VALUES = [b"a", None, b"", b"bcd", b"\x00\xff"]
 
 
@@ -48,6 +51,23 @@ def test_pieces_of_memory_are_copied_in_the_order_asked_for() -> None:
     empty = sizes == 0
     assert list(Packed.copied(addresses[empty], sizes[empty])) == [None, b"", b"", None, b""]
     assert list(Packed.copied(addresses[:0], sizes[:0])) == []
+
+
+def test_pieces_that_lie_terabytes_apart_take_no_more_than_their_size() -> None:
+    """Arrow reserves by the mean distance; an allocator that keeps its word cannot give that."""
+    apart = 1 << 41
+    memory = mmap.mmap(-1, apart + 8, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+    memory[:3], memory[apart:] = b"low", b"highhigh"
+    begin = np.frombuffer(memory, np.uint8).ctypes.data
+    places = [begin + apart, begin, 0, begin + apart + 4]
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        packed = Packed.copied(np.array(places, np.uint64), np.array([4, 3, 0, 4]))
+    finally:
+        pa.set_memory_pool(before)
+    memory.close()
+    assert list(packed) == [b"high", b"low", None, b"high"]
 
 
 def test_framed_values_stand_behind_each_other() -> None:
