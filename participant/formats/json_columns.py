@@ -112,7 +112,8 @@ def parse(
         np.array_equal(np.asarray(part.offsets), np.arange(len(part) + 1)) for part in lists
     )
     parts = [part.values for part in lists]
-    rows = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    # Copied even when it is one part: a column of the parser's keeps all others, and their spare.
+    rows = pa.concat_arrays([*parts, *(part[:0] for part in parts[:1])])
     if not one_each or len(rows) != len(values) or rows.null_count:
         raise Unfit("a value holds more or less than one object")
     return rows

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 
+import pyarrow as pa
 import pytest
 from unit.participant.formats.json_tables import decoded, document, one_column, reasons
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.participant.formats.json_columns import decode_block
 from headgate.participant.formats.json_records import JsonRecords
 from headgate.participant.formats.port import UndecodableRecords
 from headgate.participant.formats.registry import record_format
+from headgate.participant.packed import Packed
 
 BROKEN = [
     b"",
@@ -97,3 +100,12 @@ def test_an_unknown_format_names_the_known_ones() -> None:
 def test_an_unknown_option_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="lenient"):
         record_format("json", {"lenient": "true"})
+
+
+def test_few_long_records_leave_nothing_of_the_parser_behind() -> None:
+    """Rows that wait for their file are counted by their size: nothing else may wait with them."""
+    values = Packed.of([document(f'"{"x" * 1_000}"') for _ in range(1_000)])
+    before = pa.total_allocated_bytes()
+    rows = decode_block(values, one_column("string"), {})
+    assert rows.nbytes > 1_000_000
+    assert pa.total_allocated_bytes() - before >= rows.nbytes
