@@ -32,7 +32,11 @@ _SAME_EVERYWHERE = {
     # Packets of rows are large values: the default of 10,000 of them at a time is no bound.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
 }
-_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "headgate.participant.spark.daemon",
+}
 
 _SHIPPED = ("headgate", "headgate.control_protocol", "headgate.participant", "headgate.schemas")
 """The packages that a task may import; executors need nothing else of ours."""
@@ -152,7 +156,7 @@ def _made(session_class: Any, options: SparkOptions) -> Any:
     elif not submitted or options.master:
         master = options.master or "local[*]"
         builder = builder.master(master)
-        conf = {**(_LOOPBACK if master.startswith("local") else {}), **conf}
+        conf = {**(_LOCAL if master.startswith("local") else {}), **conf}
     for key, value in conf.items():
         builder = builder.config(key, value)
     with warnings.catch_warnings():

@@ -121,6 +121,14 @@ def test_tasks_on_a_cluster_run_the_package_that_was_sent(
     assert sent == [("standalone" in request.node.name)] * 2
 
 
+def test_workers_on_this_machine_are_forked_when_everything_is_imported(
+    spark: SparkProcess, request: pytest.FixtureRequest
+) -> None:
+    spark.call("shipped")  # a job: now there are workers
+    ours = any(runs(process, OUR_DAEMON) for process in descendants(spark.pid))
+    assert ours is ("[local" in request.node.name)
+
+
 def test_a_poison_record_fails_the_batch_in_its_own_words_and_leaves_no_file(
     spark: SparkProcess,
     table: str,
@@ -195,7 +203,7 @@ def test_a_session_that_died_ends_the_sink_instead_of_failing_for_ever(
     process = SparkProcess({"master": "local[2]"}, catalog.properties, bootstrap)
     try:
         assert process.call("parallelism") == 2
-        for child in psutil.Process(process.pid).children(recursive=True):
+        for child in descendants(process.pid):
             if child.name() == "java":
                 child.kill()
         process.call("submit", number=1, table=table, topic=topic, ranges={"0": [0, 5]})
@@ -205,10 +213,22 @@ def test_a_session_that_died_ends_the_sink_instead_of_failing_for_ever(
     assert (outcome["kind"], outcome["fatal"]) == ("BatchFailed", "HG-210"), outcome
 
 
+def descendants(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+OUR_DAEMON, SPARKS_DAEMON = "headgate.participant.spark.daemon", "pyspark.daemon"
+
+
+def runs(process: psutil.Process | None, *modules: str) -> bool:
+    with suppress(psutil.NoSuchProcess):  # some of Spark's helpers live for a moment only
+        return process is not None and not set(modules).isdisjoint(process.cmdline())
+    return False
+
+
 def kill_python_workers(pid: int) -> None:
     """All that Spark's Python daemon has forked now."""
-    for child in psutil.Process(pid).children(recursive=True):
+    for child in descendants(pid):
         with suppress(psutil.NoSuchProcess):
-            parent = child.parent()
-            if parent is not None and "pyspark.daemon" in parent.cmdline():
+            if runs(child.parent(), OUR_DAEMON, SPARKS_DAEMON):
                 child.kill()
