@@ -51,17 +51,17 @@ coverage: $(VENV)/.dev ## Branches of the pure modules that their own tests neve
 
 env: $(VENV)/.dev ## The environment in .venv, with all that tests and checks need
 
-# A stamp is older than pyproject.toml when dependencies may have changed.
+# A stamp is older than these files when dependencies, or what is compiled, may have changed.
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 		"need Python 3.11 or newer: make PYTHON=python3.11 ...; this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: $(VENV)/bin/python pyproject.toml
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml setup.py participant/loops.c
 	@echo 'Installing headgate and Spark into $(VENV), once; Spark is large'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml setup.py participant/loops.c
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.demo

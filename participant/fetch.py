@@ -29,7 +29,8 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.kafka_settings import for_other_clients, quiet
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.participant.librdkafka import BatchConsumer, Event, Headers, Integers, LentHeaders
+from headgate.participant.librdkafka import BatchConsumer, Event, Headers, LentHeaders
+from headgate.participant.loops import Integers
 from headgate.participant.packed import Packed
 
 _OURS = {

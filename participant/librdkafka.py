@@ -1,8 +1,7 @@
 """librdkafka's C interface, as far as reading many messages at a time needs it.
 
 Through confluent-kafka a message costs an object, its parts, and a call for each: more than all of
-librdkafka's own work. Here messages come as columns, and one costs two bare calls: for its
-timestamp, and to give it back.
+librdkafka's own work. Here messages come as columns (``loops``).
 
 The functions are looked up in the library that confluent-kafka itself has loaded. They, and the
 layout of ``rd_kafka_message_t``, are its public and stable interface (rdkafka.h).
@@ -11,27 +10,25 @@ layout of ``rd_kafka_message_t``, are its public and stable interface (rdkafka.h
 from __future__ import annotations
 
 import ctypes
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
 from dataclasses import dataclass
 from functools import cache
-from itertools import repeat
 from typing import Any
 
 import numpy as np
 from confluent_kafka import cimpl
 
 from headgate.control_protocol.errors import ConfigurationError, WriteFailed
+from headgate.participant.loops import Addresses, Integers, loops
 from headgate.participant.packed import Packed
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
-Addresses = np.ndarray[Any, np.dtype[np.uint64]]
 Headers = Sequence[tuple[str, bytes | None]] | None
 Partition = tuple[str, int]
 
 _CONSUMER = 1
 _TEXT_BYTES = 512
+_NONE: Addresses = np.empty(0, np.uint64)
 _MESSAGE = np.dtype(
     {
         "names": ["error", "topic", "partition", "value", "size", "key", "key_size", "offset"],
@@ -196,7 +193,7 @@ class BatchConsumer:
         if not self._handle:
             library.conf_destroy(conf)
             raise _refused(text)
-        self._taken: list[int] = []
+        self._taken = _NONE
         self._lent: LentHeaders | None = None
         library.poll_set_consumer(self._handle)
         self._queue = library.queue_get_consumer(self._handle)
@@ -240,10 +237,9 @@ class BatchConsumer:
         came = self._library.consume_batch_queue(
             self._queue, timeout_ms, pointers.ctypes.data, count_max
         )
-        taken = pointers[: max(came, 0)]
-        self._taken = taken.tolist()
+        self._taken = pointers[: max(came, 0)]
         try:
-            found = self._columns(taken, keys=keys, headers=headers)
+            found = self._columns(self._taken, keys=keys, headers=headers)
         except BaseException:
             self._give_back()
             raise
@@ -255,8 +251,8 @@ class BatchConsumer:
     def _give_back(self) -> None:
         if self._lent is not None:
             self._lent.end()
-        taken, self._taken, self._lent = self._taken, [], None
-        deque(map(self._library.message_destroy, taken), maxlen=0)
+        taken, self._taken, self._lent = self._taken, _NONE, None
+        loops().give_back(self._library.message_destroy, taken)
 
     def _columns(self, taken: Addresses, *, keys: bool, headers: bool) -> Messages:
         structs = _structs(taken)
@@ -267,24 +263,22 @@ class BatchConsumer:
             good = structs["error"] == 0
             structs, taken = structs[good], taken[good]
         sizes = structs["size"].astype(np.int64)
-        pointers = taken.tolist()
-        stamps = map(self._library.message_timestamp, pointers, repeat(None))
         return Messages(
             topics=self._topics(structs["topic"]),
             partitions=structs["partition"].astype(np.int64),
             offsets=structs["offset"].astype(np.int64),
-            timestamps=np.fromiter(stamps, np.int64, len(pointers)),
+            timestamps=loops().timestamps(self._library.message_timestamp, taken),
             sizes=sizes,
             values=Packed.copied(structs["value"], sizes),
             keys=Packed.copied(structs["key"], structs["key_size"].astype(np.int64))
             if keys
             else None,
-            headers=LentHeaders(self._library, pointers) if headers else None,
+            headers=LentHeaders(self._library, taken.tolist()) if headers else None,
             events=events,
         )
 
     def _topics(self, handles: Addresses) -> list[tuple[str, Any]]:
-        distinct = np.unique(handles).tolist()
+        distinct = np.unique(handles[:1] if (handles == handles[:1]).all() else handles).tolist()
         names = [self._library.topic_name(handle).decode() for handle in distinct]
         if len(names) == 1:
             return [(names[0], slice(None))]

@@ -9,12 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
-Unsigned = np.ndarray[Any, np.dtype[np.uint64]]
-
-
-_FAR = 1 << 28
-"""Bytes. Places that lie further apart, as a heap and a mapping do, are copied by themselves."""
+from headgate.participant.loops import Addresses, Integers, loops
 
 
 class Packed(Sequence[Any]):
@@ -38,14 +33,9 @@ class Packed(Sequence[Any]):
         return values if isinstance(values, Packed) else cls.of(values)
 
     @classmethod
-    def copied(cls, addresses: Unsigned, sizes: Integers) -> Packed:
+    def copied(cls, addresses: Addresses, sizes: Integers) -> Packed:
         """What stands at these places of this process's memory; ``None`` for the address 0."""
-        order = np.argsort(addresses, kind="stable")
-        near = np.split(order, np.flatnonzero(np.diff(addresses[order]) > _FAR) + 1)
-        if len(near) == 1:
-            return cls(_copied(addresses, sizes))
-        found = pa.concat_arrays([_copied(addresses[rows], sizes[rows]) for rows in near])
-        return cls(found.take(pa.array(np.argsort(order))))
+        return cls(loops().gathered(addresses, sizes))
 
     def __len__(self) -> int:
         return len(self.array)
@@ -80,25 +70,3 @@ class Packed(Sequence[Any]):
     def where(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Packed:
         """Only the values whose flag is set."""
         return Packed(self.array.filter(pa.array(wanted)))
-
-
-def _copied(addresses: Unsigned, sizes: Integers) -> pa.LargeBinaryArray:
-    """The places in rising order, with what lies between them, are an array of binary over all of
-    that memory; taking every second of its elements copies those, and reads nothing else.
-
-    Arrow reserves about half of what lies between the first and the last.
-    """
-    if not sizes.any():
-        return pa.array([b"" if address else None for address in addresses], pa.large_binary())
-    low = int(addresses[sizes > 0].min()) - 1
-    # One without bytes may stand anywhere: in front of all others, and in nobody's way.
-    begins = np.where(sizes > 0, addresses.astype(np.int64) - low, 0)
-    order = np.argsort(begins, kind="stable")
-    bounds = np.stack([begins[order], begins[order] + sizes[order]], axis=1).reshape(-1)
-    memory = pa.foreign_buffer(low, int(bounds[-1]))
-    pieces = pa.Array.from_buffers(
-        pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), memory]
-    )
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(0, len(bounds), 2)
-    return pieces.take(pa.array(places, mask=addresses == 0))

@@ -18,6 +18,7 @@ from postgres_server import PostgresServer
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars, require_java
 from headgate.operations.demo.produce import create_topic
+from headgate.participant import loops
 
 TopicFactory = Callable[..., str]
 
@@ -50,6 +51,19 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 EmbeddedKafka(tmp_path_factory.mktemp("kafka"), fetch_broker_jars())
             ).bootstrap
         )
+
+
+@pytest.fixture(params=["C", "Python"])
+def either_loops(request: pytest.FixtureRequest) -> Iterator[loops.Loops]:
+    """What is done per message, as it is here and as it is without a C compiler."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "Python":
+            patch.setattr(loops, "find_spec", lambda _: None)
+        elif not loops.compiled():
+            pytest.skip("was installed without a C compiler")
+        loops.loops.cache_clear()
+        yield loops.loops()
+    loops.loops.cache_clear()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from headgate.participant.formats.faults import Faults
+from headgate.participant.loops import loops
 from headgate.participant.packed import Packed
 
 Positions = np.ndarray[Any, np.dtype[np.int64]]
@@ -43,6 +44,10 @@ class Buffer:
         self.rest = len(self.raw) - len(zeros) + 1
         # The eight bytes that begin at each place, as one number.
         self.words = np.ndarray((len(self.raw) - 7,), "<u8", self.raw, 0, (1,))
+
+    def pieces(self, size: int) -> np.ndarray[Any, Any]:
+        """So many bytes that begin at each place."""
+        return np.ndarray((len(self.raw) - size + 1,), f"V{size}", self.raw, 0, (1,))
 
 
 class Cursors:
@@ -85,12 +90,16 @@ class Cursors:
     def octets(self, size: int) -> Octets:
         """The next ``size`` bytes of each: an array of two dimensions."""
         self.fail(self.ends - self.at < size, "ends too early")
-        found: Octets = self.buffer.octets[self.at[:, None] + np.arange(size)]
+        found = self.buffer.pieces(size)[self.at].view(np.uint8).reshape(-1, size)
         self.at += np.where(self.at >= self.buffer.rest, 0, size)
         return found
 
     def longs(self) -> Positions:
         """The next variable-length zigzag number of each."""
+        read = loops().longs(self.buffer.octets, self.buffer.rest, self.at, self.ends)
+        if read:
+            self.at = read[1]
+            return read[0]
         first = self.buffer.octets[self.at]
         if (first < 128).all():
             numbers, lengths = first.astype(np.uint64), np.ones_like(self.at)

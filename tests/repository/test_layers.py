@@ -24,8 +24,8 @@ IMPURE = {
         *("dead_letter_topic", "driver", "forwarder", "service", "source_topics", "tables"),
     },
     "headgate.participant": {
-        *("driver", "fetch", "formats", "job", "librdkafka", "packed", "source", "spark"),
-        *("steering", "task", "transform", "writers"),
+        *("driver", "fetch", "formats", "job", "librdkafka", "loops", "packed"),
+        *("source", "spark", "steering", "task", "transform", "writers"),
     },
 }
 
@@ -70,6 +70,7 @@ ADAPTERS = {
         "headgate.participant.spark",
         "headgate.participant.transform",
         "headgate.participant.writers",
+        "headgate.participant.loops",
         "headgate.participant.packed",
     },
 }

@@ -21,16 +21,18 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS: dict[str, str] = PROJECT["tool"]["setuptools"]["package-dir"]
 """Package name to root folder."""
 
-_LEFT_BEHIND = shutil.ignore_patterns("__pycache__")
+_LEFT_BEHIND = shutil.ignore_patterns("__pycache__", "*.so")
+_COMPILED = {".c", ".so"}
+"""Source that does not belong into the wheel, and what an editable install makes of it."""
 
 
 def packaged_files(root: Path = ROOT) -> dict[str, Path]:
-    """Every file that belongs into the wheel, by its path there."""
+    """Every file that goes into the wheel as it is, by its path there."""
     return {
         f"{package.replace('.', '/')}/{path.relative_to(root / folder)}": path
         for package, folder in FOLDERS.items()
         for path in sorted((root / folder).rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in _COMPILED
     }
 
 
@@ -67,7 +69,7 @@ def build_wheel(folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "headgate"
         copy.mkdir()
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
+        for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, copy)
         for source in FOLDERS.values():
             shutil.copytree(ROOT / source, copy / source, ignore=_LEFT_BEHIND)

@@ -14,7 +14,7 @@ from integration.data_plane.filling import log_range, produce, read, topic_id, t
 from headgate.control_protocol.errors import OffsetOutOfRange, TopicRecreated, WriteFailed
 from headgate.control_protocol.identifiers import TopicId
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("either_loops")]
 
 TopicFactory = Callable[..., str]
 

@@ -22,6 +22,8 @@ from unit.participant.formats.avro_worlds import (
 from headgate.participant.formats.avro_records import AvroRecords
 from headgate.participant.formats.port import UndecodableRecords
 
+pytestmark = pytest.mark.usefixtures("either_loops")
+
 slow = settings(
     max_examples=150,
     deadline=None,

@@ -1,0 +1,160 @@
+"""What is done for every message or value: in C (``loops.c``), or in Python where that is missing.
+
+The C is compiled when headgate is installed from source, if there is a compiler, and is part of its
+wheels. It knows nothing of Python: it is called through ``ctypes``, with librdkafka's functions by
+their addresses. Both ways give the same; decision 0009 has what each of them costs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from ctypes import c_int, c_int64, c_void_p
+from functools import cache
+from importlib.util import find_spec
+from itertools import repeat
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+Addresses = np.ndarray[Any, np.dtype[np.uint64]]
+Octets = np.ndarray[Any, np.dtype[np.uint8]]
+
+_COMPILED = "headgate.participant._loops"
+_WORD_BYTES = 8
+_FAR = 1 << 28
+"""Bytes. Places that lie further apart, as a heap and a mapping do, are copied by themselves."""
+
+
+class Loops(Protocol):
+    """``addresses`` and ``messages`` are places in this process's memory, and must be right."""
+
+    def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+        """Copies of so many bytes from each; null for the address 0, which has no bytes."""
+
+    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+        """What librdkafka's ``rd_kafka_message_timestamp`` says of each."""
+
+    def give_back(self, destroy: Any, messages: Addresses) -> None:
+        """Librdkafka's ``rd_kafka_message_destroy`` on each."""
+
+    def longs(
+        self, octets: Octets, rest: int, at: Integers, ends: Integers
+    ) -> tuple[Integers, Integers] | None:
+        """Avro's numbers that begin at these places, and where each of them ends.
+
+        0 where the place is ``rest``, behind which there are ten zeros at least. ``None`` when
+        somebody has to look more closely: one is no number, or ends behind its record.
+        """
+
+
+def compiled() -> str | None:
+    """Where the C is, if this installation has it."""
+    found = find_spec(_COMPILED)
+    return found.origin if found else None
+
+
+@cache
+def loops() -> Loops:
+    """Those of this installation."""
+    path = compiled()
+    return InC(path) if path else InPython()
+
+
+class InC:
+    """Python's lock is let go while they run."""
+
+    def __init__(self, path: str) -> None:
+        self._c = ctypes.CDLL(path)
+        place = c_void_p
+        for name, result, arguments in (
+            ("gather", None, (place, place, c_int64, place)),
+            ("timestamps", None, (place, place, c_int64, place)),
+            ("give_back", None, (place, place, c_int64)),
+            ("longs", c_int, (place, c_int64, place, place, c_int64, place, place)),
+        ):
+            function = getattr(self._c, name)
+            function.restype, function.argtypes = result, arguments
+
+    def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+        addresses = np.ascontiguousarray(addresses)
+        count = len(addresses)
+        bounds = np.zeros(count + 1, np.int64)
+        np.cumsum(sizes, out=bounds[1:])
+        octets = pa.allocate_buffer(int(bounds[-1]))
+        self._c.gather(addresses.ctypes.data, bounds.ctypes.data, count, octets.address)
+        there = addresses != 0
+        valid = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+        parts = [valid, pa.py_buffer(bounds), octets]
+        return pa.Array.from_buffers(pa.large_binary(), count, parts)
+
+    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+        found = np.empty(len(messages), np.int64)
+        self._c.timestamps(_address(timestamp), *_span(messages), found.ctypes.data)
+        return found
+
+    def give_back(self, destroy: Any, messages: Addresses) -> None:
+        self._c.give_back(_address(destroy), *_span(messages))
+
+    def longs(
+        self, octets: Octets, rest: int, at: Integers, ends: Integers
+    ) -> tuple[Integers, Integers] | None:
+        numbers, behind = np.empty_like(at), np.empty_like(at)
+        read = (octets.ctypes.data, rest, _span(at)[0], *_span(ends))
+        sound = self._c.longs(*read, numbers.ctypes.data, behind.ctypes.data)
+        return (numbers, behind) if sound else None
+
+
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, c_void_p).value
+
+
+def _span(numbers: np.ndarray[Any, Any]) -> tuple[int, int]:
+    assert numbers.flags.c_contiguous and numbers.itemsize == _WORD_BYTES, "no column of words"
+    return numbers.ctypes.data, len(numbers)
+
+
+class InPython:
+    """A call from Python for each message's timestamp, and one to give it back."""
+
+    def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+        order = np.argsort(addresses, kind="stable")
+        near = np.split(order, np.flatnonzero(np.diff(addresses[order]) > _FAR) + 1)
+        if len(near) == 1:
+            return _taken(addresses, sizes)
+        found = pa.concat_arrays([_taken(addresses[rows], sizes[rows]) for rows in near])
+        return found.take(pa.array(np.argsort(order)))
+
+    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+        found = map(timestamp, messages.tolist(), repeat(None))
+        return np.fromiter(found, np.int64, len(messages))
+
+    def give_back(self, destroy: Any, messages: Addresses) -> None:
+        deque(map(destroy, messages.tolist()), maxlen=0)
+
+    def longs(self, octets: Octets, rest: int, at: Integers, ends: Integers) -> None:
+        """Left to the caller, who has numpy."""
+
+
+def _taken(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+    """The places in rising order, with what lies between them, are an array of binary over all of
+    that memory; taking every second of its elements copies those, and reads nothing else.
+
+    Arrow reserves about half of what lies between the first and the last.
+    """
+    if not sizes.any():
+        return pa.array([b"" if address else None for address in addresses], pa.large_binary())
+    low = int(addresses[sizes > 0].min()) - 1
+    # One without bytes may stand anywhere: in front of all others, and in nobody's way.
+    begins = np.where(sizes > 0, addresses.astype(np.int64) - low, 0)
+    order = np.argsort(begins, kind="stable")
+    bounds = np.stack([begins[order], begins[order] + sizes[order]], axis=1).reshape(-1)
+    memory = pa.foreign_buffer(low, int(bounds[-1]))
+    pieces = pa.Array.from_buffers(
+        pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), memory]
+    )
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(0, len(bounds), 2)
+    return pieces.take(pa.array(places, mask=addresses == 0))

@@ -1,0 +1,131 @@
+"""The same from the C as from Python, and Python where the C is missing."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from ctypes import c_int64, c_void_p
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headgate.participant import loops as module
+from headgate.participant.formats.avro_bytes import Buffer, Cursors
+from headgate.participant.formats.faults import Faults
+from headgate.participant.loops import InPython, Loops, loops
+
+MAP_NORESERVE = 0x4000  # Linux; only what is written to takes memory
+
+
+def test_pieces_of_memory_are_copied_in_the_order_asked_for(either_loops: Loops) -> None:
+    memory = ctypes.create_string_buffer(b"one, two, three, four")
+    begin = ctypes.addressof(memory)
+    places = [(10, 5), (0, 3), (10, 0), (17, 4), (0, 0), (5, 3)]
+    addresses = np.array([0, *(begin + at for at, _ in places), 0, 1], np.uint64)
+    sizes = np.array([0, *(size for _, size in places), 0, 0], np.int64)
+    found = either_loops.gathered(addresses, sizes)
+    del memory
+    wanted = [None, b"three", b"one", b"", b"four", b"", b"two", None, b""]
+    assert found.to_pylist() == wanted
+    empty = sizes == 0
+    assert either_loops.gathered(addresses[empty], sizes[empty]).to_pylist() == [
+        None,
+        b"",
+        b"",
+        None,
+        b"",
+    ]
+    assert either_loops.gathered(addresses[:0], sizes[:0]).to_pylist() == []
+
+
+def test_pieces_that_lie_terabytes_apart_take_no_more_than_their_size(either_loops: Loops) -> None:
+    """Arrow reserves by the mean distance; an allocator that keeps its word cannot give that."""
+    apart = 1 << 41
+    memory = mmap.mmap(-1, apart + 8, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+    memory[:3], memory[apart:] = b"low", b"highhigh"
+    begin = np.frombuffer(memory, np.uint8).ctypes.data
+    places = [begin + apart, begin, 0, begin + apart + 4]
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        found = either_loops.gathered(np.array(places, np.uint64), np.array([4, 3, 0, 4]))
+    finally:
+        pa.set_memory_pool(before)
+    memory.close()
+    assert found.to_pylist() == [b"high", b"low", None, b"high"]
+
+
+def test_librdkafka_s_functions_are_called_once_for_each_message(either_loops: Loops) -> None:
+    messages = np.array([11, 13, 12], np.uint64)
+    asked: list[tuple[int, object]] = []
+    gone: list[int] = []
+
+    @ctypes.CFUNCTYPE(c_int64, c_void_p, c_void_p)
+    def timestamp(message: int, kind: object) -> int:
+        asked.append((message, kind))
+        return message * 1000 - 12_000
+
+    @ctypes.CFUNCTYPE(None, c_void_p)
+    def destroy(message: int) -> None:
+        gone.append(message)
+
+    assert either_loops.timestamps(timestamp, messages).tolist() == [-1000, 1000, 0]
+    assert asked == [(11, None), (13, None), (12, None)]
+    either_loops.give_back(destroy, messages)
+    assert gone == [11, 13, 12]
+    either_loops.give_back(destroy, messages[:0])
+    assert either_loops.timestamps(timestamp, messages[:0]).tolist() == []
+    assert len(gone) == len(asked) == 3
+
+
+def test_without_a_compiler_python_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    assert isinstance(loops.__wrapped__(), InPython)
+
+
+def zigzag(number: int) -> bytes:
+    left, out = (number << 1) ^ (number >> 63), bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*out, left])
+
+
+def read(
+    values: list[bytes], times: int
+) -> tuple[list[list[int]], list[list[int]], dict[int, str]]:
+    """So many numbers of each value, where the cursors then stand, and the faults."""
+    faults = Faults()
+    buffer = Buffer(values, 16)
+    begins = np.roll(buffer.ends, 1)
+    begins[:1] = 0
+    cursors = Cursors(buffer, faults, np.arange(len(values)), begins)
+    numbers, places = [], []
+    for _ in range(times):
+        numbers.append(cursors.longs().tolist())
+        places.append(cursors.at.tolist())
+    return numbers, places, dict(faults.reasons)
+
+
+NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-70, 70)
+PIECES = NUMBERS.map(zigzag) | st.binary(max_size=11) | st.sampled_from([b"\xff" * 9, b"\x80" * 10])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.lists(PIECES, max_size=3).map(b"".join), min_size=1, max_size=6))
+def test_avro_s_numbers_and_what_is_none(either_loops: Loops, values: list[bytes]) -> None:
+    assert loops() is either_loops
+    found = read(values, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headgate.participant.formats.avro_bytes.loops", InPython)
+        assert found == read(values, 3)
+
+
+@pytest.mark.parametrize("number", [0, -1, 63, -64, 64, 2**62, 2**63 - 1, -(2**63), -sys.maxsize])
+def test_one_number_comes_back_as_it_was(either_loops: Loops, number: int) -> None:
+    numbers, _, faults = read([zigzag(number), zigzag(-number - 1)], 1)
+    assert (numbers, faults) == ([[number, -number - 1]], {})
