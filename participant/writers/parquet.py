@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, OutputStream, load_file_io
 
 from headgate.control_protocol.events import DataFile
+from headgate.participant.writers.dictionaries import with_dictionary
 from headgate.participant.writers.metrics import FileMetrics, leaves_of
 from headgate.participant.writers.metrics_modes import metrics_modes
 from headgate.participant.writers.parquet_options import ParquetOptions
@@ -87,7 +88,7 @@ class DataFiles:
         while begin < table.num_rows:
             rows = self._row_group_rows(table, key)
             group = table.slice(begin, rows)
-            file = self._file(key, group.num_rows)
+            file = self._file(key, group)
             size_before = file.stream.tell()
             file.writer.write_table(group, row_group_size=group.num_rows)
             file.metrics.see(group)
@@ -126,7 +127,7 @@ class DataFiles:
         by_memory = options.row_group_bytes / memory_per_row
         return max(1, int(min(options.row_group_rows, by_memory, max(room, _ROWS_MIN))))
 
-    def _file(self, key: PartitionKey, rows: int) -> _OpenFile:
+    def _file(self, key: PartitionKey, rows: pa.Table) -> _OpenFile:
         if key in self._open:
             self._open.move_to_end(key)
             return self._open[key]
@@ -137,7 +138,8 @@ class DataFiles:
         self._paths.append(path)
         stream = self._shape.io.new_output(path).create()
         try:
-            options = self._shape.options.of_file(rows)
+            options = self._shape.options.of_file(rows.num_rows)
+            options["use_dictionary"] = with_dictionary(self._shape.leaves, rows)
             writer = pq.ParquetWriter(stream, self._shape.arrow_schema, **options)
         except BaseException:
             stream.close()

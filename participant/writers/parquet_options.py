@@ -73,7 +73,7 @@ class ParquetOptions:
     def of_file(self, rows: int) -> dict[str, Any]:
         """For ``pq.ParquetWriter``; ``rows`` as many as a row group of the file will hold."""
         if not self._bloom:
-            return self._options
+            return dict(self._options)
         filters = {leaf.path: self._bloom_filter(leaf, rows) for leaf in self._bloom}
         return {**self._options, "bloom_filter_options": filters}
 
