@@ -22,7 +22,7 @@ from headgate.operations.check_table import NotChecked, TableCheck
 from headgate.operations.check_transform import check_transform
 from headgate.operations.demo.java import java_version, require_java
 from headgate.operations.kafka_access import ANSWER_S_MAX, Cluster, quiet, source_topics
-from headgate.participant.loops import compiled
+from headgate.participant.loops import InPython, loops
 from headgate.sink.settings import SinkSettings, WriterKind
 
 
@@ -195,7 +195,7 @@ def _dead_letter_topic(settings: SinkSettings, cluster: Cluster) -> str:
 
 def _writer(settings: SinkSettings) -> str:
     without = "; installed without a C compiler, which makes it slower (docs/performance.md)"
-    return _engine(settings) + ("" if compiled() else without)
+    return _engine(settings) + (without if isinstance(loops(), InPython) else "")
 
 
 def _engine(settings: SinkSettings) -> str:

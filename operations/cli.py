@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -43,6 +44,8 @@ class _OneLineErrors(click.Group):
 @click.option("--verbose", is_flag=True, envvar="HEADGATE_VERBOSE", help="Show where errors arise.")
 def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
     """Kafka topics into Iceberg tables, exactly once."""
+    # Read when Arrow is loaded, so before any command imports it (decision 0010).
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # What goes wrong is told by our errors; only ``run`` shows the log.
     logging.getLogger("headgate").addHandler(logging.NullHandler())
 

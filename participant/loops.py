@@ -11,8 +11,9 @@ import ctypes
 from collections import deque
 from ctypes import c_int, c_int64, c_void_p
 from functools import cache
-from importlib.util import find_spec
+from importlib.resources import as_file, files
 from itertools import repeat
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +23,7 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 Addresses = np.ndarray[Any, np.dtype[np.uint64]]
 Octets = np.ndarray[Any, np.dtype[np.uint8]]
 
-_COMPILED = "headgate.participant._loops"
+_COMPILED = "_loops.abi3.so"
 _WORD_BYTES = 8
 _FAR = 1 << 28
 """Bytes. Places that lie further apart, as a heap and a mapping do, are copied by themselves."""
@@ -50,24 +51,23 @@ class Loops(Protocol):
         """
 
 
-def compiled() -> str | None:
-    """Where the C is, if this installation has it."""
-    found = find_spec(_COMPILED)
-    return found.origin if found else None
-
-
 @cache
 def loops() -> Loops:
     """Those of this installation."""
-    path = compiled()
-    return InC(path) if path else InPython()
+    try:
+        # Out of an archive too, in which Spark's executors get this package.
+        with as_file(files(__package__) / _COMPILED) as path:
+            return InC(path)
+    except OSError:  # there is none, or one of another platform
+        return InPython()
 
 
 class InC:
     """Python's lock is let go while they run."""
 
-    def __init__(self, path: str) -> None:
-        self._c = ctypes.CDLL(path)
+    def __init__(self, path: Path) -> None:
+        """Raises ``OSError`` when this process cannot load it."""
+        self._c = ctypes.CDLL(str(path))
         place = c_void_p
         for name, result, arguments in (
             ("gather", None, (place, place, c_int64, place)),

@@ -27,7 +27,11 @@ class Headgate:
         sink_file = job.target.home / "sink.toml"
         sink_file.write_text(self._sink_file(job))
         folders = [path for path in sys.path if path.endswith("benchmarks")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+        environment = {
+            "ARROW_DEFAULT_MEMORY_POOL": "system",  # as the command line does it
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(folders),
+        }
         command = [sys.executable, "-m", "comparison.headgate_sink", str(sink_file)]
         return PipedProcess(command, job.target.home / "headgate.log", environment)
 

@@ -32,6 +32,7 @@ _SAME_EVERYWHERE = {
     # Packets of rows are large values: the default of 10,000 of them at a time is no bound.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
 }
+_WORKERS = {"spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system"}  # see decision 0010
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -148,7 +149,7 @@ def _made(session_class: Any, options: SparkOptions) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = session_class.builder.appName(options.app_name)
-    conf = {**_QUIET, **_SAME_EVERYWHERE, **options.conf}
+    conf = {**_QUIET, **_SAME_EVERYWHERE, **_WORKERS, **options.conf}
     if options.remote:
         builder = builder.remote(options.remote)
         if options.remote.startswith("sc://"):

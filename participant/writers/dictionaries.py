@@ -49,7 +49,7 @@ def _nearly_unique(column: pa.ChunkedArray, chosen: np.ndarray[Any, Any]) -> boo
     ]
     sample = pa.chunked_array(taken)
     different: int = pc.count_distinct(sample).as_py()
-    return different > _NEARLY * (_SAMPLE - sample.null_count) > 1
+    return different > max(1, _NEARLY * (_SAMPLE - int(sample.null_count)))
 
 
 def _stored(chunk: pa.Array) -> pa.Array:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+import subprocess
 import sys
 from ctypes import c_int64, c_void_p
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +20,7 @@ from headgate.participant import loops as module
 from headgate.participant.formats.avro_bytes import Buffer, Cursors
 from headgate.participant.formats.faults import Faults
 from headgate.participant.loops import InPython, Loops, loops
+from headgate.participant.spark.session import package_archive
 
 MAP_NORESERVE = 0x4000  # Linux; only what is written to takes memory
 
@@ -83,8 +87,36 @@ def test_librdkafka_s_functions_are_called_once_for_each_message(either_loops: L
 
 
 def test_without_a_compiler_python_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    monkeypatch.setattr(module, "_COMPILED", "_there_is_none.so")
     assert isinstance(loops.__wrapped__(), InPython)
+
+
+def test_one_of_another_platform_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_COMPILED", "loops.c")  # which no machine loads
+    assert isinstance(loops.__wrapped__(), InPython)
+
+
+def test_an_archive_for_spark_s_executors_has_the_c_too(tmp_path: Path) -> None:
+    here = loops()
+    archive = package_archive(tmp_path / "headgate.zip")
+    asked = (
+        "import sys;"
+        # What an editable install finds would come before the archive.
+        "sys.meta_path[:] = [f for f in sys.meta_path if 'Editable' not in str(f)];"
+        "from headgate.participant import loops as l; print(l.__file__, type(l.loops()).__name__)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(archive)}
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    where, kind = done.stdout.split()
+    assert where == f"{archive}/headgate/participant/loops.py"
+    assert kind == type(here).__name__
 
 
 def zigzag(number: int) -> bytes:
