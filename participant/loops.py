@@ -22,6 +22,7 @@ import pyarrow as pa
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 Addresses = np.ndarray[Any, np.dtype[np.uint64]]
 Octets = np.ndarray[Any, np.dtype[np.uint8]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 _COMPILED = "_loops.abi3.so"
 _WORD_BYTES = 8
@@ -50,6 +51,12 @@ class Loops(Protocol):
         somebody has to look more closely: one is no number, or ends behind its record.
         """
 
+    def no_objects(self, values: pa.LargeBinaryArray) -> Flags | None:
+        """Which values are not one JSON object each, as the parser would have it.
+
+        ``None`` where another way of finding out is faster.
+        """
+
 
 @cache
 def loops() -> Loops:
@@ -74,6 +81,7 @@ class InC:
             ("timestamps", None, (place, place, c_int64, place)),
             ("give_back", None, (place, place, c_int64)),
             ("longs", c_int, (place, c_int64, place, place, c_int64, place, place)),
+            ("no_objects", None, (place, place, c_int64, place)),
         ):
             function = getattr(self._c, name)
             function.restype, function.argtypes = result, arguments
@@ -106,6 +114,15 @@ class InC:
         sound = self._c.longs(*read, numbers.ctypes.data, behind.ctypes.data)
         return (numbers, behind) if sound else None
 
+    def no_objects(self, values: pa.LargeBinaryArray) -> Flags:
+        found = np.zeros(len(values), np.bool_)
+        if len(values):
+            _, bounds, octets = values.buffers()
+            first = bounds.address + values.offset * _WORD_BYTES
+            begin = octets.address if octets else 0  # of empty values alone
+            self._c.no_objects(begin, first, len(values), found.ctypes.data)
+        return found
+
 
 def _address(function: Any) -> int | None:
     return ctypes.cast(function, c_void_p).value
@@ -136,6 +153,9 @@ class InPython:
 
     def longs(self, octets: Octets, rest: int, at: Integers, ends: Integers) -> None:
         """Left to the caller, who has numpy."""
+
+    def no_objects(self, values: pa.LargeBinaryArray) -> None:
+        """Left to the caller, who has a regular expression."""
 
 
 def _taken(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:

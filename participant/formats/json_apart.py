@@ -8,7 +8,6 @@ nothing is to be seen, blocks are divided until those that are refused stand alo
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable
@@ -18,11 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from arro3.io import read_json
 
 from headgate.participant.formats import json_columns
 from headgate.participant.formats.json_columns import Spelling
-from headgate.participant.formats.json_suspects import Flags, ill_formed, suspects_of
+from headgate.participant.formats.json_suspects import ill_formed, suspects_of
 from headgate.participant.packed import Packed
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -40,7 +38,6 @@ _WRONG_START = {
     "expected {": r"[^{n\s]",
     "expected [": r"[^\[n\s]",
 }
-_SYNTAX = pa.schema([("r", pa.list_(pa.struct([])))])
 
 
 class Watch:
@@ -49,12 +46,11 @@ class Watch:
     def __init__(self) -> None:
         self.patterns: dict[str, str] = {}
         """By the regular expression of a value that does not fit, the name of its column."""
-        self.syntax = False
         self.columns: set[str] = set()
 
     @property
     def alert(self) -> bool:
-        return bool(self.columns or self.syntax or self.patterns)
+        return bool(self.columns or self.patterns)
 
 
 class Respelled(Exception):
@@ -81,7 +77,9 @@ class Apart:
         self.parts: list[tuple[Rows, pa.RecordBatch]] = []
         self.refused: dict[int, str] = {}
         """Rows left to the explaining path, and the column that is probably at fault, if known."""
-        self._parse(np.arange(len(values), dtype=np.int64), watched=watch.alert)
+        wrong = ill_formed(values.array)
+        self.refused |= dict.fromkeys(np.flatnonzero(wrong).tolist(), "")
+        self._parse(np.flatnonzero(~wrong), watched=watch.alert)
 
     def together(self) -> tuple[Rows, pa.RecordBatch]:
         """The rows that the fast path took, in order."""
@@ -153,11 +151,7 @@ class Apart:
             if found:
                 self._watch.patterns[pattern] = column
                 return dict.fromkeys(found, column)
-        suspects = self._ill_formed_of(rows)
-        if suspects or column:
-            return suspects
-        # Brackets that are too deep for a regular expression.
-        return {row: "" for row in rows.tolist() if not _is_json(self._values[row])}
+        return {}
 
     def _watched(self, rows: Rows) -> dict[int, str]:
         """What looks like the bad records of late; what does not come any more is forgotten."""
@@ -167,16 +161,7 @@ class Apart:
             if not found:
                 del self._watch.patterns[pattern]
             suspects |= dict.fromkeys(found, column)
-        return self._ill_formed_of(rows) | suspects if self._watch.syntax else suspects
-
-    def _ill_formed_of(self, rows: Rows) -> dict[int, str]:
-        return dict.fromkeys(rows[self._ill_formed[rows]].tolist(), "")
-
-    @cached_property
-    def _ill_formed(self) -> Flags:
-        found = ill_formed(self._values.array)
-        self._watch.syntax = bool(found.any())
-        return found
+        return suspects
 
     def _matching(self, rows: Rows, pattern: str) -> list[int]:
         try:
@@ -257,31 +242,6 @@ class _Isolation:
                 return
             for part in np.array_split(places, 2):
                 self._take(part)
-
-
-def is_one_object(value: bytes) -> bool:
-    """Whether the parser takes the value for one complete object, whatever is in it."""
-    bare = value.strip()
-    if bare[:1] != b"{" or bare[-1:] != b"}" or json_columns.beyond_parser(value):
-        return False
-    try:
-        text = json_columns.framed_one(value)
-        batches = [pa.record_batch(part) for part in read_json(io.BytesIO(text), _SYNTAX)]
-    except Exception:  # noqa: BLE001 - the parser has one error for everything
-        return False
-    lists = [batch.column(0) for batch in batches]
-    return [len(found) for found in lists] == [1] and lists[0].values.null_count == 0 == (
-        len(lists[0].values) - 1
-    )
-
-
-def _is_json(value: bytes) -> bool:
-    """As far as Python's parser sees; who passes by mistake is found otherwise."""
-    try:
-        json.loads(value)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _joined(parts: list[pa.Array]) -> pa.Array:

@@ -124,10 +124,6 @@ def framed(values: Packed) -> bytes:
     return values.framed(_FRONT, _BACK)
 
 
-def framed_one(value: bytes) -> bytes:
-    return b"".join((_FRONT, value, _BACK))
-
-
 def beyond_parser(text: bytes) -> bool:
     """Whether the parser would change the text or end the process.
 

@@ -15,6 +15,7 @@ import pyarrow.types as kinds
 from headgate.participant.formats import json_apart, json_columns, json_values, names
 from headgate.participant.formats.json_columns import Unfit
 from headgate.participant.formats.json_named import NamedKeys
+from headgate.participant.formats.json_suspects import ill_formed
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.port import UndecodableRecords
 from headgate.participant.packed import Packed
@@ -91,7 +92,8 @@ class JsonRecords:
         try:
             record = json_values.parse(value)
         except ValueError as reason:
-            return self._laxly(value, schema, reason, sure=not json_apart.is_one_object(value))
+            sure = bool(ill_formed(Packed.of([value]).array)[0])
+            return self._laxly(value, schema, reason, sure=sure)
         if suspected:  # it is mostly right, and then nothing else needs to be converted
             field = schema.field(suspected)
             try:
@@ -107,8 +109,8 @@ class JsonRecords:
     def _laxly(
         self, value: bytes, schema: pa.Schema, reason: ValueError, *, sure: bool
     ) -> pa.RecordBatch | str:
-        """The columnar parser is laxer in places (it reads 01 as 1). Beside good neighbours it
-        takes such a record: so it must here, or chance would decide. ``sure``: not this one."""
+        """The columnar path is laxer in places. Beside good neighbours it takes such a record: so
+        it must here, or chance would decide. ``sure``: not this one."""
         if not sure:
             try:
                 return json_columns.decode_block(

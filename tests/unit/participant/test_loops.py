@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
 import os
 import subprocess
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headgate.participant import loops as module
+from headgate.participant.formats import json_columns, json_values
 from headgate.participant.formats.avro_bytes import Buffer, Cursors
 from headgate.participant.formats.faults import Faults
 from headgate.participant.loops import InPython, Loops, loops
@@ -161,3 +163,57 @@ def test_avro_s_numbers_and_what_is_none(either_loops: Loops, values: list[bytes
 def test_one_number_comes_back_as_it_was(either_loops: Loops, number: int) -> None:
     numbers, _, faults = read([zigzag(number), zigzag(-number - 1)], 1)
     assert (numbers, faults) == ([[number, -number - 1]], {})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+TEXTS = JSON.map(lambda value: json.dumps(value).encode()) | JSON.map(
+    lambda value: json.dumps(value, ensure_ascii=False, indent=1).encode(errors="surrogatepass")
+)
+
+
+@st.composite
+def broken(draw: st.DrawFn) -> bytes:
+    """JSON, mostly of an object, in which some bytes may be others, or too many, or too few."""
+    whole = draw(TEXTS)
+    whole = b'{"a":%s}' % whole if draw(st.booleans()) else whole
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(whole)))
+        piece = draw(st.binary(max_size=2) | st.sampled_from([b"}", b'"', b",", b"\\u0000", b"-0"]))
+        whole = whole[:at] + piece + whole[at + draw(st.integers(0, 2)) :]
+    return whole
+
+
+def parsed(value: bytes) -> bool:
+    """Whether Python's parser takes it for an object."""
+    try:
+        json_values.parse(value)
+    except ValueError:
+        return False
+    return True
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(broken(), min_size=1, max_size=4))
+def test_the_c_knows_json(values: list[bytes]) -> None:
+    compiled = loops()
+    if isinstance(compiled, InPython):
+        pytest.skip("was installed without a C compiler")
+    # What the columnar parser gets wrong is looked for more roughly.
+    values = [value for value in values if not json_columns.beyond_parser(value)]
+    array = pa.array([b"{}", *values], pa.large_binary())[1:]
+    assert compiled.no_objects(array).tolist() == [not parsed(value) for value in values]
+
+
+def test_brackets_deeper_than_anybody_means_them(either_loops: Loops) -> None:
+    texts = [b'{"a":' * depth + b"1" + b"}" * depth for depth in (1, 64, 65)]
+    found = either_loops.no_objects(pa.array(texts, pa.large_binary()))
+    assert found is None or found.tolist() == [False, False, True]
+    if found is not None:
+        empty = pa.array([], pa.large_binary())
+        assert either_loops.no_objects(empty).tolist() == []
+        blanks = pa.array([b"", b""], pa.large_binary())
+        assert either_loops.no_objects(blanks).tolist() == [True, True]

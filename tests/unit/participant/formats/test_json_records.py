@@ -67,10 +67,35 @@ def test_bad_records_are_named_one_by_one_and_the_rest_keeps_its_order() -> None
     assert caught.value.bad[bad[0]] == 'v: "x" is not a number'
 
 
-@pytest.mark.parametrize("lax", [b'{"v":01}', b'{"v":1.}', b'{"v":1,}', b'{"w":"\t","v":1}'])
-def test_what_the_parser_lets_pass_is_good_beside_bad_neighbours_too(lax: bytes) -> None:
+@pytest.mark.usefixtures("either_loops")
+def test_control_characters_in_strings_are_good_whoever_is_beside_them() -> None:
+    lax = b'{"w":"\t","v":1}'
     assert decoded(one_column("int"), [lax]) == [{"v": 1}]
     assert list(reasons(one_column("int"), [lax, b"x", lax])) == [1]
+
+
+@pytest.mark.usefixtures("either_loops")
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            b'{"v":01}',
+            b'{"v":1.}',
+            b'{"v":-}',
+            b'{"v":+1}',
+            b'{"v":1,}',
+            b'{,"v":1}',
+            b'{"v":1,,"w":2}',
+        ),
+        *(b'{"v":1 "w":2}', b'{"w":null "v":1}', b'{"w":[1 2],"v":1}', b'{"w":[1,],"v":1}'),
+        *(b'{"w":{"a":1,},"v":1}', b'{"w":1-2,"v":1}', b'{"w":1e,"v":1}', b'{"w":--1,"v":1}'),
+    ],
+)
+def test_what_only_a_lax_parser_takes_is_bad(value: bytes) -> None:
+    good = b'{"v":1}'
+    assert list(reasons(one_column("int"), [value])) == [0]
+    assert list(reasons(one_column("int"), [good, value, good])) == [1]
+    assert reasons(one_column("int"), [value])[0].startswith("not a JSON object: ")
 
 
 def test_reasons_say_where() -> None:
