@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyiceberg.catalog import Catalog, CatalogType, infer_catalog_type
+from pyiceberg.catalog import Catalog, CatalogType, MetastoreCatalog, infer_catalog_type
 from pyiceberg.catalog import load_catalog as load_any_catalog
 from pyiceberg.exceptions import (
     ForbiddenError,
@@ -20,7 +20,10 @@ from pyiceberg.exceptions import (
     OAuthError,
     UnauthorizedError,
 )
-from pyiceberg.typedef import RecursiveDict
+from pyiceberg.io import FileIO
+from pyiceberg.serializers import ToOutputFile
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
+from pyiceberg.typedef import IcebergBaseModel, RecursiveDict
 from pyiceberg.utils.config import Config, merge_config
 from requests import Session
 
@@ -53,7 +56,7 @@ def load_catalog(name: str, properties: Mapping[str, str], timeout_s: float = TI
     ``properties``.
     """
     try:
-        return _opener(name, properties, timeout_s)()
+        return _writing_version_3(_opener(name, properties, timeout_s)())
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
         failure = catalog_failure(error, f"catalog {name!r} cannot be opened")
         raise type(failure)(_without(properties, failure.message), failure.hint) from None
@@ -122,6 +125,28 @@ def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> 
     if engine is not None and engine.dialect.name == "postgresql":
         listen(engine, "begin", partial(_bound_transaction, round(timeout_s * 1000)))
     return catalog
+
+
+class _Version3(TableMetadataV3):
+    """pyiceberg 0.12 reads and updates such metadata, but refuses to write it."""
+
+    model_dump_json = IcebergBaseModel.model_dump_json
+
+
+def _writing_version_3(catalog: Catalog) -> Catalog:
+    """The catalog itself. A server writes a table's metadata, pyiceberg does for other catalogs."""
+    if isinstance(catalog, MetastoreCatalog):
+        catalog._write_metadata = _write_metadata  # type: ignore[method-assign]  # noqa: SLF001 - this catalog's only
+    return catalog
+
+
+def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+    if isinstance(metadata, TableMetadataV3):
+        fields = {name: getattr(metadata, name) for name in type(metadata).model_fields}
+        if not metadata.snapshots:
+            fields["next_row_id"] = metadata.next_row_id or 0  # pyiceberg leaves it out
+        metadata = _Version3.model_construct(**fields)
+    ToOutputFile.table_metadata(metadata, io.new_output(metadata_path))
 
 
 def _bound_transaction(timeout_ms: int, connection: Connection) -> None:

@@ -28,7 +28,10 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A file that the branch's head refers to. ``added_by``: the snapshot that brought it."""
+    """A file that the branch's head refers to. ``added_by``: the snapshot that brought it.
+
+    ``vector``: a deletion vector in it, which it may hold several of.
+    """
 
     path: str
     records: int
@@ -36,6 +39,7 @@ class LiveFile:
     parquet: bool
     deletes: bool
     added_by: int
+    vector: bool = False
 
 
 def examine_commits(table: Table, history: History, on_progress: OnProgress) -> list[Finding]:
@@ -92,6 +96,7 @@ def live_files(table: Table, head: int | None) -> list[LiveFile]:
             parquet=entry.data_file.file_format == FileFormat.PARQUET,
             deletes=entry.data_file.content.value != 0,
             added_by=entry.snapshot_id or 0,
+            vector=entry.data_file.file_format == FileFormat.PUFFIN,
         )
         for manifest in snapshot.manifests(table.io)
         for entry in manifest.fetch_manifest_entry(table.io)
@@ -107,7 +112,7 @@ def examine_live(
     """
     findings: list[Finding] = []
     damaged: set[str] = set()
-    for path, times in Counter(file.path for file in files).items():
+    for path, times in Counter(file.path for file in files if not file.vector).items():
         if times > 1:
             findings.append(Finding("file-twice", f"the head refers {times} times to {path}"))
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
+
+from headgate.control_protocol.iceberg_catalog import load_catalog
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,6 @@ def local_catalog(folder: Path) -> LocalCatalog:
     database, warehouse = folder / "catalog.sqlite", folder / "warehouse"
     warehouse.mkdir()
     properties = {"type": "sql", "uri": f"sqlite:///{database}", "warehouse": warehouse.as_uri()}
-    catalog = load_catalog("local", **properties)
+    catalog = load_catalog("local", properties)
     catalog.create_namespace("db")
     return LocalCatalog("local", properties, catalog, database, warehouse)

@@ -15,8 +15,8 @@ from pyiceberg.transforms import parse_transform
 
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.control_protocol.iceberg_catalog import catalog_failure
-from headgate.coordinator.tables.manifests import FORMAT_VERSION
 from headgate.coordinator.tables.retention import KEEP_MIN, MAX_AGE_MS
+from headgate.coordinator.tables.supported import FORMAT_VERSIONS, NO_PARTITION
 from headgate.coordinator.tables.type_text import parse_columns
 
 _TRANSFORM = re.compile(r"(\w+)\((?:\s*(\d+)\s*,)?\s*([^(),]+?)\s*\)")
@@ -24,6 +24,7 @@ _WITH_WIDTH = {"bucket": "bucket", "truncate": "trunc"}  # the suffix of the fie
 _BY_TIME = ("year", "month", "day", "hour")
 
 _PROPERTIES = {
+    "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     # A commit a minute leaves 1,440 metadata files a day; the last hundred are enough to look back.
     "write.metadata.delete-after-commit.enabled": "true",
@@ -72,18 +73,30 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
         )
     schema = Schema(*parse_columns(declaration.columns, declaration.comments))
     spec = partition_spec(schema, declaration.partition_by)
-    properties = {"format-version": str(FORMAT_VERSION), **_PROPERTIES, **declaration.properties}
-    if properties["format-version"] != str(FORMAT_VERSION):
-        raise ConfigurationError(
-            f"table {identifier}: format-version cannot be {properties['format-version']!r}",
-            f"headgate commits to format version {FORMAT_VERSION} only",
-        )
+    properties = {**_PROPERTIES, **declaration.properties}
+    _check_version(identifier, properties["format-version"], schema)
     _ensure_namespaces(catalog, identifier)
     try:
         catalog.create_table(identifier, schema, declaration.location, spec, properties=properties)
     except TableAlreadyExistsError:
         return False
     return True
+
+
+def _check_version(identifier: str, version: str, schema: Schema) -> None:
+    if version not in FORMAT_VERSIONS:
+        raise ConfigurationError(
+            f"table {identifier}: format-version cannot be {version!r}",
+            f"headgate commits to format versions {' and '.join(FORMAT_VERSIONS)} only",
+        )
+    for field_id in schema.field_ids:
+        kind = schema.find_type(field_id)
+        if kind.minimum_format_version() > int(version):
+            raise ConfigurationError(
+                f"table {identifier}: {schema.find_column_name(field_id)} is of type {kind}, which "
+                f"format version {version} does not have",
+                f"set the table's property format-version to {kind.minimum_format_version()}",
+            )
 
 
 def _ensure_namespaces(catalog: Catalog, identifier: str) -> None:
@@ -124,6 +137,11 @@ def _partition_field(schema: Schema, text: str, field_id: int) -> PartitionField
         raise ConfigurationError(
             f"partition {text!r}: {transform} does not take a column of type {source.field_type}",
             "choose another transform or column",
+        )
+    if isinstance(parsed.result_type(source.field_type), NO_PARTITION):
+        raise ConfigurationError(
+            f"partition {text!r}: a table cannot be partitioned by each {source.field_type}",
+            f"write day({column}), hour({column}) or bucket(16, {column})",
         )
     suffix = "" if transform == "identity" else f"_{_WITH_WIDTH.get(transform, transform)}"
     return PartitionField(

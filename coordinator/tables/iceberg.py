@@ -33,8 +33,9 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, marker_property
 from headgate.coordinator.tables.lineage import lineage, newest_record, properties_of
-from headgate.coordinator.tables.manifests import FORMAT_VERSION, SnapshotFiles, manifest_files
+from headgate.coordinator.tables.manifests import ManifestList, SnapshotFiles, manifest_files
 from headgate.coordinator.tables.proposal import Proposal
+from headgate.coordinator.tables.supported import refuse_unread, refuse_unsupported
 from headgate.coordinator.tables.upkeep import Upkeep
 
 
@@ -86,15 +87,12 @@ class IcebergTable:
         try:
             table = self._catalog.load_table(self._identifier)
         except Exception as error:
+            refuse_unread(self._identifier, error)
             failure = catalog_failure(error, f"table {self._identifier} cannot be read")
             if not isinstance(failure, TableMissing):
                 failure = Unreachable(failure.message, failure.hint)
             raise failure from error
-        if table.metadata.format_version != FORMAT_VERSION:
-            raise StopSink(
-                f"table {self._identifier} has format version {table.metadata.format_version}",
-                f"headgate commits to format version {FORMAT_VERSION} only",
-            )
+        refuse_unsupported(self._identifier, table.metadata)
         return table
 
     def _view(self, metadata: TableMetadata) -> TableView:
@@ -144,13 +142,22 @@ class IcebergTable:
         )
 
     def _call(
-        self, table: Table, proposal: Proposal, manifest_list: str, written: SnapshotFiles
+        self,
+        table: Table,
+        proposal: Proposal,
+        manifest_list: ManifestList,
+        written: SnapshotFiles,
     ) -> CommitOutcome:
         updates = proposal.updates(manifest_list)
         try:
             response = self._catalog.commit_table(table, proposal.requirements(), updates)
         except (CommitFailedException, BadRequestError, ValueError) as error:
             return self._judged(proposal, written, error)
+        except NotImplementedError as error:
+            raise StopSink(
+                f"table {self._identifier}: its catalog cannot write what was proposed: {error}",
+                "use a REST catalog for tables of format version 3",
+            ) from error
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             return Unknown(repr(error))
         if _refs(response.metadata, self._tag) != (proposal.snapshot_id,):

@@ -1,6 +1,7 @@
 """Manifests and manifest lists of one snapshot: written here, never read by the protocol.
 
-Iceberg's spec (sections *Manifests* and *Manifest Lists*) sets the format, pyiceberg writes it.
+Iceberg's spec (sections *Manifests* and *Manifest Lists*) sets the format, pyiceberg writes it, and
+``row_ids`` what version 3 has beyond that.
 Merging follows Java's ``MergeAppend`` and the table's ``commit.manifest*`` properties, so that a
 commit does not grow dearer with the number of commits before it.
 """
@@ -10,7 +11,8 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import cast
+from dataclasses import dataclass
+from typing import Final, cast
 
 from pyiceberg.avro.codecs import AvroCompressionCodec
 from pyiceberg.catalog import delete_files
@@ -29,17 +31,20 @@ from pyiceberg.manifest import (
     write_manifest_list,
 )
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.typedef import Record, TableVersion
+from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 from pyiceberg.utils.bin_packing import ListPacker
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from headgate.control_protocol.errors import StopSink, TableChanged
 from headgate.control_protocol.events import DataFile
+from headgate.coordinator.tables import row_ids
 
-FORMAT_VERSION: TableVersion = 2
+_VERSION: Final = 2
 
 
 def manifest_files(table: Table, files: Sequence[DataFile]) -> list[ManifestDataFile]:
@@ -83,6 +88,7 @@ def _manifest_file(
             "the participant that wrote it is of another version, or broken",
         ) from error
     result = ManifestDataFile.from_args(
+        _table_format_version=table.format_version,
         content=DataFileContent.DATA,
         file_path=file.path,
         file_format=file_format,
@@ -104,6 +110,15 @@ def _manifest_file(
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class ManifestList:
+    """Where it is. ``first_row_id`` and ``added_rows``: which row ids it gave out (version 3)."""
+
+    path: str
+    first_row_id: int | None = None
+    added_rows: int | None = None
+
+
 class SnapshotFiles:
     """Writes what one snapshot needs under ``metadata/`` and remembers it, to take it back."""
 
@@ -118,28 +133,30 @@ class SnapshotFiles:
             ),
         )
         self._paths: list[str] = []
+        metadata = table.metadata
+        self._first_row_id = metadata.next_row_id if isinstance(metadata, TableMetadataV3) else None
 
     def write_list(
         self, files: Sequence[ManifestDataFile], parent: Snapshot | None, sequence_number: int
-    ) -> str:
-        """The path of a manifest list that holds the parent's files and these."""
+    ) -> ManifestList:
+        """A manifest list that holds the parent's files and these."""
         kept = [manifest for manifest in self._of(parent) if _live(manifest)]
         if files:
             added = self._added(files)
             kept = self._merged([*added, *kept])
             self._delete({m.manifest_path for m in added} - {m.manifest_path for m in kept})
         output = self._output(f"snap-{self._snapshot_id}-0-{uuid.uuid4()}.avro")
-        with write_manifest_list(
-            FORMAT_VERSION,
-            output,
-            self._snapshot_id,
-            parent.snapshot_id if parent else None,
-            sequence_number,
-            self._codec,
-        ) as writer:
+        of = (self._snapshot_id, parent.snapshot_id if parent else None, sequence_number)
+        first = self._first_row_id
+        if first is None:
+            with write_manifest_list(_VERSION, output, *of, self._codec) as writer:
+                if kept:
+                    writer.add_manifests(kept)
+            return ManifestList(output.location)
+        with row_ids.ManifestListWriter(output, *of, first, self._codec) as numbering:
             if kept:
-                writer.add_manifests(kept)
-        return output.location
+                numbering.add_manifests(kept)
+        return ManifestList(output.location, first, numbering.next_row_id - first)
 
     def take_back(self) -> None:
         """Delete what was written; only for a snapshot that can never land any more."""
@@ -150,7 +167,11 @@ class SnapshotFiles:
         self._paths = [path for path in self._paths if path not in paths]
 
     def _of(self, parent: Snapshot | None) -> list[ManifestFile]:
-        return parent.manifests(self._table.io) if parent else []
+        if parent is None:
+            return []
+        if self._first_row_id is None:
+            return parent.manifests(self._table.io)
+        return row_ids.listed(self._table.io, parent.manifest_list)
 
     def _added(self, files: Sequence[ManifestDataFile]) -> list[ManifestFile]:
         per_spec: dict[int, list[ManifestDataFile]] = defaultdict(list)
@@ -211,23 +232,25 @@ class SnapshotFiles:
         return merged
 
     def _live_entries(self, manifests: Iterable[ManifestFile]) -> Iterable[ManifestEntry]:
+        io = self._table.io
         for manifest in manifests:
-            yield from manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
+            if self._first_row_id is None:
+                yield from manifest.fetch_manifest_entry(io, discard_deleted=True)
+            else:
+                yield from row_ids.live_entries(io, manifest)
 
     def _write(self, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
         output = self._output(f"{uuid.uuid4()}-m{len(self._paths)}.avro")
-        spec = self._table.specs()[spec_id]
-        with write_manifest(
-            FORMAT_VERSION,
-            spec,
-            self._table.schema(),
-            output,
-            self._snapshot_id,
-            self._codec,
-        ) as writer:
+        spec, schema = self._table.specs()[spec_id], self._table.schema()
+        with self._writer(spec, schema, output) as writer:
             for entry in entries:
                 self._write_entry(writer, entry)
         return writer.to_manifest_file()
+
+    def _writer(self, spec: PartitionSpec, schema: Schema, output: OutputFile) -> ManifestWriter:
+        if self._first_row_id is None:
+            return write_manifest(_VERSION, spec, schema, output, self._snapshot_id, self._codec)
+        return row_ids.ManifestWriter(spec, schema, output, self._snapshot_id, self._codec)
 
     def _write_entry(self, writer: ManifestWriter, entry: ManifestEntry) -> None:
         if entry.snapshot_id == self._snapshot_id:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -29,8 +30,26 @@ from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import encode, marker_property
 from headgate.coordinator.tables.lineage import origin, properties_of
+from headgate.coordinator.tables.manifests import ManifestList
 
 _FOREVER_MS = 2**63 - 1
+
+
+class _AssertNumberFree(AssertTableUUID):
+    """To a REST server the UUID; where pyiceberg itself checks, also that no other snapshot has the
+    next sequence number. Servers refuse such a one themselves, pyiceberg in version 3 does not.
+    """
+
+    _last: int
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        super().__init__(uuid=metadata.table_uuid)
+        self._last = metadata.last_sequence_number
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        super().validate(base_metadata)
+        if base_metadata is not None and base_metadata.last_sequence_number != self._last:
+            raise CommitFailedException("another snapshot has taken the sequence number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +78,7 @@ class Proposal:
 
     def requirements(self) -> tuple[TableRequirement, ...]:
         """Rule C1: UUID, tag and branch head are still those that ``base`` was read from."""
-        same_table = AssertTableUUID(uuid=self.metadata.table_uuid)
+        same_table = _AssertNumberFree(self.metadata)
         if not self.metadata.snapshots:
             # Catalogs refuse to hear of any ref but main here. It is enough: whoever was faster,
             # on whatever branch, has set main too.
@@ -70,7 +89,7 @@ class Proposal:
             AssertRefSnapshotId(ref=self.branch, snapshot_id=self.base.head),
         )
 
-    def updates(self, manifest_list: str) -> tuple[TableUpdate, ...]:
+    def updates(self, manifest_list: ManifestList) -> tuple[TableUpdate, ...]:
         branches = {self.branch} if self.metadata.snapshots else {self.branch, MAIN_BRANCH}
         marker = marker_property(self.record.sink)
         claimed = marker in self.metadata.properties
@@ -100,16 +119,18 @@ class Proposal:
             min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
         )
 
-    def _snapshot(self, manifest_list: str) -> Snapshot:
+    def _snapshot(self, manifest_list: ManifestList) -> Snapshot:
         return Snapshot(
             snapshot_id=self.snapshot_id,
             parent_snapshot_id=self.parent.snapshot_id if self.parent else None,
             sequence_number=self.sequence_number,
             # Catalogs refuse time that runs backwards, and clocks of two machines do differ.
             timestamp_ms=max(int(time.time() * 1000), self.metadata.last_updated_ms),
-            manifest_list=manifest_list,
+            manifest_list=manifest_list.path,
             summary=self._summary(),
             schema_id=self.metadata.current_schema_id,
+            first_row_id=manifest_list.first_row_id,
+            added_rows=manifest_list.added_rows,
         )
 
     def _summary(self) -> Summary:

@@ -75,15 +75,32 @@ class IcebergSpark:
     def sql(self, name: str, database: Path, statement: str) -> pa.Table:
         """The statement's result; tables are ``<name>.<namespace>.<table>`` in a SQLite catalog."""
         catalog = {
-            "": "org.apache.iceberg.spark.SparkCatalog",
-            ".type": "jdbc",
-            ".uri": f"jdbc:sqlite:{database}",
-            ".warehouse": (database.parent / "warehouse").as_uri(),
-            ".jdbc.schema-version": "V1",
-            ".cache-enabled": "false",
+            "type": "jdbc",
+            "uri": f"jdbc:sqlite:{database}",
+            "warehouse": (database.parent / "warehouse").as_uri(),
+            "jdbc.schema-version": "V1",
         }
-        settings = {f"spark.sql.catalog.{name}{key}": value for key, value in catalog.items()}
+        return self._sql(name, catalog, statement)
+
+    def rest_sql(self, uri: str, statement: str) -> pa.Table:
+        """As ``sql``; tables are ``rest.<namespace>.<table>`` of the REST catalog."""
+        return self._sql("rest", {"type": "rest", "uri": uri}, statement)
+
+    def _sql(self, name: str, catalog: Mapping[str, str], statement: str) -> pa.Table:
+        prefix = f"spark.sql.catalog.{name}"
+        settings = {
+            prefix: "org.apache.iceberg.spark.SparkCatalog",
+            f"{prefix}.cache-enabled": "false",
+            **{f"{prefix}.{key}": value for key, value in catalog.items()},
+        }
         return self._process.submit(_run_sql, self._jars, settings, statement).result()
+
+    def read_with_java(self, metadata_location: str) -> list[dict[str, Any]]:
+        """Every live row through Java's own reader, which knows types that Spark does not.
+
+        Timestamps are nanoseconds since 1970; ``_row_id`` is the row's id.
+        """
+        return self._process.submit(_read_with_java, self._jars, metadata_location).result()
 
     def read(self, name: str, database: Path, table: str) -> pa.Table:
         """Every live row of ``<namespace>.<table>``."""
@@ -100,6 +117,30 @@ def _run_sql(jars: str, settings: Mapping[str, str], statement: str) -> pa.Table
         return session.sql(statement).toArrow()
     except PySparkException as error:
         raise RuntimeError(f"{statement}: {error}") from None  # Spark's own do not travel
+
+
+def _read_with_java(jars: str, metadata_location: str) -> list[dict[str, Any]]:
+    jvm = _spark(jars)._jvm
+    iceberg = jvm.org.apache.iceberg
+    files = iceberg.hadoop.HadoopFileIO(jvm.org.apache.hadoop.conf.Configuration())
+    table = iceberg.BaseTable(iceberg.StaticTableOperations(metadata_location, files), "static")
+    schema = iceberg.MetadataColumns.schemaWithRowLineage(table.schema())
+    names = [column.name() for column in schema.columns()]
+    found = []
+    rows = iceberg.data.IcebergGenerics.read(table).project(schema).build().iterator()
+    while rows.hasNext():
+        row = rows.next()
+        found.append({name: _counted(jvm, row.getField(name)) for name in names})
+    return found
+
+
+def _counted(jvm: Any, value: Any) -> Any:
+    """Java's dates and times as nanoseconds since 1970."""
+    if not hasattr(value, "getClass"):
+        return value
+    if value.getClass().getSimpleName() == "LocalDateTime":
+        value = value.atOffset(jvm.java.time.ZoneOffset.UTC)
+    return value.toEpochSecond() * 10**9 + value.getNano()
 
 
 @functools.cache

@@ -363,11 +363,12 @@ class Spark:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("version", ["2", "3"])
 def test_the_reference_reads_what_is_kept_and_expires_the_rest(
-    sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark
+    sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, version: str
 ) -> None:
     spark = Spark(iceberg_spark, sqlite_catalog)
-    properties = {**ASKED, "write.delete.mode": "merge-on-read"}
+    properties = {**ASKED, "write.delete.mode": "merge-on-read", "format-version": version}
     partition_by = ["bucket(2, id)"]
     sink = SinkOnTable.claimed(sqlite_catalog.catalog, COLUMNS, partition_by, properties)
     sink.commit(rows(*range(10)))

@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataV3
 
 from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
 from headgate.control_protocol.iceberg_catalog import load_catalog
@@ -96,11 +97,33 @@ def test_many_create_at_once_and_one_has_created(tmp_path: Path) -> None:
         assert sorted(threads.map(create, range(4))) == [False, False, False, True]
 
 
-@pytest.mark.parametrize("version", ["1", "3"])
+@pytest.mark.parametrize("version", ["1", "4", "two"])
 def test_another_format_version_is_refused(catalog: Catalog, version: str) -> None:
     declaration = TableDeclaration(COLUMNS, properties={"format-version": version})
-    with pytest.raises(ConfigurationError, match="format version 2 only"):
+    with pytest.raises(ConfigurationError, match="format versions 2 and 3 only"):
         ensure_table(catalog, "ns.trips", declaration)
+
+
+def test_a_table_of_version_3_may_have_nanoseconds(catalog: Catalog) -> None:
+    columns = {"at": "timestamp_ns", "seen": "timestamptz_ns"}
+    properties = {"format-version": "3"}
+    ensure_table(catalog, "ns.trips", TableDeclaration(columns, ["hour(at)"], properties))
+    table = catalog.load_table("ns.trips")
+    assert isinstance(table.metadata, TableMetadataV3)
+    assert table.metadata.next_row_id == 0
+    assert [str(f.field_type) for f in table.schema().fields] == list(columns.values())
+
+
+@pytest.mark.parametrize("kind", ["timestamp_ns", "list<struct<at: timestamptz_ns>>"])
+def test_nanoseconds_need_version_3(catalog: Catalog, kind: str) -> None:
+    with pytest.raises(ConfigurationError, match="set the table's property format-version to 3"):
+        ensure_table(catalog, "ns.trips", TableDeclaration({"at": kind}))
+
+
+def test_a_table_is_not_partitioned_by_each_nanosecond() -> None:
+    schema = Schema(*parse_columns({"at": "timestamp_ns"}))
+    with pytest.raises(ConfigurationError, match=r"write day\(at\), hour\(at\) or bucket"):
+        partition_spec(schema, ["at"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,127 @@
+"""Format version 3: manifests and manifest lists that give every row an id, once and for ever.
+
+Iceberg's spec (section *Row Lineage*): a list numbers the data manifests that are new to it, a
+manifest's number goes on to those of its files that have none, in their order. pyiceberg 0.12 reads
+the numbers past, so that merging its entries would number old rows anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Final, Self
+
+from pyiceberg.avro.codecs import AvroCompressionCodec
+from pyiceberg.avro.file import AvroFile, AvroOutputFile
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestListWriterV2,
+    ManifestWriterV2,
+    PartitionFieldSummary,
+    _inherit_from_manifest,
+)
+from pyiceberg.typedef import TableVersion
+
+VERSION: Final = 3
+
+_LIST = MANIFEST_LIST_FILE_SCHEMAS[VERSION]
+_ENTRY = MANIFEST_ENTRY_SCHEMAS[VERSION]
+_OF_MANIFEST = [field.field_id for field in _LIST.fields].index(520)
+_OF_FILE = [field.field_id for field in DATA_FILE_TYPE[VERSION].fields].index(142)
+
+_LIST_TYPES = MappingProxyType({-1: ManifestFile, 508: PartitionFieldSummary})
+_LIST_ENUMS = MappingProxyType({517: ManifestContent})
+_ENTRY_TYPES = MappingProxyType({-1: ManifestEntry, 2: DataFile})
+_ENTRY_ENUMS = MappingProxyType({0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent})
+
+
+def listed(io: FileIO, manifest_list: str) -> list[ManifestFile]:
+    """The manifests of a list of any version, with the first row id of each."""
+    source = io.new_input(manifest_list)
+    with AvroFile[ManifestFile](source, _LIST, dict(_LIST_TYPES), dict(_LIST_ENUMS)) as reader:
+        return list(reader)
+
+
+def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
+    """The manifest's live files with all that they inherit from it, their first row ids too.
+
+    Those of a manifest without a number have none, whatever they say, as Java has it.
+    """
+    source, next_id = io.new_input(manifest.manifest_path), manifest[_OF_MANIFEST]
+    with AvroFile[ManifestEntry](source, _ENTRY, dict(_ENTRY_TYPES), dict(_ENTRY_ENUMS)) as reader:
+        for entry in reader:
+            if entry.status == ManifestEntryStatus.DELETED:
+                continue
+            file = entry.data_file
+            if next_id is None:
+                file[_OF_FILE] = None
+            elif file[_OF_FILE] is None:
+                file[_OF_FILE] = next_id
+                next_id += file.record_count
+            yield _inherit_from_manifest(entry, manifest)
+
+
+class ManifestWriter(ManifestWriterV2):
+    """Of data files. Its manifest has no number before a list gives it one."""
+
+    @property
+    def version(self) -> TableVersion:
+        return VERSION
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        return AvroOutputFile[ManifestEntry](
+            output_file=self._output_file,
+            file_schema=self._with_partition(VERSION),
+            schema_name="manifest_entry",
+            metadata=self._meta,
+        )
+
+    def to_manifest_file(self) -> ManifestFile:
+        written = super().to_manifest_file()
+        return ManifestFile(*(written[place] for place in range(_OF_MANIFEST)), None)
+
+
+class ManifestListWriter(ManifestListWriterV2):
+    """Numbers rows from ``first_row_id`` on; ``next_row_id`` is the first that is left."""
+
+    def __init__(
+        self,
+        output_file: OutputFile,
+        snapshot_id: int,
+        parent_snapshot_id: int | None,
+        sequence_number: int,
+        first_row_id: int,
+        compression: AvroCompressionCodec,
+    ) -> None:
+        super().__init__(output_file, snapshot_id, parent_snapshot_id, sequence_number, compression)
+        self._format_version = VERSION
+        self._meta |= {"format-version": str(VERSION), "first-row-id": str(first_row_id)}
+        self.next_row_id = first_row_id
+
+    def __enter__(self) -> Self:
+        self._writer = AvroOutputFile[ManifestFile](
+            output_file=self._output_file,
+            file_schema=_LIST,
+            schema_name="manifest_file",
+            metadata=self._meta,
+        )
+        self._writer.__enter__()
+        return self
+
+    def prepare_manifest(self, manifest_file: ManifestFile) -> ManifestFile:
+        prepared = super().prepare_manifest(manifest_file)
+        if prepared.content == ManifestContent.DATA and prepared[_OF_MANIFEST] is None:
+            prepared[_OF_MANIFEST] = self.next_row_id
+            # Of those that merging brought together some have ids already: these numbers are spent.
+            self.next_row_id += prepared.existing_rows_count + prepared.added_rows_count
+        return prepared

@@ -1,0 +1,191 @@
+"""Tables of format version 3: read, written and deleted from by Java's Iceberg between commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from integration.iceberg.sink_commits import SinkOnTable, record
+from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
+from pyiceberg.catalog import Catalog
+
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.iceberg_catalog import load_catalog
+from headgate.control_protocol.ports import CommitAttempt
+from headgate.coordinator.tables.lineage import by_id
+from headgate.participant.writers.parquet import DataFiles, FileShape
+from headgate.participant.writers.plan import SourcePlan, plan_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+VERSION_3 = {
+    "format-version": "3",
+    "commit.manifest.min-count-to-merge": "2",
+    "write.delete.mode": "merge-on-read",
+}
+EDGES = [-(2**63), -(2**63) + 1, -1_000_000_001, -1, 0, 1, 1_785_585_600_123_456_789, 2**63 - 1]
+
+
+@dataclass(frozen=True)
+class World:
+    """A catalog as headgate opens it, and as Spark does: ``sql`` takes the table as ``{}``."""
+
+    catalog: Catalog
+    namespace: str
+    sql: Callable[[str], pa.Table]
+
+
+@pytest.fixture(params=["sql", "rest"])
+def world(
+    request: pytest.FixtureRequest, tmp_path: Path, unique_name: str, iceberg_spark: IcebergSpark
+) -> Iterator[World]:
+    namespace = unique_name.replace("-", "_")
+    with ExitStack() as stack:
+        if request.param == "rest":
+            uri = f"http://127.0.0.1:{request.getfixturevalue('rest_port')}"
+            properties = {"type": "rest", "uri": uri}
+
+            def sql(text: str) -> pa.Table:
+                return iceberg_spark.rest_sql(uri, text.format(f"rest.{namespace}.t"))
+        else:
+            database = tmp_path / "catalog.sqlite"
+            warehouse = (tmp_path / "warehouse").as_uri()
+            properties = {"type": "sql", "uri": f"sqlite:///{database}", "warehouse": warehouse}
+
+            def sql(text: str) -> pa.Table:
+                return iceberg_spark.sql("local", database, text.format(f"local.{namespace}.t"))
+
+        # The name is part of a SQL catalog: Spark must find what headgate wrote.
+        catalog = stack.enter_context(load_catalog("local", properties))
+        yield World(catalog, namespace, sql)
+
+
+def rows(*ids: int) -> pa.Table:
+    zones = ["north" if number % 2 else "south" for number in ids]
+    return pa.table({"id": pa.array(ids, pa.int64()), "zone": zones})
+
+
+def row_ids(world: World) -> dict[int, int]:
+    """From the column ``id`` to the row's id, each of which is there once."""
+    found = world.sql("SELECT id, _row_id FROM {}").to_pydict()
+    assert len(set(found["_row_id"])) == len(found["id"]) == len(set(found["id"]))
+    return dict(zip(found["id"], found["_row_id"], strict=True))
+
+
+def claimed(world: World, columns: dict[str, str], partition_by: list[str]) -> SinkOnTable:
+    identifier = f"{world.namespace}.t"
+    return SinkOnTable.claimed(
+        world.catalog, columns, partition_by, VERSION_3, identifier=identifier
+    )
+
+
+def test_rows_keep_their_ids_whoever_writes_and_deletes(world: World) -> None:
+    sink = claimed(world, {"id": "long", "zone": "string"}, ["zone"])
+    for number in range(0, 9, 3):
+        sink.commit(rows(number, number + 1, number + 2))
+    first = row_ids(world)
+    assert sorted(first) == list(range(9))
+    world.sql("DELETE FROM {} WHERE id IN (1, 4, 6)")
+    world.sql("INSERT INTO {} VALUES (100, 'north'), (101, 'south')")
+    (vectors,) = world.sql(
+        "SELECT count(*) AS n FROM {}.delete_files WHERE file_format = 'PUFFIN'"
+    ).to_pydict()["n"]
+    assert vectors == 3
+    second = row_ids(world)
+    sink.view = sink.table.read()
+    for more in (rows(200, 201), None, rows(202)):
+        sink.commit(more)
+    third = row_ids(world)
+    alive = [0, 2, 3, 5, 7, 8, 100, 101, 200, 201, 202]
+    assert sorted(third) == alive
+    assert first.items() & third.items() == {(n, first[n]) for n in alive[:6]}
+    assert second.items() <= third.items()
+    location = sink.loaded().metadata_location
+    for read in (read_with_pyiceberg, read_with_duckdb):
+        assert sorted(read(location)["id"].to_pylist()) == alive
+
+
+def test_compaction_by_the_reference_keeps_the_ids_that_commits_gave(world: World) -> None:
+    sink = claimed(world, {"id": "long", "zone": "string"}, [])
+    for number in range(4):
+        sink.commit(rows(number))
+    before = row_ids(world)
+    catalog = "rest" if "Rest" in type(world.catalog).__name__ else "local"
+    world.sql(
+        f"CALL {catalog}.system.rewrite_data_files(table => '{world.namespace}.t', "
+        "options => map('rewrite-all', 'true'))"
+    )
+    sink.view = sink.table.read()
+    for number in (4, 5):
+        sink.commit(rows(number))
+    after = row_ids(world)
+    assert before.items() < after.items()
+    assert sorted(after) == list(range(6))
+
+
+def test_a_table_that_the_reference_made_and_upgraded(world: World) -> None:
+    world.catalog.create_namespace(world.namespace)
+    world.sql("CREATE TABLE {} (id bigint, zone string) TBLPROPERTIES ('format-version' = '2')")
+    world.sql("INSERT INTO {} VALUES (1, 'north'), (2, 'south')")
+    sink = claimed(world, {}, [])
+    sink.commit(rows(3))
+    world.sql("ALTER TABLE {} SET TBLPROPERTIES ('format-version' = '3')")
+    sink.view = sink.table.read()
+    sink.commit(rows(4))
+    numbered = row_ids(world)
+    assert sorted(numbered) == [1, 2, 3, 4]
+    world.sql("INSERT INTO {} VALUES (5, 'north')")
+    sink.view = sink.table.read()
+    sink.commit(rows(6))
+    assert numbered.items() < row_ids(world).items()
+
+
+def test_nanoseconds_arrive_exactly_at_javas_reader(
+    world: World, iceberg_spark: IcebergSpark
+) -> None:
+    columns = {"id": "long", "at": "timestamp_ns", "seen": "timestamptz_ns"}
+    sink = claimed(world, columns, ["hour(at)", "bucket(4, seen)"])
+    expected: dict[int, Any] = {}
+    for commit in range(3):
+        table = sink.loaded()
+        start = TableStart(
+            table=sink.identifier,
+            uuid=str(table.metadata.table_uuid),
+            schema_id=table.schema().schema_id,
+            spec_id=table.spec().spec_id,
+            file_prefix=f"{table.location()}/data/{commit}",
+        )
+        shape = FileShape(plan_for(world.catalog, start, SourcePlan({})))
+        numbers = [commit * len(EDGES) + place for place in range(len(EDGES))]
+        counts = pa.array(EDGES, pa.int64())
+        written = pa.table(
+            [
+                pa.array(numbers, pa.int64()),
+                counts.cast(pa.timestamp("ns")),
+                counts.cast(pa.timestamp("ns", tz="UTC")),
+            ],
+            schema=shape.arrow_schema,
+        )
+        files = DataFiles(shape, start.file_prefix, 1 << 27)
+        for key, part in shape.partitioner.split(written):
+            files.write(key, part)
+        sink.number += 1
+        done = files.finish()
+        sink.landed(
+            sink.table.commit(CommitAttempt(sink.view, record(1, sink.number, sink.number), done))
+        )
+        expected |= dict(zip(numbers, EDGES, strict=True))
+    table = sink.loaded()
+    assert len(by_id(table.metadata)) == 4
+    found = iceberg_spark.read_with_java(table.metadata_location)
+    assert {row["id"]: row["at"] for row in found} == expected
+    assert {row["id"]: row["seen"] for row in found} == expected
+    assert len({row["_row_id"] for row in found}) == len(found) == len(expected)
+    mine = read_with_pyiceberg(table.metadata_location)
+    counts = dict(zip(mine["id"].to_pylist(), mine["at"].cast(pa.int64()).to_pylist(), strict=True))
+    assert counts == expected
