@@ -24,6 +24,7 @@ class RecordColumns:
 
     - key: as the key's format reads it; a struct column takes the fields of a key that has some,
       any other column takes the key itself. A record without a key has null there.
+    - timestamp: a record is bad whose time a column of nanoseconds cannot hold.
     - headers: into a map from string, where a key may stand once, or a list of structs of ``key``
       and ``value``, in their order; values of string are UTF-8. A record without headers has none,
       not null.
@@ -54,6 +55,8 @@ class RecordColumns:
         for what, field in self._fields.items():
             if what in parts:
                 found[field.name] = parts[what](chunk, field, faults)
+            elif what == "timestamp" and kinds.is_timestamp(field.type) and field.type.unit == "ns":
+                found[field.name] = fitted(self._coordinate(what, chunk), field, faults)
             else:
                 found[field.name] = self._coordinate(what, chunk).cast(field.type)
         return found, faults.reasons

@@ -27,6 +27,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": UTC,
     "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz_ns": pa.timestamp("ns", tz="UTC"),
     "uuid": pa.uuid(),
     "fixed": pa.binary(4),
     "binary": pa.large_binary(),

@@ -27,7 +27,7 @@ from headgate.participant.writers.parquet import DataFiles, FileShape
 from headgate.participant.writers.partitioning import PartitionKey
 from headgate.participant.writers.plan import Plans, SourcePlan, plan_for
 
-V3_ONLY = {"timestamp_ns"}
+V3_ONLY = {"timestamp_ns", "timestamptz_ns"}
 ALL_TYPES = pa.schema([field for field in EVERYTHING if field.name not in V3_ONLY])
 WIDE = "a long text, longer than the sixteen characters of a bound: ü"
 

@@ -39,6 +39,7 @@ from pyiceberg.types import (
     StructType,
     TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -59,7 +60,7 @@ MOMENTS = [
     1,
     1_785_585_600 * 10**6,
 ]
-NANOS = [None, -1, 0, 1, *(moment * 1000 - 7 for moment in MOMENTS)]
+NANOS = [None, -(2**63), -1, 0, 1, 2**63 - 1, *(moment * 1000 - 7 for moment in MOMENTS)]
 NUMBERS = [-(2**31), -11, -10, -1, 0, 1, 9, 10, 2**31 - 1, None]
 TEXTS = ["", "a", "iceberg", "a/b=c d", "ü" * 5, "😀" * 5, None]
 OCTETS = [b"", b"\x00", b"abcdef", None]
@@ -71,6 +72,7 @@ TIME_SOURCES: list[tuple[IcebergType, list[Any]]] = [
     (TimestampType(), [*MOMENTS, None]),
     (TimestamptzType(), [*MOMENTS, None]),
     (TimestampNanoType(), NANOS),
+    (TimestamptzNanoType(), NANOS),
 ]
 HASHED: list[tuple[IcebergType, list[Any]]] = [
     *TIME_SOURCES,
