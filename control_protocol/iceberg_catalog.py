@@ -130,7 +130,7 @@ def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> 
 class _Version3(TableMetadataV3):
     """pyiceberg 0.12 reads and updates such metadata, but refuses to write it."""
 
-    model_dump_json = IcebergBaseModel.model_dump_json
+    model_dump_json = IcebergBaseModel.model_dump_json  # type: ignore[pydantic-field]
 
 
 def _writing_version_3(catalog: Catalog) -> Catalog:

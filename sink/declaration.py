@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.schema import Schema
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.coordinator.tables.creation import TableDeclaration, partition_spec
+from headgate.coordinator.tables.creation import TableDeclaration, check_version, partition_spec
 from headgate.coordinator.tables.type_text import parse_columns
 from headgate.participant.writers.shaping import TransformPlan
 
@@ -98,10 +98,15 @@ def check_declaration(table: TableSettings) -> None:
     """Raises ``ConfigurationError`` when types or partitioning cannot be read."""
     wanted = declared(table)
     try:
-        columns = parse_columns(wanted.columns)
+        schema = Schema(*parse_columns(wanted.columns))
     except ConfigurationError as error:
         raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
+    if table.create:
+        try:
+            check_version(schema, wanted.properties)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
     try:
-        partition_spec(Schema(*columns), wanted.partition_by)
+        partition_spec(schema, wanted.partition_by)
     except ConfigurationError as error:
         raise ConfigurationError(f"table.partition_by: {error.message}", error.hint) from None

@@ -21,8 +21,8 @@ class ColumnSettings:
     type: str = field(
         metadata=about(
             "Iceberg type: boolean, int, long, float, double, decimal(p,s), date, time, timestamp, "
-            "timestamptz, string, uuid, binary, fixed(n), list<...>, map<..., ...>, "
-            "struct<name: type, ...>."
+            "timestamptz, timestamp_ns and timestamptz_ns (with the property format-version 3), "
+            "string, uuid, binary, fixed(n), list<...>, map<..., ...>, struct<name: type, ...>."
         )
     )
     required: bool = field(

@@ -74,7 +74,7 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
     schema = Schema(*parse_columns(declaration.columns, declaration.comments))
     spec = partition_spec(schema, declaration.partition_by)
     properties = {**_PROPERTIES, **declaration.properties}
-    _check_version(identifier, properties["format-version"], schema)
+    check_version(schema, declaration.properties)
     _ensure_namespaces(catalog, identifier)
     try:
         catalog.create_table(identifier, schema, declaration.location, spec, properties=properties)
@@ -83,18 +83,20 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
     return True
 
 
-def _check_version(identifier: str, version: str, schema: Schema) -> None:
+def check_version(schema: Schema, properties: Mapping[str, str]) -> None:
+    """Raises ``ConfigurationError`` for a format version that cannot be, or lacks a type."""
+    version = {**_PROPERTIES, **properties}["format-version"]
     if version not in FORMAT_VERSIONS:
         raise ConfigurationError(
-            f"table {identifier}: format-version cannot be {version!r}",
+            f"format-version cannot be {version!r}",
             f"headgate commits to format versions {' and '.join(FORMAT_VERSIONS)} only",
         )
     for field_id in schema.field_ids:
         kind = schema.find_type(field_id)
         if kind.minimum_format_version() > int(version):
             raise ConfigurationError(
-                f"table {identifier}: {schema.find_column_name(field_id)} is of type {kind}, which "
-                f"format version {version} does not have",
+                f"column {schema.find_column_name(field_id)!r} is of type {kind}, which format "
+                f"version {version} does not have",
                 f"set the table's property format-version to {kind.minimum_format_version()}",
             )
 

@@ -153,7 +153,9 @@ class SnapshotFiles:
                 if kept:
                     writer.add_manifests(kept)
             return ManifestList(output.location)
-        with row_ids.ManifestListWriter(output, *of, first, self._codec) as numbering:
+        with row_ids.ManifestListWriter(
+            output, *of, first_row_id=first, compression=self._codec
+        ) as numbering:
             if kept:
                 numbering.add_manifests(kept)
         return ManifestList(output.location, first, numbering.next_row_id - first)

@@ -40,15 +40,15 @@ class _AssertNumberFree(AssertTableUUID):
     next sequence number. Servers refuse such a one themselves, pyiceberg in version 3 does not.
     """
 
-    _last: int
+    _next: int
 
     def __init__(self, metadata: TableMetadata) -> None:
         super().__init__(uuid=metadata.table_uuid)
-        self._last = metadata.last_sequence_number
+        self._next = metadata.next_sequence_number()
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         super().validate(base_metadata)
-        if base_metadata is not None and base_metadata.last_sequence_number != self._last:
+        if base_metadata is not None and base_metadata.next_sequence_number() != self._next:
             raise CommitFailedException("another snapshot has taken the sequence number")
 
 

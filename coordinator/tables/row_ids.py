@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from pyiceberg.avro.codecs import AvroCompressionCodec
 from pyiceberg.avro.file import AvroFile, AvroOutputFile
@@ -100,6 +100,7 @@ class ManifestListWriter(ManifestListWriterV2):
         snapshot_id: int,
         parent_snapshot_id: int | None,
         sequence_number: int,
+        *,
         first_row_id: int,
         compression: AvroCompressionCodec,
     ) -> None:
@@ -122,6 +123,7 @@ class ManifestListWriter(ManifestListWriterV2):
         prepared = super().prepare_manifest(manifest_file)
         if prepared.content == ManifestContent.DATA and prepared[_OF_MANIFEST] is None:
             prepared[_OF_MANIFEST] = self.next_row_id
+            rows = (prepared.existing_rows_count, prepared.added_rows_count)
             # Of those that merging brought together some have ids already: these numbers are spent.
-            self.next_row_id += prepared.existing_rows_count + prepared.added_rows_count
+            self.next_row_id += sum(cast("tuple[int, int]", rows))
         return prepared

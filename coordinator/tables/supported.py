@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pydantic
-from pyiceberg.exceptions import ValidationError
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.types import (
@@ -30,9 +28,9 @@ def refuse_unread(identifier: str, error: Exception) -> None:
 
     A variant, say, or a later version: asking again would not help, as it does with broken JSON.
     """
-    understood = not isinstance(error, ValidationError | pydantic.ValidationError | TypeError)
     said = str(error)
-    if understood or "json_invalid" in said:
+    known = type(error).__name__ in ("ValidationError", "TypeError")  # pyiceberg's, or pydantic's
+    if not known or "json_invalid" in said:
         return
     lines = said.splitlines() or [type(error).__name__]
     reason = next((line for line in lines if " [type=" in line), lines[0]).partition(" [type=")[0]

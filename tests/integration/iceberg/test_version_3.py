@@ -18,6 +18,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.coordinator.tables.lineage import by_id
+from headgate.operations.audit_files import examine_live, live_files
 from headgate.participant.writers.parquet import DataFiles, FileShape
 from headgate.participant.writers.plan import SourcePlan, plan_for
 
@@ -96,6 +97,9 @@ def test_rows_keep_their_ids_whoever_writes_and_deletes(world: World) -> None:
         "SELECT count(*) AS n FROM {}.delete_files WHERE file_format = 'PUFFIN'"
     ).to_pydict()["n"]
     assert vectors == 3
+    table = sink.loaded()
+    head = table.metadata.refs["main"].snapshot_id
+    assert examine_live(table.io, live_files(table, head), lambda *_: None) == ([], frozenset())
     second = row_ids(world)
     sink.view = sink.table.read()
     for more in (rows(200, 201), None, rows(202)):

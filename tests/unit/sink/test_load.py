@@ -219,6 +219,14 @@ def test_a_wrong_type_says_what_it_must_be(section: str, message: str) -> None:
         ),
         (
             "[table]",
+            '[table]\ncreate = true\ncolumns = [{name = "a", type = "timestamp_ns"}]',
+            (
+                "table.properties: column 'a' is of type timestamp_ns, which format version 2 does "
+                "not have"
+            ),
+        ),
+        (
+            "[table]",
             '[table]\ncolumns = [{name = "a", type = "int"}]\npartition_by = ["b"]',
             "table.partition_by: partition 'b': there is no column 'b'",
         ),

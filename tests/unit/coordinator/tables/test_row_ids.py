@@ -14,6 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.metadata import TableMetadataV3
 
+from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused
@@ -131,3 +132,18 @@ def test_a_snapshot_of_another_branch_takes_the_number_first(catalog: Catalog) -
     assert len(set(numbers)) == len(numbers)
     sink.landed(sink.table.commit(CommitAttempt(sink.table.read(), attempt.record, attempt.files)))
     assert_numbered(sink)
+
+
+def test_a_catalog_that_cannot_write_version_3_stops_the_sink(catalog: Catalog) -> None:
+    sink = SinkOnTable.claimed(catalog, COLUMNS, properties=VERSION_3)
+
+    class Refusing:
+        def commit_table(self, *_: object) -> None:
+            raise NotImplementedError("Writing V3 is not yet supported")
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(catalog, name)
+
+    table = IcebergTable(Refusing(), "db.t", SinkName("sink"))  # type: ignore[arg-type]
+    with pytest.raises(StopSink, match="its catalog cannot write what was proposed"):
+        table.commit(CommitAttempt(sink.view, record(1, 1)))
