@@ -61,7 +61,8 @@ def from_spark(kind: pa.DataType) -> pa.DataType:
 def goes_into(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether a column of ``source`` (of ``from_spark``) is one of ``target`` without a question.
 
-    Wider numbers; text where Spark has no type for the column (UUID, time); bytes of some length.
+    Wider numbers; text where Spark has no type for the column (UUID, time, nanoseconds); bytes of
+    some length.
     What only sometimes fits (a long into an int, text into a number) the transform must cast, so
     that it also says what happens to what does not fit.
     """
@@ -76,7 +77,8 @@ def goes_into(source: pa.DataType, target: pa.DataType) -> bool:
             source.item_type, target.item_type
         )
     if kinds.is_large_string(source):
-        return _is_text(target) or target == pa.uuid() or kinds.is_time(target)
+        nanoseconds = kinds.is_timestamp(target) and target.unit == "ns"
+        return _is_text(target) or target == pa.uuid() or kinds.is_time(target) or nanoseconds
     if kinds.is_large_binary(source):
         return _is_bytes(target) or kinds.is_fixed_size_binary(target) or target == pa.uuid()
     if kinds.is_timestamp(source) and kinds.is_timestamp(target):

@@ -95,6 +95,28 @@ def test_json_and_avro_arrive_to_the_nanosecond_through_a_killed_leader(
     assert len({row["_row_id"] for row in found}) == len(found)
 
 
+@pytest.mark.parametrize(
+    "transform", [{}, {"sql": "SELECT id, at, concat(seen, '') AS seen FROM records"}]
+)
+def test_through_spark_and_its_shuffle(
+    deploy: Deploy, iceberg_spark: IcebergSpark, transform: dict[str, str]
+) -> None:
+    spark = {"writer": "spark", "master": "local[2]", "distribution": "hash"}
+    as_text = {"columns": {"id": "long", "at": "string", "seen": "string"}}
+    transformed = {"transform.columns": as_text, "transform": transform} if transform else {}
+    sink = deploy({**SECTIONS, "spark": spark, **transformed})
+    produce(sink.bootstrap, sink.topics[0], map(as_json, range(200)), partitions=sink.partitions)
+    sink.start()
+    sink.wait_until_lag_zero(180)
+    sink.stop()
+    assert audit(sink.settings).well
+    with sink.table() as table:
+        found = iceberg_spark.read_with_java(table.metadata_location)
+    assert {row["id"]: row["at"] for row in found} == {n: moment(n) for n in range(200)}
+    assert {row["id"]: row["seen"] for row in found} == {n: moment(n) for n in range(200)}
+    assert len({row["_row_id"] for row in found}) == len(found) == 200
+
+
 def test_what_nanoseconds_cannot_hold_is_set_aside_unchanged(
     deploy: Deploy, iceberg_spark: IcebergSpark
 ) -> None:

@@ -39,6 +39,8 @@ def test_what_spark_has_no_type_for_is_named_wherever_it_is(kind: pa.DataType) -
         (pa.decimal128(10, 2), pa.decimal128(12, 4)),
         (pa.large_string(), pa.uuid()),
         (pa.large_string(), pa.time64("us")),
+        (pa.large_string(), pa.timestamp("ns")),
+        (pa.large_string(), pa.timestamp("ns", "UTC")),
         (pa.large_binary(), pa.binary(4)),
         (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("us", "UTC")),
         (pa.timestamp("us"), pa.timestamp("ns")),
