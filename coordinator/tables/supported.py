@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.types import (
@@ -62,14 +63,7 @@ def refuse_unsupported(identifier: str, metadata: TableMetadata) -> None:
         )
     _refuse_columns(identifier, metadata.schema())
     for spec in metadata.partition_specs:
-        known = [field for field in spec.fields if field.source_id in metadata.schema().field_ids]
-        for field in known:
-            kind = field.transform.result_type(metadata.schema().find_type(field.source_id))
-            if isinstance(kind, NO_PARTITION):
-                raise StopSink(
-                    f"table {identifier}: its partition field {field.name} is of type {kind}",
-                    "partition by year, month, day, hour or bucket of the column instead",
-                )
+        _refuse_partitions(identifier, spec, metadata.schema())
 
 
 def _refuse_columns(identifier: str, schema: Schema) -> None:
@@ -87,3 +81,14 @@ def _refuse_columns(identifier: str, schema: Schema) -> None:
                 "headgate writes null where a record has no value, and no default; drop the "
                 "column's default",
             )
+
+
+def _refuse_partitions(identifier: str, spec: PartitionSpec, schema: Schema) -> None:
+    for field in spec.fields:
+        if field.source_id in schema.field_ids:  # of a column that is gone nothing is known
+            kind = field.transform.result_type(schema.find_type(field.source_id))
+            if isinstance(kind, NO_PARTITION):
+                raise StopSink(
+                    f"table {identifier}: its partition field {field.name} is of type {kind}",
+                    "partition by year, month, day, hour or bucket of the column instead",
+                )

@@ -132,9 +132,11 @@ def test_compaction_by_the_reference_keeps_the_ids_that_commits_gave(world: Worl
     assert sorted(after) == list(range(6))
 
 
-def test_a_table_that_the_reference_made_and_upgraded(world: World) -> None:
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_a_table_that_the_reference_made_or_upgraded(world: World, version: str) -> None:
     world.catalog.create_namespace(world.namespace)
-    world.sql("CREATE TABLE {} (id bigint, zone string) TBLPROPERTIES ('format-version' = '2')")
+    properties = f"('format-version' = '{version}')"
+    world.sql(f"CREATE TABLE {{}} (id bigint, zone string) TBLPROPERTIES {properties}")
     world.sql("INSERT INTO {} VALUES (1, 'north'), (2, 'south')")
     sink = claimed(world, {}, [])
     sink.commit(rows(3))

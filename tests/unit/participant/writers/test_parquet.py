@@ -11,18 +11,25 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import (
+    LongType,
+    NestedField,
+    StringType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+)
 from unit.participant.formats.json_tables import EVERYTHING
 
 from headgate.control_protocol.errors import ConfigurationError, TableChanged
 from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.participant.writers.parquet import DataFiles, FileShape
 from headgate.participant.writers.partitioning import PartitionKey
 from headgate.participant.writers.plan import Plans, SourcePlan, plan_for
@@ -36,9 +43,12 @@ WIDE = "a long text, longer than the sixteen characters of a bound: ü"
 def catalog(tmp_path: Path) -> Iterator[Catalog]:
     folder = tmp_path / "warehouse"
     folder.mkdir()
-    catalog = load_catalog(
-        "files", type="sql", uri=f"sqlite:///{tmp_path}/c.sqlite", warehouse=folder.as_uri()
-    )
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/c.sqlite",
+        "warehouse": folder.as_uri(),
+    }
+    catalog = load_catalog("files", properties)
     catalog.create_namespace("db")
     yield catalog
     catalog.close()
@@ -109,6 +119,28 @@ def test_files_are_described_as_the_library_describes_its_own(catalog: Catalog) 
     assert ours.split_offsets == tuple(theirs.split_offsets or ())
     assert ours.file_size_bytes == Path(ours.path.removeprefix("file://")).stat().st_size
     assert pq.read_table(ours.path.removeprefix("file://")).to_pylist() == rows.to_pylist()
+
+
+def test_nanoseconds_are_bounded_to_the_nanosecond(catalog: Catalog) -> None:
+    schema = Schema(
+        NestedField(1, "at", TimestampNanoType()), NestedField(2, "seen", TimestamptzNanoType())
+    )
+    table = catalog.create_table("db.t", schema, properties={"format-version": "3"})
+    counts = pa.array([1, None, -(2**63), -1, 2**63 - 1], pa.int64())
+    kinds = (pa.timestamp("ns"), pa.timestamp("ns", tz="UTC"))
+    files = files_of(catalog, table)
+    files.write(
+        PartitionKey(),
+        pa.table([counts.cast(kind) for kind in kinds], schema=schema_to_pyarrow(schema)),
+    )
+    (file,) = files.finish()
+    least, most = ((-(2**63)).to_bytes(8, "little", signed=True), b"\xff" * 7 + b"\x7f")
+    assert (file.lower_bounds, file.upper_bounds) == ({1: least, 2: least}, {1: most, 2: most})
+    stored = pq.read_table(file.path.removeprefix("file://"))
+    assert [column.cast(pa.int64()).to_pylist() for column in stored.columns] == [
+        counts.to_pylist()
+    ] * 2
+    assert stored.schema.types == list(kinds)
 
 
 def test_columns_carry_their_field_ids(catalog: Catalog) -> None:
