@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -46,13 +47,8 @@ def text_of(nanoseconds: int) -> str:
     seconds, fraction = divmod(nanoseconds, 10**9)
     days, second = divmod(seconds, 86_400)
     hours, minutes = divmod(second // 60, 60)
-    return f"{_day(days)}T{hours:02}:{minutes:02}:{second % 60:02}.{fraction:09}"
-
-
-def _day(days: int) -> str:
-    from datetime import date, timedelta
-
-    return (date(1970, 1, 1) + timedelta(days=days)).isoformat()
+    day = date(1970, 1, 1) + timedelta(days=days)
+    return f"{day}T{hours:02}:{minutes:02}:{second % 60:02}.{fraction:09}"
 
 
 def as_json(number: int) -> bytes:
@@ -70,12 +66,23 @@ def fill(sink: Deployment, values: list[bytes]) -> None:
     sink.wait_until_lag_zero()
 
 
+@pytest.fixture(params=["sql", "rest"])
+def sections(request: pytest.FixtureRequest, unique_name: str) -> Mapping[str, Mapping[str, Any]]:
+    """Of a sink on a catalog whose metadata headgate writes itself, or a server."""
+    if request.param == "sql":
+        return SECTIONS
+    uri = f"http://127.0.0.1:{request.getfixturevalue('rest_port')}"
+    table = {**SECTIONS["table"], "identifier": f"{unique_name.replace('-', '_')}.rows"}
+    properties = {"type": "rest", "uri": uri, "warehouse": None}
+    return {**SECTIONS, "table": table, "catalog.properties": properties}
+
+
 def test_json_and_avro_arrive_to_the_nanosecond_through_a_killed_leader(
-    deploy: Deploy, iceberg_spark: IcebergSpark
+    deploy: Deploy, iceberg_spark: IcebergSpark, sections: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    json_sink = deploy(SECTIONS)
+    json_sink = deploy(sections)
     avro = {"format": {"type": "avro"}, "format.options": {"schema": json.dumps(SCHEMA)}}
-    avro_sink = deploy({**SECTIONS, **avro, "name": "avro"})
+    avro_sink = deploy({**sections, **avro, "name": "avro"})
     for sink, spelled, begin in ((json_sink, as_json, 0), (avro_sink, as_avro, 1_000)):
         sink.start(2)
         fill(sink, [spelled(number) for number in range(begin, begin + 300)])
