@@ -6,6 +6,7 @@ import ctypes
 import json
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 from ctypes import c_int64, c_void_p
@@ -217,3 +218,20 @@ def test_brackets_deeper_than_anybody_means_them(either_loops: Loops) -> None:
         assert either_loops.no_objects(empty).tolist() == []
         blanks = pa.array([b"", b""], pa.large_binary())
         assert either_loops.no_objects(blanks).tolist() == [True, True]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_read_that_is_not_there(tmp_path: Path, seed: int) -> None:
+    """Under sanitizers, which end the program at the first byte too far."""
+    source, program = Path(__file__).with_name("loops_fuzz.c"), tmp_path / "fuzz"
+    watched = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    if subprocess.run(["cc", *watched, source, "-o", program], capture_output=True).returncode:
+        pytest.skip("this compiler has no sanitizers")
+    run = [program, str(seed), "100000"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    objects, numbers = map(int, done.stdout.split())
+    assert 10_000 < objects < 90_000
+    assert 10_000 < numbers < 90_000

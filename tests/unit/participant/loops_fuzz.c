@@ -1,0 +1,54 @@
+/* Bytes at random through participant/loops.c, each in memory of exactly its size, for a sanitizer to watch.
+ *
+ *     cc -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all tests/unit/participant/loops_fuzz.c -o fuzz
+ *     ./fuzz SEED ROUNDS
+ */
+#include "../../../participant/loops.c"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const OBJECTS[] = {
+    " {} ",
+    "{\"a\":1,\"b\":[true,false,null,-1.5e-7],\"c\":{\"d\":\"\\u00e9\\\\x\\\"\"}}",
+    "{\"k\":\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80 more than eight bytes of text\"}",
+    "{\"a\":[[[[{\"b\":[{}]}]]]]}",
+};
+static const char OTHERS[] = "{}[]\",:\\u0e1-.tfn\x80\xff\xed\xa0";
+
+/* Whether it still was an object. */
+static int one_value(void)
+{
+    const char *whole = OBJECTS[rand() % 4];
+    int64_t size = (int64_t)strlen(whole), bounds[2] = {0, rand() % 3 ? size : rand() % (size + 1)};
+    uint8_t *value = malloc((size_t)bounds[1]), wrong;
+    memcpy(value, whole, (size_t)bounds[1]);
+    for (int changes = bounds[1] ? rand() % 4 : 0; changes; changes--)
+        value[rand() % bounds[1]] = (uint8_t)(rand() % 3 ? OTHERS[rand() % (sizeof OTHERS - 1)] : rand());
+    no_objects(value, bounds, 1, &wrong);
+    free(value);
+    return !wrong;
+}
+
+static int one_number(void)
+{
+    int64_t size = 1 + rand() % 24, at = rand() % size, number, behind;
+    uint8_t *octets = calloc((size_t)size + 32, 1); /* as many zeros behind it as avro_bytes.py gives */
+    for (int64_t i = 0; i < size; i++)
+        octets[i] = (uint8_t)(rand() % 2 ? 0x80 | rand() : rand());
+    int sound = longs(octets, size + 1, &at, &size, 1, &number, &behind);
+    free(octets);
+    return sound;
+}
+
+int main(int count, char **arguments)
+{
+    long objects = 0, numbers = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
+    srand((unsigned)(count == 3 ? atoi(arguments[1]) : 0));
+    for (long round = 0; round < rounds; round++) {
+        objects += one_value();
+        numbers += one_number();
+    }
+    printf("%ld %ld\n", objects, numbers);
+    return 0;
+}
