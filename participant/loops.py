@@ -65,7 +65,7 @@ def loops() -> Loops:
         # Out of an archive too, in which Spark's executors get this package.
         with as_file(files(__package__) / _COMPILED) as path:
             return InC(path)
-    except OSError:  # there is none, or one of another platform
+    except (OSError, AttributeError):  # there is none, or one of another platform or version
         return InPython()
 
 
@@ -73,7 +73,8 @@ class InC:
     """Python's lock is let go while they run."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ``OSError`` when this process cannot load it."""
+        """Raises ``OSError`` when this process cannot load it, ``AttributeError`` when it is not
+        what belongs to this module."""
         self._c = ctypes.CDLL(str(path))
         place = c_void_p
         for name, result, arguments in (

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka import cimpl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +97,14 @@ def test_without_a_compiler_python_does_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_one_of_another_platform_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_COMPILED", "loops.c")  # which no machine loads
+    assert isinstance(loops.__wrapped__(), InPython)
+
+
+def test_one_of_another_version_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any shared object stands for it that loads, and has not all functions."""
+    other = Path(cimpl.__file__)
+    monkeypatch.setattr(module, "files", lambda _: other.parent)
+    monkeypatch.setattr(module, "_COMPILED", other.name)
     assert isinstance(loops.__wrapped__(), InPython)
 
 
