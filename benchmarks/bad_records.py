@@ -1,11 +1,12 @@
 """What bad records cost: ranges of a topic into data files, with none and with some in a thousand.
 
-    python benchmarks/bad_records.py --bootstrap HOST:PORT [--records 400000] [--bad 10]
+    python benchmarks/bad_records.py --bootstrap HOST:PORT [--workload avro] [--records 400000]
 
 The whole path in one process: fetch, decode, write, and the quarantine's files. Per kind a topic of
-JSON records of about 200 bytes and ten columns is made and deleted again. Printed are records per
-CPU-second (of all threads), the best of the rounds, which go round the kinds in turn so that a busy
-machine disturbs all alike. ``fail`` is the same without a quarantine: no keys, no headers.
+records of ten columns (JSON of 200 bytes, or Avro of 73) is made and deleted again. Printed are
+records per CPU-second (of all threads), the best of the rounds, which go round the kinds in turn so
+that a busy machine disturbs all alike. ``fail`` is the same without a quarantine: no keys, no
+headers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import Catalog
 
-from comparison.workloads import TAXI, taxi
+from comparison.workloads import WORKLOADS, Workload
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.iceberg_catalog import load_catalog
@@ -45,8 +46,7 @@ SEED = 7
 ROUNDS = 4
 
 Spoil = Callable[[bytes], bytes]
-KINDS: dict[str, Spoil | None] = {
-    "none": None,
+JSON: dict[str, Spoil] = {
     "no JSON": lambda _: b"this is not JSON",
     "cut off": lambda value: value[: len(value) // 2],
     "no UTF-8": lambda value: value.replace(b'"payment":"', b'"payment":"\xe9'),
@@ -55,12 +55,20 @@ KINDS: dict[str, Spoil | None] = {
     "a fraction for an int": lambda value: value.replace(b'"passengers":', b'"passengers":0.'),
     "no time": lambda value: value.replace(b'"pickup_at":"', b'"pickup_at":"about '),
 }
+AVRO: dict[str, Spoil] = {
+    "nothing at all": lambda _: b"",
+    "cut off": lambda value: value[: len(value) // 2],
+    "one byte too many": lambda value: value + b"\x00",
+    "a number without end": lambda value: b"\xff" * 11 + value,
+}
+KINDS: dict[str, dict[str, Spoil]] = {"taxi": JSON, "avro": AVRO}
+"""By workload, what may be wrong with a record."""
 
 
-def records(count: int, bad: int, spoil: Spoil | None) -> Iterator[bytes]:
+def records(workload: Workload, count: int, bad: int, spoil: Spoil | None) -> Iterator[bytes]:
     """``bad`` of a thousand are spoilt, at places that the seed decides."""
     dice = random.Random(SEED)
-    for value in taxi(count, SEED):
+    for value in workload.records(count, SEED):
         yield spoil(value) if spoil and dice.random() * 1000 < bad else value
 
 
@@ -70,11 +78,12 @@ class Bench:
 
     catalog: Catalog
     bootstrap: str
+    workload: Workload
     count: int
 
     def fill(self, topic: str, bad: int, spoil: Spoil | None) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 20})
-        for number, value in enumerate(records(self.count, bad, spoil)):
+        for number, value in enumerate(records(self.workload, self.count, bad, spoil)):
             producer.produce(topic, value, key=b"k")
             if number % 1000 == 0:
                 producer.poll(0)
@@ -87,7 +96,13 @@ class Bench:
         """CPU-seconds, and the records that were put aside."""
         plans = Plans(self.catalog)
         handling = Handling(policy, limits=BadRecordLimits(1_000), tag="headgate-bench")
-        source = SourcePlan({"bootstrap.servers": self.bootstrap}, handling=handling, sink="bench")
+        source = SourcePlan(
+            {"bootstrap.servers": self.bootstrap},
+            format_name=self.workload.format,
+            format_options=self.workload.options,
+            handling=handling,
+            sink="bench",
+        )
         aside = self._start("db.aside") if policy is Disposal.QUARANTINE else None
         transaction = TransactionId(Epoch(1), TransactionNumber(1))
         ranges = {TopicPartition(topic, 0): OffsetRange(0, self.count)}
@@ -117,10 +132,11 @@ def topics(bootstrap: str, names: list[str]) -> Iterator[None]:
 
 
 def measure(bench: Bench, bad: int) -> None:
-    names = {kind: f"bad-records-{uuid.uuid4().hex[:8]}" for kind in KINDS}
+    kinds: dict[str, Spoil | None] = {"none": None, **KINDS[bench.workload.name]}
+    names = {kind: f"bad-records-{uuid.uuid4().hex[:8]}" for kind in kinds}
     with topics(bench.bootstrap, list(names.values())):
         for kind, topic in names.items():
-            bench.fill(topic, bad, KINDS[kind])
+            bench.fill(topic, bad, kinds[kind])
         runs = [("none, fail", names["none"], Disposal.FAIL)]
         runs += [(kind, topic, Disposal.QUARANTINE) for kind, topic in names.items()]
         best: dict[str, float] = {}
@@ -138,6 +154,7 @@ def measure(bench: Bench, bad: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--workload", choices=KINDS, default="taxi")
     parser.add_argument("--records", type=int, default=400_000)
     parser.add_argument("--bad", type=int, default=10, help="of a thousand")
     chosen = parser.parse_args()
@@ -151,9 +168,10 @@ def main() -> None:
                 "warehouse": (Path(folder) / "warehouse").as_uri(),
             },
         )
-        ensure_table(catalog, "db.rows", TableDeclaration(TAXI))
+        workload = WORKLOADS[chosen.workload]
+        ensure_table(catalog, "db.rows", TableDeclaration(workload.columns))
         ensure_table(catalog, "db.aside", quarantine_declaration())
-        measure(Bench(catalog, chosen.bootstrap, chosen.records), chosen.bad)
+        measure(Bench(catalog, chosen.bootstrap, workload, chosen.records), chosen.bad)
         catalog.close()
 
 
