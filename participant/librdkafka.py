@@ -278,7 +278,9 @@ class BatchConsumer:
         )
 
     def _topics(self, handles: Addresses) -> list[tuple[str, Any]]:
-        distinct = np.unique(handles[:1] if (handles == handles[:1]).all() else handles).tolist()
+        if (handles == handles[:1]).all():  # as mostly; to sort them all out costs more
+            handles = handles[:1]
+        distinct = np.unique(handles).tolist()
         names = [self._library.topic_name(handle).decode() for handle in distinct]
         if len(names) == 1:
             return [(names[0], slice(None))]

@@ -52,9 +52,9 @@ class Loops(Protocol):
         """
 
     def no_objects(self, values: pa.LargeBinaryArray) -> Flags | None:
-        """Which values are not one JSON object each, as the parser would have it.
+        """Which values are not one JSON object each (``json_suspects.ill_formed`` has the rules).
 
-        ``None`` where another way of finding out is faster.
+        ``None``: left to the caller.
         """
 
 

@@ -1,9 +1,9 @@
 """Blocks of JSON in which some records are bad: the good ones stay together on the fast path.
 
-What the parser or a column refuses is looked for where it probably is: by the first and last byte,
-by the key that the parser's message names, by the form of a column's texts. A suspect is left to
-the explaining path, which takes what the fast one takes; the others have to pass together. Where
-nothing is to be seen, blocks are divided until those that are refused stand alone.
+What is no JSON object is told first. What the parser or a column refuses is looked for where it
+probably is: by the key that the parser's message names, by the form of a column's texts. A suspect
+is left to the explaining path, which takes what the fast one takes; the others have to pass
+together. Where nothing is to be seen, blocks are divided until those that are refused stand alone.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class Apart:
         self.parts: list[tuple[Rows, pa.RecordBatch]] = []
         self.refused: dict[int, str] = {}
         """Rows left to the explaining path, and the column that is probably at fault, if known."""
-        wrong = ill_formed(values.array)
-        self.refused |= dict.fromkeys(np.flatnonzero(wrong).tolist(), "")
-        self._parse(np.flatnonzero(~wrong), watched=watch.alert)
+        self.ill_formed = ill_formed(values.array)
+        self.refused |= dict.fromkeys(np.flatnonzero(self.ill_formed).tolist(), "")
+        self._parse(np.flatnonzero(~self.ill_formed), watched=watch.alert)
 
     def together(self) -> tuple[Rows, pa.RecordBatch]:
         """The rows that the fast path took, in order."""

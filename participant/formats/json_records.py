@@ -15,7 +15,6 @@ import pyarrow.types as kinds
 from headgate.participant.formats import json_apart, json_columns, json_values, names
 from headgate.participant.formats.json_columns import Unfit
 from headgate.participant.formats.json_named import NamedKeys
-from headgate.participant.formats.json_suspects import ill_formed
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.port import UndecodableRecords
 from headgate.participant.packed import Packed
@@ -74,7 +73,8 @@ class JsonRecords:
         bad: dict[int, str] = {}
         accepted: dict[int, pa.RecordBatch] = {}
         for row, column in sorted(apart.refused.items()):
-            found = self._alone(values[row] or b"", schema, column)
+            ill = bool(apart.ill_formed[row])
+            found = self._alone(values[row] or b"", schema, column, ill_formed=ill)
             if isinstance(found, str):
                 bad[row] = found
             else:
@@ -87,13 +87,14 @@ class JsonRecords:
             raise UndecodableRecords(bad, batch)
         return batch
 
-    def _alone(self, value: bytes, schema: pa.Schema, suspected: str) -> pa.RecordBatch | str:
+    def _alone(
+        self, value: bytes, schema: pa.Schema, suspected: str, *, ill_formed: bool
+    ) -> pa.RecordBatch | str:
         """The row, or the reason why there is none."""
         try:
             record = json_values.parse(value)
         except ValueError as reason:
-            sure = bool(ill_formed(Packed.of([value]).array)[0])
-            return self._laxly(value, schema, reason, sure=sure)
+            return self._laxly(value, schema, reason, sure=ill_formed)
         if suspected:  # it is mostly right, and then nothing else needs to be converted
             field = schema.field(suspected)
             try:
