@@ -1,9 +1,11 @@
-# Everything that a contributor types; `make` alone lists it. ARGS go to the command behind a target.
+# Everything that a contributor types; `make` alone lists it. ARGS go to the command behind a target;
+# WORKERS processes share the tests (0: none does), each with a broker of its own.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FAST := not integration and not spark and not soak
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench simulate explore chaos format coverage env
@@ -15,7 +17,7 @@ demo: $(VENV)/.demo ## Kafka to Iceberg on this machine: a broker, two participa
 	$(BIN)/headgate demo $(ARGS)
 
 test: $(VENV)/.dev ## Every test, on a real broker (needs Java 17 or 21, or Docker for the broker)
-	$(BIN)/pytest -m 'not soak' $(ARGS)
+	$(BIN)/pytest -m 'not soak' --numprocesses $(WORKERS) $(ARGS)
 
 soak: $(VENV)/.dev ## The long tests: two million records, a zombie of a minute, twenty rolling restarts
 	$(BIN)/pytest -m soak -s $(ARGS)
@@ -27,7 +29,7 @@ check: $(VENV)/.dev ## What needs no broker: format, lint, types, layers, wheel,
 	$(BIN)/python tests/repository/tree.py build/checked
 	cd build/checked && MYPYPATH=. ../../$(BIN)/mypy \
 		--config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p headgate
-	$(BIN)/pytest -q -m '$(FAST)' $(ARGS)
+	$(BIN)/pytest -q -m '$(FAST)' --numprocesses $(WORKERS) $(ARGS)
 
 bench: $(VENV)/.dev ## Beside Kafka Connect and Flink, on one topic: ARGS='--full', or as benchmarks/README.md says
 	PYTHONPATH=benchmarks $(BIN)/python -m comparison $(ARGS)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+import workers
 from confluent_kafka.admin import AdminClient
 from docker_broker import docker_broker
 from local_catalog import LocalCatalog, local_catalog
@@ -29,11 +31,34 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with long tests when several workers share them."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        workers.order(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> workers.Dealing:
+    """Deal the tests out as ``workers`` says, in the order of ``pytest_collection_modifyitems``."""
+    config.option.loadscopereorder = False
+    return workers.Dealing(config, log)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Say once that Java is missing, before hundreds of tests say it each in its own way."""
-    named = "HEADGATE_TEST_BOOTSTRAP" in os.environ
     marks = {mark.name for item in session.items for mark in item.iter_markers()}
-    if "spark" in marks or ("integration" in marks and not named):
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        _exit_without_java(needed=bool(marks & {"spark", "integration"}), spark="spark" in marks)
+
+
+def pytest_xdist_node_collection_finished(ids: Sequence[str]) -> None:
+    """Ask here, once, since what a worker says while it ends is lost; ids carry no marks."""
+    needed = any("tests/integration/" in nodeid for nodeid in ids)
+    spark = any("tests/integration/spark/" in nodeid for nodeid in ids)
+    _exit_without_java(needed=needed, spark=spark)
+
+
+def _exit_without_java(*, needed: bool, spark: bool) -> None:
+    """Say once that Java is missing, before hundreds of tests say it each in its own way."""
+    if spark or (needed and "HEADGATE_TEST_BOOTSTRAP" not in os.environ):
         try:
             require_java()
         except ConfigurationError as error:

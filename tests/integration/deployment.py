@@ -19,6 +19,7 @@ from typing import Self
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
+from integration import warm_start
 from integration.oracle import assert_exactly_once, read_source
 from integration.readers import IcebergSpark, read_with_duckdb
 from integration.sink_file import COORDINATES, Sections, bad_record, default_sections, record, toml
@@ -51,13 +52,7 @@ class Participant:
     ) -> None:
         self.log = log
         self.paused = False
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [*command, sink_file],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        self._process = _started([*command, sink_file], log)
         self.pid = self._process.pid
 
     @property
@@ -112,6 +107,17 @@ class Participant:
         state = "running" if self.running else f"ended with {self._process.returncode}"
         tail = "\n".join(self.log_text().splitlines()[-25:])
         return f"--- {self.log.name}, pid {self.pid}, {state}\n{tail}"
+
+
+def _started(
+    command: Sequence[str | Path], log: Path
+) -> subprocess.Popen[bytes] | warm_start.Forked:
+    if command[0] == HEADGATE:
+        return warm_start.start(command[1:], log)
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
 
 
 class Deployment:
