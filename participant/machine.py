@@ -150,7 +150,7 @@ def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
     due_ms = now_ms + state.settings.end_offset_interval_ms
     asked = readable(state)  # one without an answer now would fail the batch of all others
     ends = {p: end for p, end in state.ends.items() if p not in asked} | dict(known.ends)
-    state = replace(state, ends=ends, ends_due_ms=due_ms)
+    state = replace(state, ends=ends, ends_due_ms=due_ms, looked=frozenset(known.ends))
     there = backlog(state)
     enough = known.full or sum(map(len, there.values())) >= state.settings.batch_records_max
     if state.phase is Phase.ANSWERING:

@@ -30,6 +30,7 @@ def entered(state: State, epoch: Epoch) -> State:
         failure=None,
         failed=frozenset(),
         last_read_done=False,
+        looked=frozenset(),
         owned={p: replace(own, work=None) for p, own in state.owned.items()},
     )
 

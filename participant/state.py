@@ -99,7 +99,8 @@ class State:
     ``files`` and ``quarantined`` hold the unannounced work.
     ``ended`` and ``answered`` are the newest END heard and answered. ``failed`` are the
     partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
-    ``unheard``: presences appended but not yet heard.
+    ``unheard``: presences appended but not yet heard. ``looked`` are the partitions whose end the
+    last look of the open transaction brought.
     """
 
     sink: SinkName
@@ -120,6 +121,7 @@ class State:
     batch: Batch | None = None
     batches: int = 0
     last_read_done: bool = False
+    looked: frozenset[TopicPartition] = frozenset()
     failure: str | None = None
     failed: frozenset[TopicPartition] = frozenset()
     pending: tuple[OwnStatus, ...] = ()

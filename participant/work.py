@@ -116,14 +116,28 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
     """Everything unannounced as one status, which names every owned partition (P3)."""
     writing = state.writing
     claims = {p: own.work for p, own in state.owned.items() if own.work and writing}
+    doubtful = frozenset(p for p, claim in claims.items() if _may_hold_more(state, p, claim))
     status = WriteStatus(
         status_number=number,
         tables=_tables(writing, claims, state) if writing else (),
-        unknown=frozenset(state.owned.keys() - claims.keys()) | (state.failed & state.owned.keys()),
+        unknown=(state.owned.keys() - claims.keys())
+        | (state.failed & state.owned.keys())
+        | doubtful,
         failure=state.failure,
     )
     owned = {p: _announced(own) for p, own in state.owned.items()}
     return replace(state, owned=owned, files=(), quarantined=(), statuses=number), status
+
+
+def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> bool:
+    """P3: nothing was read of it, and it was not seen that there is nothing to read.
+
+    What cannot be asked now, or waits for room, is not idle; a paused sink asks nothing.
+    """
+    if not claim.range.empty or partition not in readable(state):
+        return False
+    seen = partition in state.looked
+    return not seen or state.ends.get(partition, 0) > claim.range.end
 
 
 def _tables(
@@ -144,4 +158,4 @@ def opened(state: State, started: OpenTransaction | None) -> State:
     """A START takes effect at once, or behind the answer that is still owed (C4)."""
     if state.ended > state.answered:
         return replace(state, following=started)
-    return replace(state, writing=started, following=None, last_read_done=False)
+    return replace(state, writing=started, following=None, last_read_done=False, looked=frozenset())

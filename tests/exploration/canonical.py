@@ -177,6 +177,7 @@ class Canon:
             frozenset(map(self._file, state.files)),
             state.batch and tuple(sorted(state.batch.ranges.items())),
             state.last_read_done,
+            frozenset(state.looked),
             state.failure,
             frozenset(state.failed),
             tuple(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.participating import Participant, claimed
+from dataclasses import replace
+
+from protocol.participating import SETTINGS, Participant, claimed
 from protocol.values import BOB, P0, P1, P2, gain, offsets
 
 from headgate.control_protocol.events import Pause
@@ -120,3 +122,57 @@ def test_f23_a_writers_failure_is_answered_with_its_reason() -> None:
 
     assert participant.status.failure == "disk full"
     assert participant.status.tables[0].files == ()
+
+
+def test_point_10_a_partition_whose_end_cannot_be_asked_is_not_idle() -> None:
+    participant = Participant.writing(AT)
+    answer = participant.answers(1, {P0: 15})
+
+    assert claimed(answer) == {P0: (10, 15), P1: (20, 20)}
+    assert answer.unknown == {P1}
+
+
+def test_point_10_one_that_is_at_its_end_is() -> None:
+    participant = Participant.writing(AT)
+    answer = participant.answers(1, {P0: 10, P1: 20})
+
+    assert claimed(answer) == {P0: (10, 10), P1: (20, 20)}
+    assert answer.unknown == frozenset()
+
+
+def test_point_10_an_end_that_was_seen_in_an_earlier_transaction_says_nothing_now() -> None:
+    participant = Participant.writing(AT)
+    participant.answers(1, {P0: 10, P1: 20})
+    participant.hears_itself()
+    participant.start(2, AT, settled_to=participant.next_offset)
+    answer = participant.answers(2, {})
+
+    assert answer.unknown == {P0, P1}
+
+
+def test_point_10_what_waits_for_room_is_not_idle() -> None:
+    settings = replace(SETTINGS, files_max=0)
+    participant = Participant.writing(AT, settings=settings)
+    answer = participant.answers(1, {P0: 15, P1: 20})
+
+    assert claimed(answer) == {P0: (10, 10), P1: (20, 20)}
+    assert answer.unknown == {P0}
+
+
+def test_point_10_a_paused_sink_asks_nothing_and_is_idle() -> None:
+    participant = Participant.writing(AT)
+    participant.hears(Pause())
+    participant.end(1)
+
+    assert participant.status.unknown == frozenset()
+
+
+def test_point_10_what_was_seen_before_the_batch_that_end_waits_for_counts() -> None:
+    participant = Participant.writing(AT)
+    participant.waits(100)
+    participant.source_ends({P0: 110, P1: 20})
+    participant.end(1)
+    participant.batch_written()
+
+    assert claimed(participant.status) == {P0: (10, 110), P1: (20, 20)}
+    assert participant.status.unknown == frozenset()
