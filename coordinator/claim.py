@@ -22,6 +22,7 @@ from headgate.coordinator.recovery import (
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import State, Term
 from headgate.coordinator.transitions import Phase
+from headgate.coordinator.watermark import carried_on
 
 
 def table_found(state: State, view: TableView) -> Step:
@@ -61,7 +62,7 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
         return Resumption(fitted(start, {}, found.topics, state.settings), ids)
     offsets = fitted(record.offsets, record.topic_ids, found.topics, state.settings)
     known = {**record.topic_ids, **ids}
-    return Resumption(offsets, known, record.valid_through_ms, record.paused)
+    return Resumption(offsets, known, carried_on(record, offsets, ids), record.paused)
 
 
 def start(state: State, view: TableView, now_ms: int) -> Step:

@@ -8,13 +8,15 @@ sent again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka as kafka
 from confluent_kafka.admin import AdminClient
 
 from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.kafka_group import store_place, stored_places
 from headgate.control_protocol.kafka_settings import for_other_clients, quiet, unaccepted
 from headgate.coordinator.dead_letters import DeadLetter, Progress
 
@@ -58,21 +60,16 @@ class DeadLetterTopic:
     def progress(self) -> Progress | None:
         """``None``: nothing is known to be sent. Raises when there is no such topic."""
         self._described()
-        asked = kafka.ConsumerGroupTopicPartitions(
-            self._group_id, [kafka.TopicPartition(self._topic, 0)]
-        )
-        futures = self._admin.list_consumer_group_offsets([asked], request_timeout=_REQUEST_S)
-        (place,) = self._answer(futures[self._group_id]).topic_partitions
+        asked = [(self._topic, 0)]
+        with self._translating():
+            (place,) = stored_places(self._config, self._group_id, asked, _REQUEST_S)
         return Progress.of_note(place.metadata) if place.metadata else None
 
     def store(self, progress: Progress) -> None:
         """Say that so much was sent. The offset itself means nothing."""
         place = kafka.TopicPartition(self._topic, 0, 0, progress.note())
-        told = kafka.ConsumerGroupTopicPartitions(self._group_id, [place])
-        futures = self._admin.alter_consumer_group_offsets([told], request_timeout=_REQUEST_S)
-        (answer,) = self._answer(futures[self._group_id]).topic_partitions
-        if answer.error:
-            raise self._failure(answer.error.str())
+        with self._translating():
+            store_place(self._config, self._group_id, place)
 
     def send(self, letters: Iterable[DeadLetter]) -> int:
         """All of them, confirmed: their number. When it raises, some may be there."""
@@ -128,11 +125,13 @@ class DeadLetterTopic:
     def _described(self) -> None:
         """A misspelt topic must be told of, not made by the broker when it is produced to."""
         named = kafka.TopicCollection([self._topic])
-        self._answer(self._admin.describe_topics(named, request_timeout=_REQUEST_S)[self._topic])
+        with self._translating():
+            self._admin.describe_topics(named, request_timeout=_REQUEST_S)[self._topic].result()
 
-    def _answer(self, future: Any) -> Any:
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
         try:
-            return future.result()
+            yield
         except kafka.KafkaException as error:
             raise self._failure(error.args[0].str()) from error
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NoReturn
 
 import confluent_kafka as kafka
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.kafka_group import stored_places
 from headgate.control_protocol.kafka_settings import for_asking_offsets, unaccepted
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
@@ -31,9 +33,10 @@ _NO_SUCH_OFFSET = -1
 class KafkaSourceTopics:
     """The configured topics as the brokers know them now.
 
-    A name that begins with ``^`` is a pattern, as in a Kafka subscription. Each request ends within
-    ``request_timeout_s``, then ``Unreachable`` is raised; a named topic that does not exist is a
-    ``ConfigurationError``.
+    A name that begins with ``^`` is a pattern, as in a Kafka subscription; a topic that matches it
+    may come and go. Each request ends within ``request_timeout_s``, then ``Unreachable`` is raised.
+    So it is for a named topic that the brokers do not know: a broker whose metadata lag behind says
+    the same. Unknown for ``missing_max_s`` together, it is a ``ConfigurationError``.
     """
 
     def __init__(
@@ -42,8 +45,13 @@ class KafkaSourceTopics:
         topics: Sequence[str],
         group_id: str,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
+        *,
+        missing_max_s: float = 0.0,
     ) -> None:
+        self._missing_max_s = missing_max_s
+        self._missing_since_s: dict[str, float] = {}
         self._topics = tuple(topics)
+        self._config = dict(kafka_config)
         self._group_id = group_id
         self._timeout_s = request_timeout_s
         try:
@@ -77,12 +85,12 @@ class KafkaSourceTopics:
 
     def committed_note(self) -> str | None:
         """The note of the first partition (in order) of the configured topics that has one."""
-        group = kafka.ConsumerGroupTopicPartitions(self._group_id)
-        futures = self._admin.list_consumer_group_offsets([group], request_timeout=self._timeout_s)
-        answer = self._result(f"group {self._group_id}", futures[self._group_id])
-        names = set(self._names())
-        committed = sorted(answer.topic_partitions, key=lambda p: (p.topic, p.partition))
-        return next((p.metadata for p in committed if p.metadata and p.topic in names), None)
+        partitions = sorted((p.topic, p.partition) for p in _partitions(self._described()))
+        try:
+            places = stored_places(self._config, self._group_id, partitions, self._timeout_s)
+        except kafka.KafkaException as error:
+            raise _translated(f"group {self._group_id}", error) from error
+        return next((place.metadata for place in places if place.metadata), None)
 
     def close(self) -> None:
         """Nothing is held but idle connections, which end with the object."""
@@ -103,7 +111,21 @@ class KafkaSourceTopics:
         futures = self._admin.describe_topics(
             kafka.TopicCollection(names), request_timeout=self._timeout_s
         )
-        return {name: self._result(f"topic {name}", future) for name, future in futures.items()}
+        described = {}
+        for name, future in futures.items():
+            try:
+                described[name] = self._result(f"topic {name}", future)
+                self._missing_since_s.pop(name, None)
+            except _Unknown as error:
+                if name in self._topics:
+                    self._judge_missing(name, error)
+        return described
+
+    def _judge_missing(self, name: str, error: _Unknown) -> NoReturn:
+        now_s = time.monotonic()
+        if now_s - self._missing_since_s.setdefault(name, now_s) < self._missing_max_s:
+            raise error
+        raise ConfigurationError(error.message, error.hint) from error
 
     def _listed(self) -> Mapping[str, Any]:
         try:
@@ -149,6 +171,10 @@ class KafkaSourceTopics:
             raise _translated(what, error) from error
 
 
+class _Unknown(Unreachable):
+    """The brokers know no such topic or partition, or not yet."""
+
+
 def _partitions(described: Mapping[str, Any]) -> list[TopicPartition]:
     """Those that a broker answers for: to ask for another would take the answer of all."""
     return [
@@ -162,7 +188,7 @@ def _partitions(described: Mapping[str, Any]) -> list[TopicPartition]:
 def _translated(what: str, error: kafka.KafkaException) -> Exception:
     cause = error.args[0]
     if cause.code() in (kafka.KafkaError.UNKNOWN_TOPIC_OR_PART, kafka.KafkaError.TOPIC_EXCEPTION):
-        return ConfigurationError(
+        return _Unknown(
             f"the source's {what} does not exist", "create it, or correct the sink's topics"
         )
     if cause.code() in _NO_RIGHTS:

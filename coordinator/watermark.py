@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headgate.control_protocol.events import Claim
-from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.state import Activity
 
 
@@ -44,3 +46,12 @@ def valid_through(
     if not known or len(known) < len(active):
         return previous
     return max(min(known), previous or 0)
+
+
+def carried_on(
+    record: CommitRecord, offsets: Offsets, topic_ids: Mapping[str, TopicId]
+) -> int | None:
+    """What a claim on these offsets knows: nothing once records come again, or others instead."""
+    back = any(offsets.get(at, offset) < offset for at, offset in record.offsets.items())
+    other = any(topic_ids.get(topic, known) != known for topic, known in record.topic_ids.items())
+    return None if back or other else record.valid_through_ms

@@ -35,6 +35,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import OPERATOR, CommitRecord
 from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.coordinator.watermark import carried_on
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_catalog
@@ -100,12 +101,14 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
     """
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     epoch = Epoch(plan.record.transaction.epoch + 1)
-    offsets = {**plan.record.offsets, **{move.partition: move.end for move in plan.moves}}
+    moved = {move.partition: move.end for move in plan.moves}
+    offsets = Offsets({**plan.record.offsets, **moved})
     claim = replace(
         plan.record,
         transaction=TransactionId(epoch, TransactionNumber(0)),
         coordinator=operator,
-        offsets=Offsets(offsets),
+        offsets=offsets,
+        valid_through_ms=carried_on(plan.record, offsets, plan.record.topic_ids),
         records=0,
         quarantined=0,
         skipped=0,

@@ -116,13 +116,12 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
     """Everything unannounced as one status, which names every owned partition (P3)."""
     writing = state.writing
     claims = {p: own.work for p, own in state.owned.items() if own.work and writing}
+    failed = state.failed & state.owned.keys()
     doubtful = frozenset(p for p, claim in claims.items() if _may_hold_more(state, p, claim))
     status = WriteStatus(
         status_number=number,
         tables=_tables(writing, claims, state) if writing else (),
-        unknown=(state.owned.keys() - claims.keys())
-        | (state.failed & state.owned.keys())
-        | doubtful,
+        unknown=frozenset(state.owned.keys() - claims.keys()) | failed | doubtful,
         failure=state.failure,
     )
     owned = {p: _announced(own) for p, own in state.owned.items()}

@@ -56,11 +56,18 @@ BUFFER_BYTES_MAX = 64 * 1024 * 1024
 """What a task keeps of the records put, before it pauses the loop's consumer."""
 
 
+MISSING_TOPIC_MAX_S = 60.0
+"""A topic that the brokers do not know for so long is not there; metadata lag for less."""
+
+_AWAKE_OR_ASLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock:
     """``ports.Clock`` of this machine."""
 
     def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        """Counts on while the machine sleeps, where it can: files grow old meanwhile (P9)."""
+        return time.clock_gettime_ns(_AWAKE_OR_ASLEEP) // 1_000_000
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -194,7 +201,12 @@ def _coordinator(
     with ExitStack() as opening:
         log = KafkaLog(settings.kafka, settings.control.topic)
         opening.callback(log.close)
-        topics = KafkaSourceTopics(settings.kafka, settings.source.topics, settings.source.group_id)
+        topics = KafkaSourceTopics(
+            settings.kafka,
+            settings.source.topics,
+            settings.source.group_id,
+            missing_max_s=MISSING_TOPIC_MAX_S,
+        )
         opening.callback(topics.close)
         table = _table(settings, catalog, opening)
         opening.callback(table.close)

@@ -8,10 +8,11 @@ from contextlib import ExitStack
 from typing import Protocol
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.kafka_group import stored_places
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import GroupMember
 from headgate.control_protocol.testing import FakeGroup, FakeMember, FakeSource
@@ -99,11 +100,12 @@ class KafkaWorld:
         assert producer.flush(30) == 0
 
     def committed(self) -> dict[TopicPartition, tuple[int, str]]:
-        asked = [ConsumerGroupTopicPartitions(self.topic)]
-        answer = self.admin.list_consumer_group_offsets(asked)[self.topic].result()
+        partitions = self.admin.list_topics(self.topic).topics[self.topic].partitions
+        asked = [(self.topic, number) for number in partitions]
         return {
             TopicPartition(p.topic, p.partition): (p.offset, p.metadata)
-            for p in answer.topic_partitions
+            for p in stored_places(self.config, self.topic, asked, timeout_s=10)
+            if p.offset >= 0
         }
 
     def close(self) -> None:

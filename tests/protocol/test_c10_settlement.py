@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
-from protocol.values import ALICE, BOB, P0, P1, offsets, status, topics
+from protocol.values import ALICE, BOB, P0, P1, offsets, record, status, topics, view
 
 from headgate.control_protocol.events import AckCommit, Settlement
-from headgate.coordinator.actions import Append
+from headgate.control_protocol.ports import TopicState
+from headgate.control_protocol.record import CommitRecord
+from headgate.coordinator.actions import Append, CommitTable
+from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.coordinator.transitions import Phase
 
 
@@ -169,3 +172,21 @@ def settlement(coordinator: Coordinator) -> Settlement:
     (said,) = coordinator.said
     assert isinstance(said, AckCommit)
     return said
+
+
+def test_point_15_a_claim_that_sets_an_offset_back_knows_no_valid_through() -> None:
+    stored = record(6, 3, offsets(10, 20), valid_through_ms=300)
+    assert _claimed(stored, topics((0, 30), (0, 30))).valid_through_ms == 300
+    gone_back = replace(SETTINGS, on_offset_out_of_range=OffsetPolicy.LATEST)
+    assert _claimed(stored, topics((0, 30), (0, 15)), gone_back).valid_through_ms is None
+
+
+def _claimed(
+    stored: CommitRecord,
+    sources: dict[str, TopicState],
+    settings: CoordinatorSettings = SETTINGS,
+) -> CommitRecord:
+    coordinator = Coordinator(view(stored), settings, sources)
+    while not coordinator.wants(CommitTable):
+        coordinator.goes_on()
+    return coordinator.attempt.record

@@ -7,7 +7,15 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from confluent_kafka import Node, TopicCollection, TopicPartition, TopicPartitionInfo, Uuid
+from confluent_kafka import (
+    KafkaError,
+    KafkaException,
+    Node,
+    TopicCollection,
+    TopicPartition,
+    TopicPartitionInfo,
+    Uuid,
+)
 from confluent_kafka.admin import (
     ClusterMetadata,
     ListOffsetsResultInfo,
@@ -17,7 +25,8 @@ from confluent_kafka.admin import (
 )
 
 from headgate.control_protocol import identifiers
-from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.control_protocol.testing import FakeClock
 from headgate.coordinator.source_topics import KafkaSourceTopics
 from headgate.participant.source import KafkaGroupMember
 
@@ -77,3 +86,67 @@ def test_a_log_that_is_no_range_is_no_answer_to_the_coordinator() -> None:
     topics._admin = Admin(OFFSET_INVALID)
     with pytest.raises(Unreachable, match="t/0"):
         topics.describe()
+
+
+class Forgetful(Admin):
+    """A broker whose metadata do not have the topic ``t``, though it lists it."""
+
+    def describe_topics(self, topics: TopicCollection, **_: Any) -> dict[str, Future[Any]]:
+        del topics
+        return {"t": _refused(KafkaError.UNKNOWN_TOPIC_OR_PART)}
+
+
+class Lagging(Admin):
+    """Describes the topic, but the partition's leader does not know it yet, or any more."""
+
+    def list_offsets(self, asked: Iterable[TopicPartition], **_: Any) -> dict[Any, Future[Any]]:
+        return {partition: _refused(KafkaError.UNKNOWN_TOPIC_OR_PART) for partition in asked}
+
+
+def _refused(code: int) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(KafkaException(KafkaError(code)))
+    return future
+
+
+def test_point_13_metadata_that_lag_behind_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    module = "headgate.coordinator.source_topics.time"
+    monkeypatch.setattr(f"{module}.monotonic", lambda: clock.now_ms / 1000)
+    topics = KafkaSourceTopics(NOBODY, ["t"], "g", missing_max_s=60)
+    topics._admin = Forgetful(7)
+    not_yet = pytest.raises(Unreachable, match="topic t does not exist")
+    with not_yet:
+        topics.describe()
+    clock.advance(59_000)
+    with not_yet:
+        topics.describe()
+    topics._admin = Admin(7)
+    assert topics.describe()
+    topics._admin = Forgetful(7)
+    clock.advance(59_000)
+    with not_yet:
+        topics.describe()
+    clock.advance(61_000)
+    with pytest.raises(ConfigurationError, match="topic t does not exist"):
+        topics.describe()
+
+
+def test_point_13_who_asks_once_is_told_at_once() -> None:
+    topics = KafkaSourceTopics(NOBODY, ["t"], "g")
+    topics._admin = Forgetful(7)
+    with pytest.raises(ConfigurationError, match="topic t does not exist"):
+        topics.describe()
+
+
+def test_point_13_a_leader_that_does_not_know_the_partition_is_asked_again() -> None:
+    topics = KafkaSourceTopics(NOBODY, ["t"], "g")
+    topics._admin = Lagging(7)
+    with pytest.raises(Unreachable, match="t/0"):
+        topics.describe()
+
+
+def test_point_13_a_deleted_topic_of_a_pattern_is_left_out() -> None:
+    topics = KafkaSourceTopics(NOBODY, ["^t$"], "g")
+    topics._admin = Forgetful(7)
+    assert topics.describe() == {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol.values import P0, P1
+from protocol.values import P0, P1, TOPIC_ID, offsets, record
 
 from headgate.control_protocol.events import Claim
+from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.coordinator.state import Activity
-from headgate.coordinator.watermark import observed, valid_through
+from headgate.coordinator.watermark import carried_on, observed, valid_through
 
 TIMES = st.none() | st.integers(0, 100)
 
@@ -73,3 +74,19 @@ def test_it_never_goes_back(
     through = valid_through(previous, activity, idle_before_ms)
 
     assert previous is None or (through is not None and through >= previous)
+
+
+def test_point_15_a_claim_that_goes_on_where_the_record_ends_knows_what_it_knew() -> None:
+    stored = record(1, 2, offsets(10, 20), valid_through_ms=70)
+    grown = offsets(10, 25, 0)
+
+    assert carried_on(stored, stored.offsets, stored.topic_ids) == 70
+    assert carried_on(stored, grown, {"trips": TOPIC_ID, "new": TopicId("other")}) == 70
+    assert carried_on(stored, offsets(10, 20), {}) == 70, "a topic that is read no more"
+
+
+def test_point_15_where_an_offset_goes_back_or_a_topic_is_another_nothing_is_known() -> None:
+    stored = record(1, 2, offsets(10, 20), valid_through_ms=70)
+
+    assert carried_on(stored, offsets(10, 19), stored.topic_ids) is None
+    assert carried_on(stored, offsets(12, 20), {"trips": TopicId("other")}) is None
