@@ -18,7 +18,15 @@ PURE_LIBRARY = {
 }
 IMPURE = {
     "headgate.control_protocol": {
-        *("codec", "iceberg_catalog", "kafka_log", "kafka_topic", "parts", "testing"),
+        *(
+            "codec",
+            "iceberg_catalog",
+            "kafka_group",
+            "kafka_log",
+            "kafka_topic",
+            "parts",
+            "testing",
+        ),
     },
     "headgate.coordinator": {
         *("dead_letter_topic", "driver", "forwarder", "service", "source_topics", "tables"),
@@ -33,6 +41,7 @@ IMPURE = {
 ADAPTERS = {
     "fastavro": {"headgate.control_protocol.codec"},
     "confluent_kafka": {
+        "headgate.control_protocol.kafka_group",
         "headgate.control_protocol.kafka_log",
         "headgate.control_protocol.kafka_topic",
         "headgate.coordinator.dead_letter_topic",
