@@ -142,8 +142,12 @@ class ConnectJsonRecords:
 
     def _type(self, text: str) -> pa.DataType | None:
         if text not in self._types:
-            found = json.loads(text)
-            self._types[text] = None if found is None else connect_type(found)
+            try:
+                found = json.loads(text)
+                json_values.require_shallow(text, found)
+                self._types[text] = None if found is None else connect_type(found)
+            except RecursionError as error:
+                raise ValueError("a schema is nested too deeply") from error
         return self._types[text]
 
 

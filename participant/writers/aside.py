@@ -17,6 +17,7 @@ from headgate.participant.fetch import Chunk
 from headgate.participant.writers.parquet import DataFiles, file_shape
 from headgate.participant.writers.partitioned_rows import PartitionedRows
 from headgate.participant.writers.plan import WriterPlan
+from headgate.participant.writers.record_columns import MILLISECONDS_MAX, legible
 
 _SAMPLE_BYTES = 200
 _MESSAGE_CHARACTERS_MAX = 1_000
@@ -180,10 +181,15 @@ class _Quarantine:
             "topic_id": [self._batch.topic_ids.get(here.topic) for here in at],
             "partition": [here.partition for here in at],
             "offset": chunk.offsets[rows].tolist(),
-            "timestamp": [None if stamp < 0 else stamp * 1000 for stamp in stamps],
+            "timestamp": [
+                stamp * 1000 if 0 <= stamp <= MILLISECONDS_MAX else None for stamp in stamps
+            ],
             "key": [chunk.keys[row] if chunk.keys else None for row in rows],
             "value": [chunk.values[row] for row in rows],
-            "headers": [[{"key": k, "value": v} for k, v in pairs] for pairs in headers],
+            "headers": [
+                [{"key": legible(name), "value": value} for name, value in pairs]
+                for pairs in headers
+            ],
             "message": [reason[:_MESSAGE_CHARACTERS_MAX] for reason in reasons],
             **{name: [value] * len(rows) for name, value in everywhere.items()},
         }
