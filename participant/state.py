@@ -99,7 +99,8 @@ class State:
     ``files`` and ``quarantined`` hold the unannounced work.
     ``ended`` and ``answered`` are the newest END heard and answered. ``failed`` are the
     partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
-    ``unheard``: presences appended but not yet heard.
+    ``unheard``: presences appended but not yet heard. ``batch_due_ms``: when the batch has to be
+    done; ``hopeless``: how many in a row failed so that trying again will hardly help.
     """
 
     sink: SinkName
@@ -118,7 +119,9 @@ class State:
     files: tuple[DataFile, ...] = ()
     quarantined: tuple[DataFile, ...] = ()
     batch: Batch | None = None
+    batch_due_ms: int = 0
     batches: int = 0
+    hopeless: int = 0
     last_read_done: bool = False
     failure: str | None = None
     failed: frozenset[TopicPartition] = frozenset()
