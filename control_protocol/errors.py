@@ -138,6 +138,10 @@ class TransformFailed(StopSink):
     code = "HG-212"
 
 
+class TransformRaised(TransformFailed):
+    """The transform raised on the records that it met: some of them, or all."""
+
+
 class BatchHopeless(StopSink):
     """A batch failed again and again for a reason that no other system gave: its records are at
     fault, or headgate is, and none of them could be singled out."""

@@ -33,7 +33,7 @@ def batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: int) 
         "nothing of them was committed; look at these records, and report the reason if they are "
         "well",
     )
-    return _again_or_stop(state, batch, outcome.reason, error, now_ms)
+    return _again_or_stop(state, batch, error, now_ms, reason=outcome.reason)
 
 
 def overdue(state: State, now_ms: int) -> Step:
@@ -48,10 +48,12 @@ def overdue(state: State, now_ms: int) -> Step:
         "nothing of it was committed; see what Spark or the storage waits for, or raise "
         "participant.batch_timeout_ms",
     )
-    return _again_or_stop(state, batch, str(error), error, now_ms)
+    return _again_or_stop(state, batch, error, now_ms, reason=str(error))
 
 
-def _again_or_stop(state: State, batch: Batch, reason: str, error: StopSink, now_ms: int) -> Step:
+def _again_or_stop(
+    state: State, batch: Batch, error: StopSink, now_ms: int, *, reason: str
+) -> Step:
     if state.hopeless >= state.settings.batch_attempts_max:
         return replace(state, batch=None), (Stop(error),)
     return _again(state, batch, reason, now_ms)

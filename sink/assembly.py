@@ -20,7 +20,7 @@ from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
 from headgate.control_protocol.kafka_log import KafkaLog
 from headgate.control_protocol.kafka_topic import ensure_control_topic
-from headgate.control_protocol.ports import Batch, BatchWriter, BatchWritten, SinkTable
+from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter, SinkTable
 from headgate.coordinator import driver as coordinator
 from headgate.coordinator.dead_letter_topic import DeadLetterTopic
 from headgate.coordinator.forwarder import Forwarder
@@ -44,8 +44,8 @@ from headgate.participant.task import SinkTask
 from headgate.participant.writers.in_process import InProcessWriter
 from headgate.participant.writers.plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.participant.writers.put import PutWriter, chunk_of
-from headgate.participant.writers.ranges import write_chunks, write_ranges
 from headgate.participant.writers.shaping import Shaping
+from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
 from headgate.sink.settings import SinkSettings, WriterKind
 
@@ -113,9 +113,9 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 
         def write(
             batch: Batch, records: list[list[Record]], abandoned: Callable[[], bool]
-        ) -> BatchWritten:
+        ) -> BatchOutcome:
             plan = plans.plan_of(batch, source_plan(settings, batch))
-            return write_chunks(plan, batch, [chunk_of(records)], abandoned=abandoned)
+            return write_put(plan, batch, chunk_of(records), abandoned=abandoned)
 
         writer = PutWriter(buffers, write)
         stack.callback(writer.close)
@@ -248,7 +248,7 @@ def _writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
 
     if settings.spark.writer is WriterKind.IN_PROCESS:
         writer: BatchWriter = InProcessWriter(
-            lambda batch, abandoned: write_ranges(plan_for(batch), batch, abandoned=abandoned)
+            lambda batch, abandoned: write_narrowed(plan_for(batch), batch, abandoned=abandoned)
         )
         try:
             yield writer
@@ -289,8 +289,10 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
             tombstones=settings.quarantine.tombstones,
             limits=settings.quarantine.limits,
             tag=tag_name(settings.name, settings.table.branch),
+            excerpts=settings.quarantine.excerpts,
         ),
         sink=settings.name,
+        redaction=settings.redaction,
     )
 
 

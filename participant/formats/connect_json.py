@@ -26,7 +26,7 @@ from headgate.participant.formats.fitting import fitted_rows
 from headgate.participant.formats.json_records import JsonRecords
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.port import UndecodableRecords
-from headgate.participant.formats.retyped import retyped
+from headgate.participant.formats.retyped import retyped, rows_from
 
 _SCHEMA_KEY, _PAYLOAD_KEY = '{"schema":', ',"payload":'
 _PREFIXES_MAX = 64
@@ -156,7 +156,7 @@ class _Gathered:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._parts = [pa.RecordBatch.from_pylist([], schema)]
+        self._parts = [rows_from([], schema)]
         self._rows: list[int] = []
 
     def add(self, part: pa.RecordBatch, rows: list[int], bad: Mapping[int, str]) -> dict[int, str]:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from headgate.participant.formats import json_columns
 from headgate.participant.formats.json_columns import Spelling
 from headgate.participant.formats.json_suspects import ill_formed, suspects_of
+from headgate.participant.formats.retyped import rows_from
 from headgate.participant.packed import Packed
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -86,7 +87,7 @@ class Apart:
         if len(self.parts) == 1:
             return self.parts[0]
         rows = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in self.parts)])
-        empty = pa.RecordBatch.from_pylist([], self._schema)
+        empty = rows_from([], self._schema)
         order = np.argsort(rows, kind="stable")
         batch = pa.concat_batches([empty, *(part for _, part in self.parts)])
         return rows[order], batch.take(pa.array(order))

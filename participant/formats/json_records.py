@@ -17,6 +17,7 @@ from headgate.participant.formats.json_columns import Unfit
 from headgate.participant.formats.json_named import NamedKeys
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.port import UndecodableRecords
+from headgate.participant.formats.retyped import rows_from
 from headgate.participant.packed import Packed
 
 _SAMPLES = 16
@@ -105,7 +106,7 @@ class JsonRecords:
             row = {field.name: json_values.convert_field(field, record) for field in schema}
         except ValueError as reason:
             return self._laxly(value, schema, reason, sure=False)
-        return pa.RecordBatch.from_pylist([row], schema)
+        return rows_from([row], schema)
 
     def _laxly(
         self, value: bytes, schema: pa.Schema, reason: ValueError, *, sure: bool

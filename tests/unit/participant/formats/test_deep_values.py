@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -75,6 +76,20 @@ def test_json_text_says_again_what_was_parsed() -> None:
     text = '{"a":[],"b":{},"c":[1,[true,null],{"d":"\\u00e9\\"","e":-1.50}],"f":"{\\"x\\":1}"}'
     assert json_text(json_values.parse(text.encode())) == text
     assert json.loads(json_text([1, [2, [3]]])) == [1, [2, [3]]]
+
+
+UUIDS = pa.schema([pa.field("s", pa.struct([("u", pa.uuid()), ("l", pa.large_list(pa.uuid()))]))])
+
+
+def test_point_1_uuids_inside_of_structs_are_read_one_by_one_too() -> None:
+    uuid = "123e4567-e89b-12d3-a456-426614174000"
+    sound = b'{"s":{"u":"%s","l":["%s",null]}}' % (uuid.encode(), uuid.encode())
+    deep = sound[:-1] + b',"other":' + b"[" * 70 + b"]" * 70 + b"}"
+    with pytest.raises(UndecodableRecords) as caught:
+        record_format("json", {}).decode([sound, deep, b"{", b"{}"], UUIDS)
+    assert list(caught.value.bad) == [2]
+    row = {"s": {"u": UUID(uuid), "l": [UUID(uuid), None]}}
+    assert caught.value.rest.to_pylist() == [row, row, {"s": None}]
 
 
 UNION = {
