@@ -56,7 +56,6 @@ ADAPTERS = {
         "headgate.operations.check_table",
         "headgate.operations.history",
         "headgate.operations.table_access",
-        "headgate.participant.spark.batch_writer",
         "headgate.participant.writers",
         "headgate.sink.assembly",
         "headgate.sink.declaration",
