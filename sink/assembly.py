@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -15,12 +14,13 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
 from headgate.control_protocol.kafka_log import KafkaLog
 from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter, SinkTable
+from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
 from headgate.coordinator.dead_letter_topic import DeadLetterTopic
 from headgate.coordinator.forwarder import Forwarder
@@ -49,7 +49,7 @@ from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
 from headgate.sink.settings import SinkSettings, WriterKind
 
-_log = logging.getLogger("headgate.sink")
+_log = redacted_logger("headgate.sink")
 
 TURN_MS = 50
 BUFFER_BYTES_MAX = 64 * 1024 * 1024
@@ -105,6 +105,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             "remove [transform], or run the sink by headgate run",
         )
     with ExitStack() as stack:
+        stack.enter_context(_discreet(settings))
         catalog = _ready(settings, stack)
         sender = _sender()
         plans = Plans(catalog)
@@ -125,7 +126,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             settings.source.topics, lambda: _coordinator(settings, catalog, sender)
         )
         stack.callback(service.close)
-        world = participant.World(member, log, writer, service, SystemClock())
+        world = participant.World(member, log, writer, service, SystemClock(), settings.redaction)
         driver = participant.ParticipantDriver(
             State(settings.name, sender, settings.participant), world
         )
@@ -149,6 +150,7 @@ class OpenSink(participant.ParticipantDriver):
 def opened(settings: SinkSettings) -> Iterator[OpenSink]:
     """Everything opened in order, and closed in reverse whatever happens."""
     with ExitStack() as stack:
+        stack.enter_context(_discreet(settings))
         catalog = _ready(settings, stack)
         sender = _sender()
         writer = stack.enter_context(_writer(settings, catalog))
@@ -166,9 +168,20 @@ def opened(settings: SinkSettings) -> Iterator[OpenSink]:
         )
         stack.callback(group.close)
         stack.callback(service.close)
-        world = participant.World(group, log, writer, service, SystemClock())
+        world = participant.World(group, log, writer, service, SystemClock(), settings.redaction)
         sink = OpenSink(State(settings.name, sender, settings.participant), world, service)
         yield sink
+
+
+@contextmanager
+def _discreet(settings: SinkSettings) -> Iterator[None]:
+    """No secret of the sink in what is logged or raised meanwhile."""
+    with redacting(settings.redaction):
+        try:
+            yield
+        except HeadgateError as error:
+            settings.redaction.of_error(error)
+            raise
 
 
 def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
@@ -208,6 +221,7 @@ def _coordinator(
                 topics,
                 SystemClock(),
                 lambda: ensure_control_topic(settings.kafka, settings.control.topic),
+                settings.redaction,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
             limits=settings.quarantine.limits,

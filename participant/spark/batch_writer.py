@@ -7,7 +7,6 @@ wrote is named by nobody.
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -17,7 +16,8 @@ from uuid import uuid4
 
 from headgate.control_protocol.errors import HeadgateError, TransformRaised, WriterGone
 from headgate.control_protocol.events import DataFile
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.participant.spark.accounts import settled
 from headgate.participant.spark.pipeline import one_stage, raised_in_task, run_job
 from headgate.participant.spark.session import OpenSession, reason_of
@@ -27,7 +27,7 @@ from headgate.participant.writers.failures import failed
 from headgate.participant.writers.narrowing import discard, narrowed
 from headgate.participant.writers.plan import WriterPlan
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 
 CLOSE_TIMEOUT_S = 30.0
 CANCEL_AGAIN_S = 0.25
@@ -152,17 +152,19 @@ class SparkBatchWriter:
             if job is not self._current:
                 return BatchFailed(part.number, "abandoned")
             files: list[DataFile] = []
+            outcome: BatchOutcome | None = None
             try:
                 outcome = self._in_stages(plan, part, files)
             except TransformRaised as error:
-                return failed(part.number, error)
+                outcome = failed(part.number, error)
             except Exception as error:
                 if not raised_in_task(error):
                     raise
-                return self._failed(job, error)
-            if isinstance(outcome, BatchFailed):
-                discard(plan, files)
-            elif part.ranges == job.batch.ranges:
+                outcome = self._failed(job, error)
+            finally:
+                if not isinstance(outcome, BatchWritten):
+                    discard(plan, files)
+            if isinstance(outcome, BatchWritten) and part.ranges == job.batch.ranges:
                 written.extend(files)
             return outcome
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
+from headgate.control_protocol.redacted_log import redacted_logger
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 
 _QUIET = {
     "spark.ui.enabled": "false",

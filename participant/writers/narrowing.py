@@ -8,7 +8,6 @@ it a bad record, and the batch is written again.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -20,10 +19,11 @@ from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.participant.writers.plan import WriterPlan
 from headgate.participant.writers.singling import REASON_CHARACTERS_MAX
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 
 Attempt = Callable[[WriterPlan, Batch], BatchOutcome]
 """Writes a batch or a part of it, as the plan says; its failures are values."""

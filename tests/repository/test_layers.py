@@ -18,7 +18,8 @@ PURE_LIBRARY = {
 }
 IMPURE = {
     "headgate.control_protocol": {
-        *("codec", "iceberg_catalog", "kafka_log", "kafka_topic", "parts", "testing"),
+        *("codec", "iceberg_catalog", "kafka_log", "kafka_topic", "parts", "redacted_log"),
+        "testing",
     },
     "headgate.coordinator": {
         *("dead_letter_topic", "driver", "forwarder", "service", "source_topics", "tables"),
