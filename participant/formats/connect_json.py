@@ -31,6 +31,7 @@ from headgate.participant.formats.retyped import retyped, rows_from
 _SCHEMA_KEY, _PAYLOAD_KEY = '{"schema":', ',"payload":'
 _PREFIXES_MAX = 64
 _WHOLE = "payload"
+_DECODER = json.JSONDecoder(object_pairs_hook=json_values.unique)
 
 
 class ConnectJsonRecords:
@@ -79,7 +80,7 @@ class ConnectJsonRecords:
             text = value.decode()
             if not text.startswith(_SCHEMA_KEY):
                 return None
-            schema, end = json.JSONDecoder().raw_decode(text, len(_SCHEMA_KEY))
+            schema, end = _DECODER.raw_decode(text, len(_SCHEMA_KEY))
         except (ValueError, RecursionError):
             return None
         end += len(_PAYLOAD_KEY)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from headgate.participant.formats import json_columns
 from headgate.participant.formats.json_columns import Spelling
-from headgate.participant.formats.json_suspects import ill_formed, suspects_of
+from headgate.participant.formats.json_suspects import judged, suspects_of
 from headgate.participant.formats.retyped import rows_from
 from headgate.participant.packed import Packed
 
@@ -78,9 +78,10 @@ class Apart:
         self.parts: list[tuple[Rows, pa.RecordBatch]] = []
         self.refused: dict[int, str] = {}
         """Rows left to the explaining path, and the column that is probably at fault, if known."""
-        self.ill_formed = ill_formed(values.array)
-        self.refused |= dict.fromkeys(np.flatnonzero(self.ill_formed).tolist(), "")
-        self._parse(np.flatnonzero(~self.ill_formed), watched=watch.alert)
+        self.ill_formed, twice = judged(values.array)
+        aside = self.ill_formed | twice
+        self.refused |= dict.fromkeys(np.flatnonzero(aside).tolist(), "")
+        self._parse(np.flatnonzero(~aside), watched=watch.alert)
 
     def together(self) -> tuple[Rows, pa.RecordBatch]:
         """The rows that the fast path took, in order."""

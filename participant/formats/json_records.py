@@ -94,6 +94,8 @@ class JsonRecords:
         """The row, or the reason why there is none."""
         try:
             record = json_values.parse(value)
+        except json_values.KeyTwice as reason:
+            return str(reason)
         except ValueError as reason:
             return self._laxly(value, schema, reason, sure=ill_formed)
         if suspected:  # it is mostly right, and then nothing else needs to be converted

@@ -10,8 +10,8 @@ It decides together with ``json_columns``; both accept the same values with the 
 - dates: ISO text or days since 1970; times: ISO text or milliseconds of the day; timestamps: ISO
   text or milliseconds since 1970 (``temporal`` has the details)
 - UUIDs: the canonical text with hyphens; fixed and binary: base64
-- objects for structs and maps, arrays for lists; fields that the table does not have are ignored;
-  of a key given twice the last counts
+- objects for structs and maps, arrays for lists; fields that the table does not have are ignored
+- no object may name a key twice, wherever it is
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import json
 import math
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable
 from decimal import (
     MAX_EMAX,
@@ -60,8 +61,25 @@ def _refuse_constant(name: str) -> None:
     raise BadValue(f"{name} is not JSON")
 
 
+class KeyTwice(BadValue):
+    """An object names a key twice: which of its values is meant nobody knows."""
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values. Raises ``KeyTwice``."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        again = next(key for key, count in counts.items() if count > 1)
+        raise KeyTwice(f"an object names the key {_sample(again)} twice")
+    return found
+
+
 _DECODER = json.JSONDecoder(
-    strict=False, parse_float=_DECIMALS.create_decimal, parse_constant=_refuse_constant
+    strict=False,
+    parse_float=_DECIMALS.create_decimal,
+    parse_constant=_refuse_constant,
+    object_pairs_hook=unique,
 )
 
 
@@ -75,6 +93,8 @@ def parse(value: bytes) -> dict[str, Any]:
         parsed = _DECODER.decode(text)
     except RecursionError as error:
         raise BadValue(_TOO_DEEP) from error
+    except KeyTwice:
+        raise
     except (ValueError, ArithmeticError) as error:
         raise BadValue(f"not a JSON object: {error or type(error).__name__}") from error
     if not isinstance(parsed, dict):

@@ -13,14 +13,14 @@ from dataclasses import replace
 
 from pyiceberg.io import load_file_io
 
-from headgate.control_protocol.bad_records import BadRecordLimits
+from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import TransformRaised
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.participant.writers.plan import WriterPlan
+from headgate.participant.writers.plan import Handling, WriterPlan
 from headgate.participant.writers.singling import REASON_CHARACTERS_MAX
 
 log = redacted_logger(__name__)
@@ -89,9 +89,7 @@ def _record_at_fault(
 
     A failure of another kind, which came up meanwhile, is returned as it is.
     """
-    source = plan.source
-    handling = replace(source.handling, limits=_NO_LIMITS)  # a part may hold most of the bad ones
-    plan = replace(plan, source=replace(source, handling=handling))
+    plan = replace(plan, source=replace(plan.source, handling=_lenient(plan.source.handling)))
     ranges: Ranges = batch.ranges
     reason = ""
     while not reason or sum(map(len, ranges.values())) > 1:
@@ -108,6 +106,15 @@ def _record_at_fault(
             return None
     at, span = next((at, span) for at, span in ranges.items() if not span.empty)
     return at, span.begin, reason[:REASON_CHARACTERS_MAX]
+
+
+def _lenient(handling: Handling) -> Handling:
+    """What lets a search pass by other bad records: a part of a batch may hold most of them."""
+    policy, tombstones = (
+        Disposal.SKIP if disposal is Disposal.FAIL else disposal
+        for disposal in (handling.policy, handling.tombstones)
+    )
+    return replace(handling, policy=policy, tombstones=tombstones, limits=_NO_LIMITS)
 
 
 def _halves(ranges: Ranges) -> Iterable[Ranges]:

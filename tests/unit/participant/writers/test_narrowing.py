@@ -192,16 +192,21 @@ def test_point_2_what_another_system_is_to_blame_for_condemns_no_record(
     assert desk.files() == []
 
 
+@pytest.mark.parametrize("policy", Disposal)
 def test_point_2_what_every_record_does_is_not_the_records_fault(
-    desk: Desk, break_at: Break
+    desk: Desk, break_at: Break, policy: Disposal
 ) -> None:
     break_at(set(range(1_000)), TypeError)
+    desk.handling = replace(desk.handling, policy=policy)
     outcome = desk.write(range(200), range(200))
     assert isinstance(outcome, BatchFailed)
-    assert (outcome.fatal, outcome.unforeseen) == (None, True)
     assert "HG-220" in outcome.reason
     assert "TypeError" in outcome.reason
     assert desk.files() == []
+    if not isinstance(outcome.fatal, PoisonRecord):  # the sink stops, and names the first of them
+        assert (outcome.fatal, outcome.unforeseen) == (None, True)
+    else:
+        assert policy is Disposal.FAIL
 
 
 def test_point_2_what_no_record_does_alone_is_not_narrowed(desk: Desk) -> None:
