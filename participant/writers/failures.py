@@ -14,6 +14,7 @@ from headgate.control_protocol.errors import (
     WriteFailed,
 )
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX
 
 _FOR_THE_COORDINATOR = (OffsetOutOfRange, TopicRecreated)
 """Sources that contradict the stored offsets: its policies decide, at the next START (C4)."""
@@ -59,8 +60,11 @@ def narrowable(error: BaseException) -> bool:
 def write_failed(error: Exception, batch: Batch) -> HeadgateError:
     """The error of ours for one of somebody else's."""
     kind = Unforeseen if narrowable(error) else WriteFailed
-    what = f"{type(error).__name__}: {error}"
-    return kind(f"batch {batch.number} of {batch.table.table}: {what}")
+    return kind(f"batch {batch.number} of {batch.table.table}: {_said(error)}")
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
 
 
 def attempted(number: int, write: Callable[[], BatchWritten]) -> BatchOutcome:
@@ -76,8 +80,7 @@ def attempted(number: int, write: Callable[[], BatchWritten]) -> BatchOutcome:
 def failed(number: int, error: Exception) -> BatchFailed:
     """The outcome of a batch that ended in ``error``."""
     if not isinstance(error, HeadgateError):
-        reason = f"{type(error).__name__}: {error}"
-        return BatchFailed(number, reason, unforeseen=narrowable(error))
+        return BatchFailed(number, _said(error), unforeseen=narrowable(error))
     hopeless = isinstance(error, (StopSink, ConfigurationError))
     fatal = error if hopeless and not isinstance(error, _FOR_THE_COORDINATOR) else None
     return BatchFailed(number, str(error), fatal, unforeseen=isinstance(error, Unforeseen))
