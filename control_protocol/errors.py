@@ -138,6 +138,23 @@ class TransformFailed(StopSink):
     code = "HG-212"
 
 
+class TransformRaised(TransformFailed):
+    """The transform raised on the records that it met: some of them, or all."""
+
+
+class BatchHopeless(StopSink):
+    """A batch failed again and again for a reason that no other system gave: its records are at
+    fault, or headgate is, and none of them could be singled out."""
+
+    code = "HG-218"
+
+
+class BatchStuck(StopSink):
+    """A batch did not end in time, again and again: what it waits for (Spark, a storage) hangs."""
+
+    code = "HG-219"
+
+
 # -------------------------------------------------------------------- this coordinator steps down
 
 
@@ -179,3 +196,9 @@ class WriteFailed(RetryLater):
     """A batch could not be written; its ranges are done again."""
 
     code = "HG-403"
+
+
+class Unforeseen(WriteFailed):
+    """A batch could not be written, and no other system is to blame: a record may be."""
+
+    code = "HG-220"

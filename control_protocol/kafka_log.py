@@ -29,8 +29,9 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset
 from headgate.control_protocol.kafka_settings import for_other_clients, unaccepted
+from headgate.control_protocol.redacted_log import redacted_logger
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 
 MESSAGES_PER_READ_MAX = 1000
 _PARTITION = 0

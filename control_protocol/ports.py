@@ -245,11 +245,15 @@ class BatchWritten:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """Nothing of the batch counts. ``fatal``: the error that doing it again cannot help."""
+    """Nothing of the batch counts. ``fatal``: the error that doing it again cannot help.
+
+    ``unforeseen``: no other system gave the reason, so that doing it again probably will not help.
+    """
 
     number: int
     reason: str
     fatal: HeadgateError | None = None
+    unforeseen: bool = False
 
 
 BatchOutcome = BatchWritten | BatchFailed

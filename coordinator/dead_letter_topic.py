@@ -7,7 +7,6 @@ sent again.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,9 +17,10 @@ from confluent_kafka.admin import AdminClient
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.kafka_group import store_place, stored_places
 from headgate.control_protocol.kafka_settings import for_other_clients, quiet, unaccepted
+from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.coordinator.dead_letters import DeadLetter, Progress
 
-_log = logging.getLogger("headgate.coordinator")
+_log = redacted_logger("headgate.coordinator")
 
 _REQUEST_S = 10.0
 _LOOK_S = 0.2

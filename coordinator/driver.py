@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import (
@@ -23,6 +23,8 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.parts import Assembler
 from headgate.control_protocol.ports import Clock, ControlLog, SinkTable, SourceTopics, TopicState
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redaction import Redaction
 from headgate.coordinator.actions import (
     Action,
     Append,
@@ -46,7 +48,7 @@ from headgate.coordinator.machine import step
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
 
-_log = logging.getLogger("headgate.coordinator")
+_log = redacted_logger("headgate.coordinator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class World:
     clock: Clock
     ensure_log: Callable[[], None] = lambda: None
     """Creates the control topic when it is missing; called before standing at its end."""
+    redaction: Redaction = field(default_factory=Redaction)
+    """Masks secrets in what leaves this process."""
 
 
 class CoordinatorDriver:
@@ -153,7 +157,7 @@ class CoordinatorDriver:
 
     def _execute(self, action: Action) -> Input | None:
         if isinstance(action, Stop):
-            raise action.error
+            raise self._world.redaction.of_error(action.error)
         try:
             return self._call(action)
         except RetryLater as error:
@@ -212,7 +216,7 @@ class CoordinatorDriver:
                     sender=self.state.identity.sender,
                     sequence=self._sequence,
                     time_ms=self._world.clock.wall_ms(),
-                    event=event,
+                    event=self._world.redaction.of_event(event),
                 )
             )
         return envelopes

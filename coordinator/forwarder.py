@@ -6,18 +6,18 @@ tried again. At least once: progress is stored after every delivery was confirme
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.coordinator.dead_letters import letter_of
 
 if TYPE_CHECKING:
     from headgate.coordinator.dead_letter_topic import DeadLetterTopic
     from headgate.coordinator.tables.unsent import UnsentRows
 
-_log = logging.getLogger("headgate.coordinator")
+_log = redacted_logger("headgate.coordinator")
 
 _AGAIN_S = 10.0
 _REFRESH_S = 3_600.0

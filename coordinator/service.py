@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.election import leads
 
-_log = logging.getLogger("headgate.coordinator")
+_log = redacted_logger("headgate.coordinator")
 
 _TURN_MS = 50
 _TROUBLE_WAIT_S = 0.5

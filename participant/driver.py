@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from headgate.control_protocol.errors import LogDiscontinuity, RetryLater
+from headgate.control_protocol.errors import HeadgateError, LogDiscontinuity, RetryLater
 from headgate.control_protocol.events import Envelope, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.parts import Assembler, split
 from headgate.control_protocol.ports import BatchWriter, Clock, ControlLog, GroupMember, Leadership
 from headgate.control_protocol.record import table_note
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redaction import Redaction
 from headgate.participant.actions import (
     Action,
     Append,
@@ -39,20 +41,21 @@ from headgate.participant.actions import (
 from headgate.participant.machine import step
 from headgate.participant.state import Draft, State
 
-_log = logging.getLogger("headgate.participant")
+_log = redacted_logger("headgate.participant")
 
 _RELEASE_TURN_MS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The ports of one participant."""
+    """The ports of one participant. ``redaction`` masks secrets in what leaves this process."""
 
     group: GroupMember
     log: ControlLog
     writer: BatchWriter
     leadership: Leadership
     clock: Clock
+    redaction: Redaction = field(default_factory=Redaction)
 
 
 class ParticipantDriver:
@@ -76,6 +79,8 @@ class ParticipantDriver:
         assignment = self._world.group.assignment()
         self._world.leadership.assigned(assignment)
         failure = self._world.leadership.failure()
+        if isinstance(failure, HeadgateError):
+            raise self._world.redaction.of_error(failure)
         if failure is not None:
             raise failure
         if self._stands():
@@ -174,7 +179,7 @@ class ParticipantDriver:
                 level = logging.WARNING if trouble else logging.INFO
                 _log.log(level, "sink %s: %s", self.state.sink, text)
             case Stop(error):
-                raise error
+                raise self._world.redaction.of_error(error)
         return None
 
     def _append(self, drafts: tuple[Draft, ...]) -> Input | None:
@@ -192,10 +197,10 @@ class ParticipantDriver:
             sender=self.state.sender,
             sequence=draft.sequence,
             time_ms=self._world.clock.wall_ms(),
-            event=draft.event,
+            event=self._world.redaction.of_event(draft.event),
         )
-        if isinstance(draft.event, WriteStatus):
-            for part in split(draft.event):
+        if isinstance(envelope.event, WriteStatus):
+            for part in split(envelope.event):
                 yield replace(envelope, event=part)
         else:
             yield envelope

@@ -7,14 +7,15 @@ module of this role that may import ``headgate.sink``.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.sink.assembly import run
 from headgate.sink.load import load
+from headgate.sink.terminal import show_log
 
 
 def main() -> int:
@@ -22,12 +23,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run one headgate participant as a Spark driver.")
     parser.add_argument("--config", required=True, metavar="SINK.toml", help="the sink's file")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     parent, stop = os.getppid(), threading.Event()
+    redacted: Callable[[str], str] = str
     try:
-        run(load(options.config), on_progress=lambda _: _end_with(parent, stop), stop=stop)
+        settings = load(options.config)
+        redacted = settings.redacted
+        show_log(settings)
+        run(settings, on_progress=lambda _: _end_with(parent, stop), stop=stop)
     except HeadgateError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - this is a command
+        print(redacted(str(error)), file=sys.stderr)  # noqa: T201 - this is a command
         return error.exit_code
     return 0
 

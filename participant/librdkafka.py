@@ -134,7 +134,9 @@ class Messages:
 
 class LentHeaders(Sequence[Headers]):
     """The messages' headers, read when somebody asks: mostly a few are wanted, and each costs more
-    than its message's value. They end with the messages."""
+    than its message's value. They end with the messages.
+
+    Bytes of a name that are not UTF-8 are halves of surrogate pairs, as Python escapes them."""
 
     def __init__(self, library: _Library, pointers: Sequence[int]) -> None:
         self._library = library
@@ -173,7 +175,7 @@ class LentHeaders(Sequence[Headers]):
         parts = (byref(name), byref(value), byref(size))
         while not self._library.header_get_all(headers, len(found), *parts):
             octets = ctypes.string_at(value.value, size.value) if value.value else None
-            found.append(((name.value or b"").decode(), octets))
+            found.append(((name.value or b"").decode(errors="surrogateescape"), octets))
         return found
 
 

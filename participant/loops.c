@@ -138,8 +138,8 @@ static int special(text at)
     return ((eight | (eight - ones) | (quotes - ones) | (slashes - ones)) & highs) != 0;
 }
 
-/* Behind the quotation mark that begins it. */
-static text string(text at, text end)
+/* Behind the quotation mark that begins it. `escaped` is set where it holds a backslash. */
+static text string(text at, text end, int *escaped)
 {
     for (;;) {
         while (end - at >= 8 && !special(at))
@@ -150,6 +150,7 @@ static text string(text at, text end)
         if (octet == '"')
             return at;
         if (octet == '\\') {
+            *escaped = 1;
             if (!(at = escape(at, end)))
                 return NULL;
         } else if (octet >= 0x80) {
@@ -167,9 +168,174 @@ static text space(text at, text end)
     return at;
 }
 
-static text key(text at, text end)
+/* The keys of one record, to see whether an object names one twice.
+ *
+ * Most records have the keys of the one before, in the same places: then nothing is to be done but to compare them,
+ * which is less than to read them. From the first other one on, keys are hashed into a table. What has the hash of
+ * another key of its object is only perhaps that key again. */
+
+enum { KEYS_MAX = 512, SLOTS = 4096, ENTRIES_MAX = 3072, ESCAPED_MAX = 512 };
+
+struct one_key {
+    text at;        /* behind its quotation mark */
+    uint32_t size;  /* with the mark behind it */
+    uint32_t object; /* the how many-th of the record it is in */
+    uint64_t hash;
+};
+
+struct entry {
+    uint64_t hash, owner;
+};
+
+struct keys {
+    struct one_key known[KEYS_MAX]; /* of the record before, overwritten where this one is different */
+    int64_t known_count, count;     /* of that one, and of this one so far */
+    int same, twice;
+    uint64_t first, opened;         /* objects of earlier records, and of this one too */
+    int64_t entries;
+    struct entry table[SLOTS];
+};
+
+static uint64_t word_at(text at)
 {
-    if (at == end || *at != '"' || !(at = string(at + 1, end)))
+    uint64_t found;
+    memcpy(&found, at, 8);
+    return found;
+}
+
+static uint64_t mixed(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+    return hash ^ hash >> 29;
+}
+
+static uint64_t hashed(text at, int64_t size)
+{
+    uint64_t hash = (uint64_t)size, word = 0;
+    text last = at + size - 8;
+    if (size < 8) {
+        for (int64_t i = 0; i < size; i++)
+            word = word << 8 | at[i];
+        return mixed(hash, word);
+    }
+    for (; at < last; at += 8)
+        hash = mixed(hash, word_at(at));
+    return mixed(hash, word_at(last));
+}
+
+static unsigned code_at(text at)
+{
+    unsigned code = 0;
+    for (int i = 0; i < 4; i++) {
+        unsigned half = at[i], letter = (half | 0x20) - 'a';
+        code = code << 4 | (letter > 5 ? half - '0' : letter + 10);
+    }
+    return code;
+}
+
+/* Of a sound string without its marks: what it says, so that "\u0061" is "a"; 0 when it is too long for that. */
+static int hashed_unescaped(text at, text end, uint64_t *hash)
+{
+    static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+    uint8_t said[ESCAPED_MAX + 4], *to = said;
+    while (at < end) {
+        if (to >= said + ESCAPED_MAX)
+            return 0;
+        if (*at != '\\') {
+            *to++ = *at++;
+        } else if (at[1] != 'u') {
+            *to++ = (uint8_t)meant[strchr(names, at[1]) - names];
+            at += 2;
+        } else {
+            unsigned code = code_at(at + 2);
+            at += 6;
+            if (code >> 10 == 0x36 && end - at >= 6 && *at == '\\' && at[1] == 'u' && code_at(at + 2) >> 10 == 0x37) {
+                code = 0x10000 + ((code & 0x3ff) << 10 | (code_at(at + 2) & 0x3ff));
+                at += 6;
+            }
+            if (code < 0x80) {
+                *to++ = (uint8_t)code;
+                continue;
+            }
+            int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+            *to++ = (uint8_t)((0xff << (7 - more) & 0xff) | code >> 6 * more);
+            while (more--)
+                *to++ = (uint8_t)(0x80 | (code >> 6 * more & 0x3f));
+        }
+    }
+    *hash = hashed(said, to - said);
+    return 1;
+}
+
+static int equal(text one, text other, uint32_t size)
+{
+    if (size < 8) {
+        while (size && *one == *other)
+            one++, other++, size--;
+        return !size;
+    }
+    text last = one + size - 8;
+    for (; one < last; one += 8, other += 8)
+        if (word_at(one) != word_at(other))
+            return 0;
+    return word_at(last) == word_at(other - (one - last));
+}
+
+static void note(struct keys *keys, uint64_t hash, uint64_t owner)
+{
+    if (++keys->entries > ENTRIES_MAX) {
+        keys->twice = 1;
+        return;
+    }
+    for (uint64_t slot = hash + (owner * 0x9e3779b97f4a7c15 >> 17);; slot++) {
+        struct entry *entry = &keys->table[slot % SLOTS];
+        if (entry->owner < keys->first) {
+            entry->hash = hash;
+            entry->owner = owner;
+            return;
+        }
+        if (entry->hash == hash && entry->owner == owner) {
+            keys->twice = 1;
+            return;
+        }
+    }
+}
+
+/* Behind a key that is not that of the record before, or NULL. */
+static text other_key(text at, text end, struct keys *keys, uint64_t owner)
+{
+    struct one_key found = {at, 0, (uint32_t)(owner - keys->first), 0};
+    int escaped = 0;
+    text behind = string(at, end, &escaped);
+    if (!behind)
+        return NULL;
+    if (keys->same) {
+        keys->same = 0;
+        for (int64_t i = 0; i < keys->count; i++)
+            note(keys, keys->known[i].hash, keys->first + keys->known[i].object);
+    }
+    found.size = (uint32_t)(behind - at);
+    if (!escaped)
+        found.hash = hashed(at, behind - 1 - at);
+    else if (!hashed_unescaped(at, behind - 1, &found.hash))
+        keys->twice = 1;
+    note(keys, found.hash, owner);
+    if (keys->count < KEYS_MAX)
+        keys->known[keys->count] = found;
+    keys->count++;
+    return behind;
+}
+
+static text key(text at, text end, struct keys *keys, uint64_t owner)
+{
+    if (at == end || *at++ != '"')
+        return NULL;
+    const struct one_key *known = &keys->known[keys->count];
+    if (keys->same && keys->count < keys->known_count && known->object == owner - keys->first &&
+        end - at >= known->size && equal(at, known->at, known->size)) {
+        keys->count++;
+        at += known->size;
+    } else if (!(at = other_key(at, end, keys, owner)))
         return NULL;
     at = space(at, end);
     return at < end && *at == ':' ? space(at + 1, end) : NULL;
@@ -177,8 +343,9 @@ static text key(text at, text end)
 
 static text plain(text at, text end)
 {
+    int escaped;
     switch (*at) {
-    case '"': return string(at + 1, end);
+    case '"': return string(at + 1, end, &escaped);
     case 't': return word(at, end, "true");
     case 'f': return word(at, end, "false");
     case 'n': return word(at, end, "null");
@@ -187,9 +354,9 @@ static text plain(text at, text end)
 }
 
 /* Objects and arrays that are open are bits, the innermost one the lowest: 64 levels, and none beyond. */
-static int is_object(text at, text end)
+static int is_object(text at, text end, struct keys *keys)
 {
-    uint64_t open = 0;
+    uint64_t open = 0, owners[65];
     int depth = 0;
     at = space(at, end);
     if (at == end || *at != '{')
@@ -202,9 +369,11 @@ static int is_object(text at, text end)
             if (++depth > 64)
                 return 0;
             open = open << 1 | (uint64_t)object;
+            if (object)
+                owners[depth] = keys->opened++;
             at = space(at + 1, end);
             if (at == end || *at != (object ? '}' : ']')) {
-                if (object && !(at = key(at, end)))
+                if (object && !(at = key(at, end, keys, owners[depth])))
                     return 0;
                 continue;
             }
@@ -221,13 +390,25 @@ static int is_object(text at, text end)
         if (at == end || *at != ',')
             return 0;
         at = space(at + 1, end);
-        if (open & 1 && !(at = key(at, end)))
+        if (open & 1 && !(at = key(at, end, keys, owners[depth])))
             return 0;
     }
 }
 
-void no_objects(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t *found)
+/* 0: an object; 1: none; 2: one in which an object perhaps names a key twice. */
+void judged(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t *found)
 {
-    for (int64_t i = 0; i < count; i++)
-        found[i] = !is_object(octets + bounds[i], octets + bounds[i + 1]);
+    struct keys keys;
+    keys.known_count = 0;
+    keys.opened = 1;
+    memset(keys.table, 0, sizeof keys.table);
+    for (int64_t i = 0; i < count; i++) {
+        keys.count = keys.entries = keys.twice = 0;
+        keys.same = 1;
+        keys.first = keys.opened;
+        int sound = is_object(octets + bounds[i], octets + bounds[i + 1], &keys);
+        found[i] = !sound ? 1 : keys.twice ? 2 : 0;
+        if (!keys.same)
+            keys.known_count = found[i] || keys.count > KEYS_MAX ? 0 : keys.count;
+    }
 }

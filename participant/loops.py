@@ -51,8 +51,9 @@ class Loops(Protocol):
         somebody has to look more closely: one is no number, or ends behind its record.
         """
 
-    def no_objects(self, values: pa.LargeBinaryArray) -> Flags | None:
-        """Which values are not one JSON object each (``json_suspects.ill_formed`` has the rules).
+    def judged(self, values: pa.LargeBinaryArray) -> Octets | None:
+        """Of each value 0 when it is one JSON object, 1 when it is none (``json_suspects`` has the
+        rules), 2 when it is one in which an object perhaps names a key twice.
 
         ``None``: left to the caller.
         """
@@ -82,7 +83,7 @@ class InC:
             ("timestamps", None, (place, place, c_int64, place)),
             ("give_back", None, (place, place, c_int64)),
             ("longs", c_int, (place, c_int64, place, place, c_int64, place, place)),
-            ("no_objects", None, (place, place, c_int64, place)),
+            ("judged", None, (place, place, c_int64, place)),
         ):
             function = getattr(self._c, name)
             function.restype, function.argtypes = result, arguments
@@ -115,13 +116,13 @@ class InC:
         sound = self._c.longs(*read, numbers.ctypes.data, behind.ctypes.data)
         return (numbers, behind) if sound else None
 
-    def no_objects(self, values: pa.LargeBinaryArray) -> Flags:
-        found = np.zeros(len(values), np.bool_)
+    def judged(self, values: pa.LargeBinaryArray) -> Octets:
+        found = np.zeros(len(values), np.uint8)
         if len(values):
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
             begin = octets.address if octets else 0  # of empty values alone
-            self._c.no_objects(begin, first, len(values), found.ctypes.data)
+            self._c.judged(begin, first, len(values), found.ctypes.data)
         return found
 
 
@@ -155,8 +156,8 @@ class InPython:
     def longs(self, octets: Octets, rest: int, at: Integers, ends: Integers) -> None:
         """Left to the caller, who has numpy."""
 
-    def no_objects(self, values: pa.LargeBinaryArray) -> None:
-        """Left to the caller, who has a regular expression."""
+    def judged(self, values: pa.LargeBinaryArray) -> None:
+        """Left to the caller, who has regular expressions."""
 
 
 def _taken(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:

@@ -42,11 +42,11 @@ from headgate.participant.actions import (
     Input,
     ReleaseAsked,
     ReleaseExpired,
-    Stop,
     Submit,
     Tell,
     Ticked,
 )
+from headgate.participant.misfortune import batch_failed, overdue
 from headgate.participant.settling import entered, settled
 from headgate.participant.state import (
     Draft,
@@ -161,26 +161,16 @@ def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
     if not ranges or state.leaving or len(state.files) >= state.settings.files_max:
         return state, ()
     running, batch = planned(state, ranges)
-    return running, (Submit(batch),)
+    due_ms = now_ms + state.settings.batch_timeout_ms
+    return replace(running, batch_due_ms=due_ms), (Submit(batch),)
 
 
 def _batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
     if state.batch is None or outcome.number != state.batch.number:
         return state, ()  # abandoned: its ranges are read again, its files are orphans
     if isinstance(outcome, BatchFailed):
-        if outcome.fatal is not None:
-            return replace(state, batch=None), (Stop(outcome.fatal),)
-        retry_ms = now_ms + state.settings.retry_backoff_ms
-        failed = replace(
-            state,
-            batch=None,
-            failure=outcome.reason,
-            failed=state.failed | state.batch.ranges.keys(),
-            retry_at_ms=retry_ms,
-        )
-        why = f"batch {outcome.number} failed: {outcome.reason}"
-        return failed, (Tell(why, trouble=True),)
-    done = absorbed(state, outcome)
+        return batch_failed(state, state.batch, outcome, now_ms)
+    done = replace(absorbed(state, outcome), hopeless=0)
     if done.phase is Phase.ANSWERING:
         done = replace(done, last_read_done=True)
     return replace(done, ends_due_ms=now_ms, retry_at_ms=None), ()
@@ -376,6 +366,8 @@ def _discontinued(state: State, reason: str) -> Step:
 
 def _ticked(state: State, now_ms: int) -> Step:
     state, actions = _said_again(state, now_ms)
+    state, more = overdue(state, now_ms)
+    actions = (*actions, *more)
     if now_ms >= state.alive_due_ms:
         due_ms = now_ms + state.settings.presence_interval_ms
         state = replace(state, alive_due_ms=due_ms)

@@ -51,6 +51,22 @@ class ParticipantSettings:
             "batch; then the batch is dropped and read again.",
         },
     )
+    batch_timeout_ms: int = field(
+        default=900_000,
+        metadata={
+            "unit": "ms",
+            "sentence": "How long a batch may take before it is given up and done again: longer "
+            "than any that works. It ends what hangs in Spark or in a storage (HG-219).",
+        },
+    )
+    batch_attempts_max: int = field(
+        default=5,
+        metadata={
+            "unit": "batches",
+            "sentence": "The sink stops when so many batches in a row did not end in time "
+            "(HG-219), or failed for a reason that no other system gave (HG-218).",
+        },
+    )
     retry_backoff_ms: int = field(
         default=500,
         metadata={"unit": "ms", "sentence": "Wait after a failed batch or call before the next."},

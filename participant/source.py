@@ -20,8 +20,9 @@ from headgate.control_protocol.errors import ConfigurationError, MissingRights, 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.kafka_settings import for_asking_offsets, quiet, unaccepted
 from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.redacted_log import redacted_logger
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 
 GroupProtocol = Literal["classic", "consumer"]
 

@@ -100,7 +100,8 @@ class State:
     ``ended`` and ``answered`` are the newest END heard and answered. ``failed`` are the
     partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
     ``unheard``: presences appended but not yet heard. ``looked`` are the partitions whose end the
-    last look of the open transaction brought.
+    last look of the open transaction brought. ``batch_due_ms``: when the batch has to be done;
+    ``hopeless``: how many in a row failed so that trying again will hardly help.
     """
 
     sink: SinkName
@@ -119,7 +120,9 @@ class State:
     files: tuple[DataFile, ...] = ()
     quarantined: tuple[DataFile, ...] = ()
     batch: Batch | None = None
+    batch_due_ms: int = 0
     batches: int = 0
+    hopeless: int = 0
     last_read_done: bool = False
     looked: frozenset[TopicPartition] = frozenset()
     failure: str | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -15,12 +14,13 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
 from headgate.control_protocol.kafka_log import KafkaLog
 from headgate.control_protocol.kafka_topic import ensure_control_topic
-from headgate.control_protocol.ports import Batch, BatchWriter, BatchWritten, SinkTable
+from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter, SinkTable
+from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
 from headgate.coordinator.dead_letter_topic import DeadLetterTopic
 from headgate.coordinator.forwarder import Forwarder
@@ -44,12 +44,12 @@ from headgate.participant.task import SinkTask
 from headgate.participant.writers.in_process import InProcessWriter
 from headgate.participant.writers.plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.participant.writers.put import PutWriter, chunk_of
-from headgate.participant.writers.ranges import write_chunks, write_ranges
 from headgate.participant.writers.shaping import Shaping
+from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
 from headgate.sink.settings import SinkSettings, WriterKind
 
-_log = logging.getLogger("headgate.sink")
+_log = redacted_logger("headgate.sink")
 
 TURN_MS = 50
 BUFFER_BYTES_MAX = 64 * 1024 * 1024
@@ -112,6 +112,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             "remove [transform], or run the sink by headgate run",
         )
     with ExitStack() as stack:
+        stack.enter_context(_discreet(settings))
         catalog = _ready(settings, stack)
         sender = _sender()
         plans = Plans(catalog)
@@ -120,9 +121,9 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 
         def write(
             batch: Batch, records: list[list[Record]], abandoned: Callable[[], bool]
-        ) -> BatchWritten:
+        ) -> BatchOutcome:
             plan = plans.plan_of(batch, source_plan(settings, batch))
-            return write_chunks(plan, batch, [chunk_of(records)], abandoned=abandoned)
+            return write_put(plan, batch, chunk_of(records), abandoned=abandoned)
 
         writer = PutWriter(buffers, write)
         stack.callback(writer.close)
@@ -132,7 +133,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             settings.source.topics, lambda: _coordinator(settings, catalog, sender)
         )
         stack.callback(service.close)
-        world = participant.World(member, log, writer, service, SystemClock())
+        world = participant.World(member, log, writer, service, SystemClock(), settings.redaction)
         driver = participant.ParticipantDriver(
             State(settings.name, sender, settings.participant), world
         )
@@ -156,6 +157,7 @@ class OpenSink(participant.ParticipantDriver):
 def opened(settings: SinkSettings) -> Iterator[OpenSink]:
     """Everything opened in order, and closed in reverse whatever happens."""
     with ExitStack() as stack:
+        stack.enter_context(_discreet(settings))
         catalog = _ready(settings, stack)
         sender = _sender()
         writer = stack.enter_context(_writer(settings, catalog))
@@ -173,9 +175,20 @@ def opened(settings: SinkSettings) -> Iterator[OpenSink]:
         )
         stack.callback(group.close)
         stack.callback(service.close)
-        world = participant.World(group, log, writer, service, SystemClock())
+        world = participant.World(group, log, writer, service, SystemClock(), settings.redaction)
         sink = OpenSink(State(settings.name, sender, settings.participant), world, service)
         yield sink
+
+
+@contextmanager
+def _discreet(settings: SinkSettings) -> Iterator[None]:
+    """No secret of the sink in what is logged or raised meanwhile."""
+    with redacting(settings.redaction):
+        try:
+            yield
+        except HeadgateError as error:
+            settings.redaction.of_error(error)
+            raise
 
 
 def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
@@ -220,6 +233,7 @@ def _coordinator(
                 topics,
                 SystemClock(),
                 lambda: ensure_control_topic(settings.kafka, settings.control.topic),
+                settings.redaction,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
             limits=settings.quarantine.limits,
@@ -260,7 +274,7 @@ def _writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
 
     if settings.spark.writer is WriterKind.IN_PROCESS:
         writer: BatchWriter = InProcessWriter(
-            lambda batch, abandoned: write_ranges(plan_for(batch), batch, abandoned=abandoned)
+            lambda batch, abandoned: write_narrowed(plan_for(batch), batch, abandoned=abandoned)
         )
         try:
             yield writer
@@ -301,8 +315,10 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
             tombstones=settings.quarantine.tombstones,
             limits=settings.quarantine.limits,
             tag=tag_name(settings.name, settings.table.branch),
+            excerpts=settings.quarantine.excerpts,
         ),
         sink=settings.name,
+        redaction=settings.redaction,
     )
 
 

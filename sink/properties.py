@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-MASK = "***"
+from headgate.control_protocol.redaction import MASK, without_url_password
 
 _SECRET_NAME = re.compile(
     r"passw|secret|token$|credential|access-key|key\.pem|account-key|sas-token|user\.info",
     re.IGNORECASE,
 )
 _NEVER_SECRET = frozenset({"bootstrap.servers"})
-_URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):([^/@\s]+)@")
-_SECRET_LENGTH_MIN = 4
-"""Shorter values are not searched for in texts: masking every "1" would hide the message."""
 
 
 class Properties(Mapping[str, str]):
@@ -57,15 +54,7 @@ class Properties(Mapping[str, str]):
             for name, value in self._values.items()
         }
 
-    def redacted(self, text: str) -> str:
-        """The text without any of these secrets, and without passwords inside URLs."""
-        secrets = {self._values[name] for name in self._secret_names if name in self._values}
-        for secret in sorted(secrets, key=len, reverse=True):
-            if len(secret) >= _SECRET_LENGTH_MIN:
-                text = text.replace(secret, MASK)
-        return without_url_password(text)
-
-
-def without_url_password(text: str) -> str:
-    """``scheme://user:password@host`` with the password masked."""
-    return _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The values that nobody may see."""
+        return frozenset(self._values[name] for name in self._secret_names & self._values.keys())

@@ -14,6 +14,7 @@ from enum import StrEnum
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.redaction import Redaction
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.settings import Distribution, ParticipantSettings
 from headgate.sink.properties import Properties
@@ -173,6 +174,13 @@ class QuarantineSettings:
         default=1_000,
         metadata=about("So many records at least are counted for that rate.", "records"),
     )
+    excerpts: bool = field(
+        default=True,
+        metadata=about(
+            "Whether the errors that name a bad record (HG-207, HG-211) show how its value begins "
+            "and what was wrong in it; false: only where it is, and the column."
+        ),
+    )
     records_max: int = field(
         default=0,
         metadata=about(
@@ -311,7 +319,11 @@ class SinkSettings:
 
     def redacted(self, text: str) -> str:
         """A text from a foreign library, without any secret of this sink."""
-        secrets = (self.format.options, self.format.key_options)
-        for properties in (self.kafka, self.catalog.properties, self.spark.conf, *secrets):
-            text = properties.redacted(text)
-        return text
+        return self.redaction(text)
+
+    @property
+    def redaction(self) -> Redaction:
+        """What masks the secrets of this sink."""
+        some = (self.kafka, self.catalog.properties, self.spark.conf)
+        formats = (self.format.options, self.format.key_options)
+        return Redaction(frozenset().union(*(each.secrets for each in (*some, *formats))))

@@ -6,7 +6,6 @@ catalog call removes the snapshots, then the files go. What is not deleted is an
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.utils.properties import property_as_bool
 
+from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.coordinator.tables.retention import expired
 from headgate.coordinator.tables.unreachable import STORAGE_THREADS, unreachable_files
 
@@ -43,7 +43,7 @@ _DELETING_MAX_S = 5.0
 _DELETED_AT_ONCE = 64
 _PAUSE_S = 600.0
 
-_log = logging.getLogger(__name__)
+_log = redacted_logger(__name__)
 
 
 class Upkeep:

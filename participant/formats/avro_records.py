@@ -18,6 +18,7 @@ from headgate.participant.formats.avro_schema import Avro, UnfitSchema, parse_sc
 from headgate.participant.formats.faults import Faults
 from headgate.participant.formats.fitting import fitted_rows, without_bad
 from headgate.participant.formats.options import take_options
+from headgate.participant.formats.retyped import rows_from
 from headgate.participant.formats.schema_registry import NoSuchSchema, SchemaRegistry
 from headgate.participant.packed import Packed
 
@@ -75,7 +76,7 @@ class RegistryAvroRecords:
                 faults.note([rows[row]], reason)
         if len(parts) == 1:
             return without_bad(parts[0][0], faults)
-        empty = pa.RecordBatch.from_pylist([], schema)
+        empty = rows_from([], schema)
         together = pa.concat_batches([empty, *(rows for rows, _ in parts)])
         order = np.argsort(np.concatenate([np.zeros(0, np.int64), *groups]))
         return without_bad(together.take(pa.array(order)), faults)

@@ -26,11 +26,12 @@ from headgate.participant.formats.fitting import fitted_rows
 from headgate.participant.formats.json_records import JsonRecords
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.port import UndecodableRecords
-from headgate.participant.formats.retyped import retyped
+from headgate.participant.formats.retyped import retyped, rows_from
 
 _SCHEMA_KEY, _PAYLOAD_KEY = '{"schema":', ',"payload":'
 _PREFIXES_MAX = 64
 _WHOLE = "payload"
+_DECODER = json.JSONDecoder(object_pairs_hook=json_values.unique)
 
 
 class ConnectJsonRecords:
@@ -79,7 +80,7 @@ class ConnectJsonRecords:
             text = value.decode()
             if not text.startswith(_SCHEMA_KEY):
                 return None
-            schema, end = json.JSONDecoder().raw_decode(text, len(_SCHEMA_KEY))
+            schema, end = _DECODER.raw_decode(text, len(_SCHEMA_KEY))
         except (ValueError, RecursionError):
             return None
         end += len(_PAYLOAD_KEY)
@@ -142,8 +143,12 @@ class ConnectJsonRecords:
 
     def _type(self, text: str) -> pa.DataType | None:
         if text not in self._types:
-            found = json.loads(text)
-            self._types[text] = None if found is None else connect_type(found)
+            try:
+                found = json.loads(text)
+                json_values.require_shallow(text, found)
+                self._types[text] = None if found is None else connect_type(found)
+            except RecursionError as error:
+                raise ValueError("a schema is nested too deeply") from error
         return self._types[text]
 
 
@@ -152,7 +157,7 @@ class _Gathered:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._parts = [pa.RecordBatch.from_pylist([], schema)]
+        self._parts = [rows_from([], schema)]
         self._rows: list[int] = []
 
     def add(self, part: pa.RecordBatch, rows: list[int], bad: Mapping[int, str]) -> dict[int, str]:

@@ -131,7 +131,7 @@ def _texts(values: pa.Array, target: pa.DataType) -> pa.Array:
         read = json_values.convert_value
         field = pa.field("", target)
         return pa.array([read(field, text, "") for text in values.to_pylist()], target)
-    if kinds.is_boolean(target):
+    if kinds.is_boolean(target) or kinds.is_nested(target):
         return _impossible(values, target)
     return json_columns.from_texts(target, values)
 

@@ -129,6 +129,8 @@ def _fit(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
 
 
 def _cast_apart(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
+    if not len(values):  # as a union's branch that no record takes
+        return pa.nulls(0, target)
     try:
         return exact_casts.cast(values, target)
     except exact_casts.Impossible as error:

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from headgate.participant.formats import json_columns
 from headgate.participant.formats.json_columns import Spelling
-from headgate.participant.formats.json_suspects import ill_formed, suspects_of
+from headgate.participant.formats.json_suspects import judged, suspects_of
+from headgate.participant.formats.retyped import rows_from
 from headgate.participant.packed import Packed
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -77,16 +78,17 @@ class Apart:
         self.parts: list[tuple[Rows, pa.RecordBatch]] = []
         self.refused: dict[int, str] = {}
         """Rows left to the explaining path, and the column that is probably at fault, if known."""
-        self.ill_formed = ill_formed(values.array)
-        self.refused |= dict.fromkeys(np.flatnonzero(self.ill_formed).tolist(), "")
-        self._parse(np.flatnonzero(~self.ill_formed), watched=watch.alert)
+        self.ill_formed, twice = judged(values.array)
+        aside = self.ill_formed | twice
+        self.refused |= dict.fromkeys(np.flatnonzero(aside).tolist(), "")
+        self._parse(np.flatnonzero(~aside), watched=watch.alert)
 
     def together(self) -> tuple[Rows, pa.RecordBatch]:
         """The rows that the fast path took, in order."""
         if len(self.parts) == 1:
             return self.parts[0]
         rows = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in self.parts)])
-        empty = pa.RecordBatch.from_pylist([], self._schema)
+        empty = rows_from([], self._schema)
         order = np.argsort(rows, kind="stable")
         batch = pa.concat_batches([empty, *(part for _, part in self.parts)])
         return rows[order], batch.take(pa.array(order))

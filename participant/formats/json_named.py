@@ -18,7 +18,7 @@ import pyarrow.types as kinds
 from headgate.participant.formats import json_values, names
 from headgate.participant.formats.faults import Faults
 from headgate.participant.formats.port import UndecodableRecords
-from headgate.participant.formats.retyped import retyped_rows
+from headgate.participant.formats.retyped import retyped_rows, rows_from
 
 # Every text from left to right, so that none begins inside another; the colon makes it a key.
 _TEXT = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
@@ -43,7 +43,7 @@ class NamedKeys:
         for row, value in enumerate(values):
             groups.setdefault(self._keys(value), []).append(row)
         faults = Faults()
-        parts: list[pa.RecordBatch] = [pa.RecordBatch.from_pylist([], self._schema)]
+        parts: list[pa.RecordBatch] = [rows_from([], self._schema)]
         order: list[int] = []
         for keys, rows in groups.items():
             part, good = self._part(keys, [values[row] for row in rows], rows, faults)

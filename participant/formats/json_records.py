@@ -17,6 +17,7 @@ from headgate.participant.formats.json_columns import Unfit
 from headgate.participant.formats.json_named import NamedKeys
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.port import UndecodableRecords
+from headgate.participant.formats.retyped import rows_from
 from headgate.participant.packed import Packed
 
 _SAMPLES = 16
@@ -93,6 +94,8 @@ class JsonRecords:
         """The row, or the reason why there is none."""
         try:
             record = json_values.parse(value)
+        except json_values.KeyTwice as reason:
+            return str(reason)
         except ValueError as reason:
             return self._laxly(value, schema, reason, sure=ill_formed)
         if suspected:  # it is mostly right, and then nothing else needs to be converted
@@ -105,7 +108,7 @@ class JsonRecords:
             row = {field.name: json_values.convert_field(field, record) for field in schema}
         except ValueError as reason:
             return self._laxly(value, schema, reason, sure=False)
-        return pa.RecordBatch.from_pylist([row], schema)
+        return rows_from([row], schema)
 
     def _laxly(
         self, value: bytes, schema: pa.Schema, reason: ValueError, *, sure: bool

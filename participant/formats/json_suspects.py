@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from headgate.participant.formats import json_values
 from headgate.participant.loops import Flags, Integers, loops
 
 _DAY = r"\d{4}-(\d\d-[0-2]\d|(0[13-9]|1[0-2])-30|(0[13578]|1[02])-31)"
@@ -58,17 +60,40 @@ def _value(depth: int) -> str:
     return rf"(?:{_SINGLE}|(?:[\[{{,]{begins}(?:{_SINGLE}){ends})+)"
 
 
+# Every text from left to right, so that none begins inside another; the colon makes it a key.
+_KEYS = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
 _OBJECT = rf"^{_SPACE}(?:\{{{_SPACE}\}}|{_object(3)}){_SPACE}$"
 
 
-def ill_formed(values: pa.LargeBinaryArray) -> Flags:
-    """Values as they came: which are not one JSON object each (RFC 8259).
+def judged(values: pa.LargeBinaryArray) -> tuple[Flags, Flags]:
+    """Values as they came: which are not one JSON object each (RFC 8259), and in which others an
+    object names a key twice; of these a few may be there wrongly.
 
     Control characters in strings pass; escapes that the parser gets wrong, and what is deeper than
     64 levels, do not.
     """
-    found = loops().no_objects(values)
-    return ~np.asarray(pc.match_substring_regex(values, _OBJECT)) if found is None else found
+    found = loops().judged(values)
+    if found is not None:
+        return found == 1, found == 2
+    ill_formed: Flags = ~np.asarray(pc.match_substring_regex(values, _OBJECT))
+    twice = np.zeros(len(values), np.bool_)
+    for row in np.flatnonzero(~ill_formed).tolist():
+        twice[row] = _names_twice(values[row].as_py())
+    return ill_formed, twice
+
+
+def _names_twice(value: bytes) -> bool:
+    """Whether an object names a key twice, of a value that is well formed."""
+    keys = [text for text, colon in _KEYS.findall(value) if colon]
+    if len(set(keys)) == len(keys) and not any(b"\\" in key for key in keys):
+        return False
+    try:
+        json_values.parse(value)
+    except json_values.KeyTwice:
+        return True
+    except ValueError:
+        pass
+    return False
 
 
 def suspects_of(field: pa.Field, rough: pa.Array, places: Integers) -> Flags:

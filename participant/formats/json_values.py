@@ -10,8 +10,8 @@ It decides together with ``json_columns``; both accept the same values with the 
 - dates: ISO text or days since 1970; times: ISO text or milliseconds of the day; timestamps: ISO
   text or milliseconds since 1970 (``temporal`` has the details)
 - UUIDs: the canonical text with hyphens; fixed and binary: base64
-- objects for structs and maps, arrays for lists; fields that the table does not have are ignored;
-  of a key given twice the last counts
+- objects for structs and maps, arrays for lists; fields that the table does not have are ignored
+- no object may name a key twice, wherever it is
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from decimal import (
     MAX_EMAX,
     MAX_PREC,
@@ -40,6 +41,10 @@ import pyarrow.types as kinds
 
 from headgate.participant.formats import temporal
 
+DEPTH_MAX = 256
+"""Levels of objects and arrays in one another. More make a bad record: how many more the parser
+takes depends on who calls it, and what is bad must depend on the record alone."""
+
 _EXACT_DOUBLE_MAX = 2**53
 _NUMBER_TEXT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _UUID_TEXT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
@@ -56,8 +61,25 @@ def _refuse_constant(name: str) -> None:
     raise BadValue(f"{name} is not JSON")
 
 
+class KeyTwice(BadValue):
+    """An object names a key twice: which of its values is meant nobody knows."""
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values. Raises ``KeyTwice``."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        again = next(key for key, count in counts.items() if count > 1)
+        raise KeyTwice(f"an object names the key {_sample(again)} twice")
+    return found
+
+
 _DECODER = json.JSONDecoder(
-    strict=False, parse_float=_DECIMALS.create_decimal, parse_constant=_refuse_constant
+    strict=False,
+    parse_float=_DECIMALS.create_decimal,
+    parse_constant=_refuse_constant,
+    object_pairs_hook=unique,
 )
 
 
@@ -67,12 +89,39 @@ def parse(value: bytes) -> dict[str, Any]:
     Raises ``BadValue``.
     """
     try:
-        parsed = _DECODER.decode(value.decode())
-    except (ValueError, ArithmeticError, RecursionError) as error:
+        text = value.decode()
+        parsed = _DECODER.decode(text)
+    except RecursionError as error:
+        raise BadValue(_TOO_DEEP) from error
+    except KeyTwice:
+        raise
+    except (ValueError, ArithmeticError) as error:
         raise BadValue(f"not a JSON object: {error or type(error).__name__}") from error
     if not isinstance(parsed, dict):
         raise BadValue(f"not a JSON object but {_kind(parsed)}")
+    require_shallow(text, parsed)
     return parsed
+
+
+_TOO_DEEP = f"is nested more than {DEPTH_MAX} levels deep"
+
+
+def require_shallow(text: str, parsed: Any) -> None:
+    """Raise ``BadValue`` when ``parsed``, made from ``text``, has too many levels."""
+    if text.count("{") + text.count("[") <= DEPTH_MAX:
+        return
+    level = [parsed]
+    for _ in range(DEPTH_MAX):
+        level = [item for value in level for item in _inside(value)]
+        if not level:
+            return
+    raise BadValue(_TOO_DEEP)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """The objects and arrays that are this value's own."""
+    items = value.values() if isinstance(value, dict) else value
+    return [item for item in items if isinstance(item, dict | list)]
 
 
 def convert_field(field: pa.Field, container: dict[str, Any], path: str = "") -> Any:
@@ -252,14 +301,33 @@ def _map(value: Any, target: pa.DataType, path: str) -> list[tuple[Any, Any]]:
 
 def json_text(value: Any) -> str:
     """A parsed value as compact JSON again, numbers to the digit."""
-    if isinstance(value, dict):
-        inside = (f"{json_text(key)}:{json_text(item)}" for key, item in value.items())
-        return "{" + ",".join(inside) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(json_text, value)) + "]"
-    if isinstance(value, Decimal):
-        return str(value)
-    return json.dumps(value)
+    written: list[str] = []
+    waiting = [value]  # the next one last; no recursion, for a value may be deep
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, _Written | Decimal):
+            written.append(str(item))
+        elif isinstance(item, dict):
+            pairs = [[_Written(f"{json.dumps(key)}:"), inside] for key, inside in item.items()]
+            waiting += reversed(_enclosed("{", pairs, "}"))
+        elif isinstance(item, list):
+            waiting += reversed(_enclosed("[", [[inside] for inside in item], "]"))
+        else:
+            written.append(json.dumps(item))
+    return "".join(written)
+
+
+class _Written(str):
+    """Text that is JSON already."""
+
+    __slots__ = ()
+
+
+def _enclosed(front: str, parts: list[list[Any]], back: str) -> list[Any]:
+    found: list[Any] = [_Written(front)]
+    for place, part in enumerate(parts):
+        found += [_Written(","), *part] if place else part
+    return [*found, _Written(back)]
 
 
 def _kind(value: Any) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.types as kinds
 
@@ -9,7 +13,7 @@ import pyarrow.types as kinds
 def retyped(values: pa.Array, target: pa.DataType) -> pa.Array:
     """``values`` as ``target``, whose storage throughout is that of the values."""
     mask = values.is_null() if values.null_count else None
-    if isinstance(target, pa.ExtensionType):
+    if isinstance(target, pa.BaseExtensionType):
         stored = values.storage if isinstance(values, pa.ExtensionArray) else values
         return pa.ExtensionArray.from_storage(target, stored)
     if kinds.is_struct(target):
@@ -31,3 +35,36 @@ def retyped_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns, by their places, under the schema's names."""
     columns = [retyped(rows.column(at), field.type) for at, field in enumerate(schema)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def rows_from(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of Python values. Arrow itself makes no UUIDs inside of structs."""
+    stored = _stored_schema(schema)
+    if stored is schema:
+        return pa.RecordBatch.from_pylist(list(values), schema)
+    return retyped_rows(pa.RecordBatch.from_pylist(list(values), stored), schema)
+
+
+def array_from(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A column of Python values, likewise."""
+    return retyped(pa.array(values, _stored(kind)), kind)
+
+
+@lru_cache(maxsize=64)
+def _stored_schema(schema: pa.Schema) -> pa.Schema:
+    stored = [_stored(field.type) for field in schema]
+    if stored == schema.types:
+        return schema
+    return pa.schema([pa.field(*of) for of in zip(schema.names, stored, strict=True)])
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.storage_type
+    if kinds.is_struct(kind):
+        return pa.struct([pa.field(field.name, _stored(field.type)) for field in kind])
+    if kinds.is_map(kind):
+        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
+    if kinds.is_large_list(kind):
+        return pa.large_list(_stored(kind.value_type))
+    return pa.list_(_stored(kind.value_type)) if kinds.is_list(kind) else kind

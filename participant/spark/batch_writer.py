@@ -7,7 +7,6 @@ wrote is named by nobody.
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -15,20 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from pyiceberg.io import load_file_io
-
-from headgate.control_protocol.errors import HeadgateError, WriterGone
+from headgate.control_protocol.errors import HeadgateError, TransformRaised, WriterGone
 from headgate.control_protocol.events import DataFile
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.participant.spark.accounts import settled
-from headgate.participant.spark.pipeline import one_stage, run_job
+from headgate.participant.spark.pipeline import one_stage, raised_in_task, run_job
 from headgate.participant.spark.session import OpenSession, reason_of
 from headgate.participant.spark.shares import files_of, joined, shares_of
 from headgate.participant.spark.tasks import RESULT_COLUMNS, outcome_of, share_writer
 from headgate.participant.writers.failures import failed
+from headgate.participant.writers.narrowing import discard, narrowed
 from headgate.participant.writers.plan import WriterPlan
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 
 CLOSE_TIMEOUT_S = 30.0
 CANCEL_AGAIN_S = 0.25
@@ -53,6 +52,7 @@ class SparkBatchWriter:
         self._outcomes: queue.SimpleQueue[tuple[_Job, BatchOutcome]] = queue.SimpleQueue()
         self._current: _Job | None = None
         self._running: _Job | None = None
+        self._cancelling = threading.Thread(target=lambda: None)
         # One thread for all jobs: classic Spark keeps a thread of the JVM for each of ours.
         self._thread = threading.Thread(target=self._run, name="headgate-spark", daemon=True)
         self._thread.start()
@@ -87,10 +87,15 @@ class SparkBatchWriter:
 
     def _cancel_abandoned(self) -> None:
         running = self._running
-        if running is None or running is self._current:
+        if running is None or running is self._current or self._cancelling.is_alive():
             return
+        # In a thread of its own: a Spark that hangs does not answer this either.
+        self._cancelling = threading.Thread(target=self._cancel, args=[running.tag], daemon=True)
+        self._cancelling.start()
+
+    def _cancel(self, tag: str) -> None:
         try:
-            self._session.cancel(running.tag)
+            self._session.cancel(tag)
         except Exception as error:  # noqa: BLE001 - its outcome is dropped in any case
             log.warning("an abandoned Spark job was not cancelled: %s", reason_of(error))
 
@@ -107,20 +112,23 @@ class SparkBatchWriter:
         try:
             plan = self._plans(job.batch)
             shares = shares_of(job.batch, self._session.parallelism)
-            do = self._in_one_stage if one_stage(plan) or not shares else self._in_stages
             with self._session.tagged(job.tag):
-                whole = do(plan, job.batch, shares, written)
+                if one_stage(plan) or not shares:
+                    whole = self._in_one_stage(plan, job.batch, shares, written)
+                else:
+                    whole = self._narrowed(plan, job, written)
         except HeadgateError as error:
             whole = failed(job.batch.number, error)
         except Exception as error:  # noqa: BLE001 - Spark fails in many ways; the batch is done again
-            whole = self._failed(job, f"the Spark job failed: {reason_of(error)}")
+            whole = self._failed(job, error)
         if written and (isinstance(whole, BatchFailed) or job is not self._current):
-            _discard(plan, written)
+            discard(plan, written)
         return whole
 
-    def _failed(self, job: _Job, reason: str) -> BatchFailed:
+    def _failed(self, job: _Job, error: Exception) -> BatchFailed:
+        reason = f"the Spark job failed: {reason_of(error)}"
         if job is not self._current or self._session.alive():
-            return BatchFailed(job.batch.number, reason)
+            return BatchFailed(job.batch.number, reason, unforeseen=raised_in_task(error))
         gone = WriterGone(f"the Spark session has ended: {reason}", "start this process again")
         return BatchFailed(job.batch.number, reason, gone)
 
@@ -137,20 +145,34 @@ class SparkBatchWriter:
         written += files_of(outcomes)
         return joined(batch, outcomes)
 
-    def _in_stages(
-        self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], written: list[DataFile]
-    ) -> BatchOutcome:
+    def _narrowed(self, plan: WriterPlan, job: _Job, written: list[DataFile]) -> BatchOutcome:
+        """In stages; a few records that make that fail are found by jobs over parts of it."""
+
+        def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
+            if job is not self._current:
+                return BatchFailed(part.number, "abandoned")
+            files: list[DataFile] = []
+            outcome: BatchOutcome | None = None
+            try:
+                outcome = self._in_stages(plan, part, files)
+            except TransformRaised as error:
+                outcome = failed(part.number, error)
+            except Exception as error:
+                if not raised_in_task(error):
+                    raise
+                outcome = self._failed(job, error)
+            finally:
+                if not isinstance(outcome, BatchWritten):
+                    discard(plan, files)
+            if isinstance(outcome, BatchWritten) and part.ranges == job.batch.ranges:
+                written.extend(files)
+            return outcome
+
+        return narrowed(attempt, plan, job.batch)
+
+    def _in_stages(self, plan: WriterPlan, batch: Batch, written: list[DataFile]) -> BatchOutcome:
+        shares = shares_of(batch, self._session.parallelism)
         done = run_job(self._session, plan, batch, shares)
         written += done.files
         transform = plan.shaping.transform
         return settled(batch, done.reads, done.parts, transform.name if transform else "")
-
-
-def _discard(plan: WriterPlan, files: Sequence[DataFile]) -> None:
-    """Remove files that were never announced: only this process ever knew their names."""
-    io = load_file_io(dict(plan.io_properties), plan.location)
-    for file in files:
-        try:
-            io.delete(file.path)
-        except OSError as error:
-            log.warning("%s stays behind, unused: %s", file.path, error)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.control_protocol.errors import TransformFailed, WriteFailed
+from headgate.control_protocol.errors import TransformFailed, TransformRaised, WriteFailed
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.ports import Batch, BatchFailed
 from headgate.participant.settings import Distribution
@@ -141,10 +141,15 @@ def _brought_together(packets: Any, plan: WriterPlan, tasks: int) -> Any:
     return packets.repartitionByRange(tasks, PLACE, *Packing(plan).sort_names)
 
 
+def raised_in_task(error: Exception) -> bool:
+    """Whether Python code in a task raised it, and not Spark."""
+    return type(error).__name__ == "PythonException"
+
+
 def _blame(error: Exception, plan: WriterPlan) -> None:
     transform = plan.shaping.transform
     if transform is not None and blames_query(error):
-        raise TransformFailed(
+        raise TransformRaised(
             f"{transform.name}: {reason_of(error)}",
             "mend it, or the records that it meets; nothing of them was committed",
         ) from error

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -17,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
+from headgate.control_protocol.redacted_log import redacted_logger
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 
 _QUIET = {
     "spark.ui.enabled": "false",
@@ -43,6 +45,7 @@ _SHIPPED = ("headgate", "headgate.control_protocol", "headgate.participant", "he
 """The packages that a task may import; executors need nothing else of ours."""
 
 _CORES_MAX = 4096
+_STOP_S = 30
 _FRAMES = ("at ", "File ", "Traceback", "An error occurred while calling")
 
 
@@ -98,11 +101,19 @@ class OpenSession:
 
     def close(self) -> None:
         if self._made:
-            try:
-                self.spark.stop()
-            except Exception as error:  # noqa: BLE001 - it may have died long ago
-                log.warning("Spark did not stop in order: %s", reason_of(error))
+            # In a thread of its own: one that hangs would never let this process end.
+            stopping = threading.Thread(target=self._stop, daemon=True)
+            stopping.start()
+            stopping.join(_STOP_S)
+            if stopping.is_alive():
+                log.error("Spark did not stop within %d s; it is left behind", _STOP_S)
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _stop(self) -> None:
+        try:
+            self.spark.stop()
+        except Exception as error:  # noqa: BLE001 - it may have died long ago
+            log.warning("Spark did not stop in order: %s", reason_of(error))
 
 
 def open_session(options: SparkOptions) -> OpenSession:

@@ -132,7 +132,9 @@ class _Share:
         aside = Aside(plan, share)
         try:
             decoding = Decoding(
-                plan.source, share, plan.decoded_schema(), plan.name_mapping(), aside=aside
+                *(plan.source, share, plan.decoded_schema(), plan.name_mapping()),
+                aside=aside,
+                condemned=plan.condemned,
             )
             with closing(chunks_of(plan.source, share)) as chunks:
                 for chunk in chunks:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.participant.writers.failures import failed
 from headgate.participant.writers.plan import WriterPlan
-from headgate.participant.writers.ranges import write_ranges
+from headgate.participant.writers.whole import write_narrowed
 
 RESULT_COLUMNS = "share long, outcome binary"
 _RESULT_SCHEMA = pa.schema([("share", pa.int64()), ("outcome", pa.binary())])
@@ -48,7 +48,7 @@ def outcome_of(row: bytes) -> BatchOutcome:
 def written(plan: WriterPlan, share: Batch) -> BatchOutcome:
     """Write the share. Failures are values: Spark would repeat a raised one, and bury its text."""
     try:
-        return write_ranges(plan, share)
+        return write_narrowed(plan, share)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
         return failed(share.number, error)
 

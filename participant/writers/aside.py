@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from headgate.participant.fetch import Chunk
 from headgate.participant.writers.parquet import DataFiles, file_shape
 from headgate.participant.writers.partitioned_rows import PartitionedRows
 from headgate.participant.writers.plan import WriterPlan
+from headgate.participant.writers.record_columns import MILLISECONDS_MAX, legible
 
 _SAMPLE_BYTES = 200
 _MESSAGE_CHARACTERS_MAX = 1_000
@@ -113,17 +115,25 @@ class Aside:
         first = min(reasons)
         more = f" (and {len(reasons) - 1} more near it)" if len(reasons) > 1 else ""
         return PoisonRecord(
-            self._described(chunk, first, reasons[first] + more),
+            self._described(chunk, first, reasons[first], more),
             "mend the producer or the table, or choose another quarantine.policy; the sink stops "
             "before this record",
         )
 
-    def _described(self, chunk: Chunk, row: int, reason: str) -> str:
+    def _described(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
         at = self._partitions[chunk.places[row]]
-        return (
-            f"{at.topic} partition {at.partition} offset {chunk.offsets[row]}: {reason}; "
-            f"the value begins {_sample(chunk.values[row] or b'')}"
-        )
+        where = f"{at.topic} partition {at.partition} offset {chunk.offsets[row]}"
+        if not self._handling.excerpts:
+            return f"{where}: {self._place_of(reason)}{more}"
+        sample = _sample(chunk.values[row] or b"")
+        reason = reason[:_MESSAGE_CHARACTERS_MAX]
+        return self._plan.source.redaction(f"{where}: {reason}{more}; the value begins {sample}")
+
+    def _place_of(self, reason: str) -> str:
+        """The reason without anything out of the record."""
+        column = re.split(r"[:.\[ ]", reason, maxsplit=1)[0]
+        known = column in self._plan.decoded_schema().names
+        return f"does not fit into the column {column}" if known else "cannot be read"
 
 
 class _Quarantine:
@@ -137,6 +147,7 @@ class _Quarantine:
             )
         self._batch = batch
         self._sink = plan.source.sink
+        self._redaction = plan.source.redaction
         self._partitions = list(batch.ranges)
         shape = file_shape(plan.quarantine)
         self._schema = shape.arrow_schema
@@ -180,11 +191,16 @@ class _Quarantine:
             "topic_id": [self._batch.topic_ids.get(here.topic) for here in at],
             "partition": [here.partition for here in at],
             "offset": chunk.offsets[rows].tolist(),
-            "timestamp": [None if stamp < 0 else stamp * 1000 for stamp in stamps],
+            "timestamp": [
+                stamp * 1000 if 0 <= stamp <= MILLISECONDS_MAX else None for stamp in stamps
+            ],
             "key": [chunk.keys[row] if chunk.keys else None for row in rows],
             "value": [chunk.values[row] for row in rows],
-            "headers": [[{"key": k, "value": v} for k, v in pairs] for pairs in headers],
-            "message": [reason[:_MESSAGE_CHARACTERS_MAX] for reason in reasons],
+            "headers": [
+                [{"key": legible(name), "value": value} for name, value in pairs]
+                for pairs in headers
+            ],
+            "message": [self._redaction(reason[:_MESSAGE_CHARACTERS_MAX]) for reason in reasons],
             **{name: [value] * len(rows) for name, value in everywhere.items()},
         }
 

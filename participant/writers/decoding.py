@@ -19,6 +19,7 @@ from headgate.participant.formats.registry import ValueOptions, record_format
 from headgate.participant.writers.aside import BAD_PART, BAD_VALUE, Aside
 from headgate.participant.writers.plan import SourcePlan
 from headgate.participant.writers.record_columns import RecordColumns
+from headgate.participant.writers.singling import BAD_EXCEPTION, Read, read_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class Decoded:
 class Decoding:
     """One batch's records on their way into rows of ``schema``, whatever becomes of the rows.
 
-    ``mapping``: the table's name mapping, when it has one. ``aside`` takes what becomes no row.
+    ``mapping``: the table's name mapping, when it has one. ``aside`` takes what becomes no row:
+    among others the ``condemned``, for these reasons by their offsets.
     Raises ``ConfigurationError`` for names or options that do not go together.
     """
 
@@ -44,10 +46,16 @@ class Decoding:
         mapping: str | None,
         *,
         aside: Aside,
+        condemned: Mapping[TopicPartition, Mapping[int, str]] | None = None,
     ) -> None:
         self._batch = batch
         self._aside = aside
         self._partitions = list(batch.ranges)
+        self._condemned = {
+            place: condemned[at]
+            for place, at in enumerate(self._partitions)
+            if condemned and at in condemned
+        }
         self._schema = schema
         self._record_columns = RecordColumns(source, schema, self._partitions)
         self._options = ValueOptions.taken(source.format_options)
@@ -73,7 +81,8 @@ class Decoding:
         weights = np.bincount(chunk.places, chunk.lengths, count)
         self._bytes += weights.astype(np.int64)
         np.maximum.at(self._newest_ms, chunk.places, chunk.timestamps)
-        decoded = self._rows(self._without_tombstones(self._aside.without_known(chunk)))
+        chunk = self._without_tombstones(self._aside.without_known(chunk))
+        decoded = self._rows(self._without_condemned(chunk))
         self._records += np.bincount(decoded.records.places, minlength=count)
         return decoded
 
@@ -101,26 +110,50 @@ class Decoding:
         self._aside.tombstones(chunk, np.flatnonzero(empty))
         return chunk.where(~empty)
 
+    def _without_condemned(self, chunk: Chunk) -> Chunk:
+        reasons = {
+            int(row): self._condemned[place][int(chunk.offsets[row])]
+            for place in self._condemned
+            for row in np.flatnonzero(
+                (chunk.places == place) & np.isin(chunk.offsets, list(self._condemned[place]))
+            )
+        }
+        if not reasons:
+            return chunk
+        self._aside.take(chunk, reasons, BAD_EXCEPTION)
+        return chunk.where(_others(chunk, reasons))
+
     def _rows(self, chunk: Chunk) -> Decoded:
+        read = read_apart(chunk, self._schema, self._read)
+        for bad, error_class in read.bad:
+            self._aside.take(chunk, bad, error_class)
+        refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
+        return Decoded(read.rows, chunk.where(_others(chunk, refused)) if refused else chunk)
+
+    def _read(self, chunk: Chunk) -> Read:
+        """The chunk's rows, and why the others are none. Nothing else comes of it."""
+        values: Mapping[int, str] = {}
+        left = np.arange(len(chunk.offsets), dtype=np.int64)
         try:
             rows = self._format.decode(chunk.values, self._read_schema)
         except UndecodableRecords as error:
-            rows = error.rest
-            chunk = self._without(chunk, error.bad, BAD_VALUE)
-        added, bad = self._record_columns.columns(chunk)
+            rows, values = error.rest, error.bad
+            good = _others(chunk, values)
+            left, chunk = left[good], chunk.where(good)
+        if rows.num_rows != len(left):
+            raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")
+        added, found = self._record_columns.columns(chunk)
         columns = [added.get(field.name) for field in self._schema]
         filled = iter(rows.columns)
         rows = pa.RecordBatch.from_arrays(
             [next(filled) if column is None else column for column in columns], schema=self._schema
         )
-        if bad:
-            rows = rows.filter(pa.array(_others(chunk, bad)))
-            chunk = self._without(chunk, bad, BAD_PART)
-        return Decoded(rows, chunk)
-
-    def _without(self, chunk: Chunk, bad: Mapping[int, str], error_class: str) -> Chunk:
-        self._aside.take(chunk, bad, error_class)
-        return chunk.where(_others(chunk, bad))
+        if found:
+            rows = rows.filter(pa.array(_others(chunk, found)))
+        parts = {int(left[row]): reason for row, reason in found.items()}
+        return Read(
+            rows, [(bad, why) for bad, why in ((values, BAD_VALUE), (parts, BAD_PART)) if bad]
+        )
 
 
 def _others(chunk: Chunk, bad: Mapping[int, str]) -> np.ndarray[Any, np.dtype[np.bool_]]:

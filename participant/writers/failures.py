@@ -2,23 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
     OffsetOutOfRange,
     StopSink,
     TopicRecreated,
+    Unforeseen,
+    WriteFailed,
 )
-from headgate.control_protocol.ports import BatchFailed
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX
 
 _FOR_THE_COORDINATOR = (OffsetOutOfRange, TopicRecreated)
 """Sources that contradict the stored offsets: its policies decide, at the next START (C4)."""
+
+_OTHERS = frozenset(
+    (
+        *("adlfs", "aiohttp", "azure", "boto3", "botocore", "cimpl", "confluent_kafka", "fsspec"),
+        *("gcsfs", "google", "grpc", "http", "httpx", "ossfs", "psycopg", "psycopg2", "py4j"),
+        *("pyiceberg", "pyspark", "requests", "s3fs", "socket", "sqlalchemy", "sqlite3", "ssl"),
+        "urllib3",
+    )
+)
+"""Packages whose own exceptions tell of other systems."""
+
+_CAUSES_MAX = 10
+
+
+class Abandoned(HeadgateError):
+    """Nobody waits for the batch any more."""
+
+
+def foreign(error: BaseException) -> bool:
+    """Whether another system (disk, network, memory, broker, storage, Spark) is to blame."""
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if cause is None:
+            return False
+        if isinstance(cause, (OSError, MemoryError)) or any(
+            kind.__module__.split(".")[0] in _OTHERS for kind in type(cause).__mro__
+        ):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+def narrowable(error: BaseException) -> bool:
+    """Whether it is an error that nobody foresaw, which one record may have raised."""
+    if isinstance(error, HeadgateError) or not isinstance(error, Exception):
+        return isinstance(error, Unforeseen)
+    return not foreign(error)
+
+
+def write_failed(error: Exception, batch: Batch) -> HeadgateError:
+    """The error of ours for one of somebody else's."""
+    kind = Unforeseen if narrowable(error) else WriteFailed
+    return kind(f"batch {batch.number} of {batch.table.table}: {_said(error)}")
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
+
+
+def attempted(number: int, write: Callable[[], BatchWritten]) -> BatchOutcome:
+    """What came of writing, as a value. Raises ``Abandoned`` only."""
+    try:
+        return write()
+    except Abandoned:
+        raise
+    except Exception as error:  # noqa: BLE001 - it goes on as a value
+        return failed(number, error)
 
 
 def failed(number: int, error: Exception) -> BatchFailed:
     """The outcome of a batch that ended in ``error``."""
     if not isinstance(error, HeadgateError):
-        return BatchFailed(number, f"{type(error).__name__}: {error}")
+        return BatchFailed(number, _said(error), unforeseen=narrowable(error))
     hopeless = isinstance(error, (StopSink, ConfigurationError))
     fatal = error if hopeless and not isinstance(error, _FOR_THE_COORDINATOR) else None
-    return BatchFailed(number, str(error), fatal)
+    return BatchFailed(number, str(error), fatal, unforeseen=isinstance(error, Unforeseen))

@@ -6,13 +6,12 @@ import queue
 import threading
 from collections.abc import Callable
 
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
-from headgate.participant.writers.failures import failed
-from headgate.participant.writers.ranges import Abandoned
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
+from headgate.participant.writers.failures import Abandoned, failed
 
 _CLOSE_MS = 30_000
 
-Write = Callable[[Batch, Callable[[], bool]], BatchWritten]
+Write = Callable[[Batch, Callable[[], bool]], BatchOutcome]
 """Writes a batch, on the worker thread; may ask now and then whether it was abandoned."""
 
 

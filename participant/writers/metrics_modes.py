@@ -6,7 +6,6 @@ open (which columns come first, what a wrong value means) is as its Java library
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType
 
-log = logging.getLogger(__name__)
+from headgate.control_protocol.redacted_log import redacted_logger
+
+log = redacted_logger(__name__)
 
 _DEFAULT = "write.metadata.metrics.default"
 _COLUMN = "write.metadata.metrics.column."

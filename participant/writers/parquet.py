@@ -14,6 +14,7 @@ from pyiceberg.io import FileIO, OutputStream, load_file_io
 
 from headgate.control_protocol.events import DataFile
 from headgate.participant.writers.dictionaries import with_dictionary
+from headgate.participant.writers.hidden_nulls import filled, hiding
 from headgate.participant.writers.metrics import FileMetrics, leaves_of
 from headgate.participant.writers.metrics_modes import metrics_modes
 from headgate.participant.writers.parquet_options import ParquetOptions
@@ -35,6 +36,7 @@ class FileShape:
         schema, order = plan.schema(), plan.sort_order()
         properties = plan.table_properties
         self.arrow_schema: pa.Schema = plan.arrow_schema()
+        self.hiding = hiding(self.arrow_schema)
         self.spec_id = plan.spec().spec_id
         self.io: FileIO = load_file_io(dict(plan.io_properties), plan.location)
         self.leaves = leaves_of(schema, metrics_modes(schema, properties, order))
@@ -90,7 +92,8 @@ class DataFiles:
             group = table.slice(begin, rows)
             file = self._file(key, group)
             size_before = file.stream.tell()
-            file.writer.write_table(group, row_group_size=group.num_rows)
+            written = filled(group, self._shape.hiding)
+            file.writer.write_table(written, row_group_size=group.num_rows)
             file.metrics.see(group)
             self._written_rows += group.num_rows
             self._written_bytes += file.stream.tell() - size_before

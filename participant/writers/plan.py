@@ -33,6 +33,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.redaction import Redaction
 from headgate.participant.formats import names
 from headgate.participant.writers.shaping import Shaping
 
@@ -41,12 +42,16 @@ RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """What becomes of records that are no rows. ``tag``: the sink's tag in its tables."""
+    """What becomes of records that are no rows. ``tag``: the sink's tag in its tables.
+
+    ``excerpts``: whether errors show what is in them.
+    """
 
     policy: Disposal = Disposal.FAIL
     tombstones: Disposal = Disposal.FAIL
     limits: BadRecordLimits = field(default_factory=BadRecordLimits)
     tag: str = ""
+    excerpts: bool = True
 
     @property
     def keeps(self) -> bool:
@@ -62,6 +67,7 @@ class SourcePlan:
     checked. ``record_columns``: from a part of the record (``RECORD_PARTS``) to the table's column
     that takes it. ``format_options``: the format's own, and those of every one (``ValueOptions``).
     ``key_format_name``: empty for text in a column of text, and the bytes as they are elsewhere.
+    ``redaction`` masks the sink's secrets in what is told of records.
     """
 
     kafka: Mapping[str, str]
@@ -73,6 +79,7 @@ class SourcePlan:
     key_format_options: Mapping[str, str] = field(default_factory=dict)
     handling: Handling = field(default_factory=Handling)
     sink: str = ""
+    redaction: Redaction = field(default_factory=Redaction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,8 @@ class WriterPlan:
     ``sort_order_json``: the table's default order when the plan was made; a transaction does not
     fix it, since each file says for itself by which order it is sorted. ``quarantine`` says how its
     files are written; ``known`` the offsets that it has already, where a range is read again after
-    a commit that ended between the two tables (rule Q5).
+    a commit that ended between the two tables (rule Q5). ``condemned``: records that were found to
+    make the batch fail, by offset with the reason (``narrowing``).
     """
 
     source: SourcePlan
@@ -94,6 +102,7 @@ class WriterPlan:
     location: str
     quarantine: WriterPlan | None = None
     known: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    condemned: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     shaping: Shaping = field(default_factory=Shaping)
 
     def __hash__(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
+from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.participant.embedding import Buffers, Record
 from headgate.participant.fetch import Chunk
 from headgate.participant.packed import Packed
@@ -23,7 +23,7 @@ class PutWriter:
     def __init__(
         self,
         buffers: Buffers,
-        write: Callable[[Batch, list[list[Record]], Callable[[], bool]], BatchWritten],
+        write: Callable[[Batch, list[list[Record]], Callable[[], bool]], BatchOutcome],
     ) -> None:
         self._buffers = buffers
         self._write = write
@@ -40,7 +40,7 @@ class PutWriter:
     def close(self) -> None:
         self._writer.close()
 
-    def _written(self, batch: Batch, abandoned: Callable[[], bool]) -> BatchWritten:
+    def _written(self, batch: Batch, abandoned: Callable[[], bool]) -> BatchOutcome:
         return self._write(batch, self._taken.pop(batch.number, []), abandoned)
 
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 
-from headgate.control_protocol.errors import HeadgateError, WriteFailed
+from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.ports import Batch, BatchWritten
 from headgate.participant.fetch import Chunk, Reading, read_ranges
 from headgate.participant.writers.aside import Aside
 from headgate.participant.writers.decoding import Decoding
+from headgate.participant.writers.failures import Abandoned, write_failed
 from headgate.participant.writers.parquet import DataFiles, file_shape
 from headgate.participant.writers.partitioned_rows import PartitionedRows
 from headgate.participant.writers.plan import SourcePlan, WriterPlan
-
-
-class Abandoned(HeadgateError):
-    """Nobody waits for the batch any more."""
 
 
 def write_ranges(
@@ -57,7 +54,8 @@ def write_chunks(
     """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
 
     Raises ``PoisonRecord``, ``TooManyBadRecords``, ``ConfigurationError``, ``TableChanged``,
-    ``Abandoned``, whatever reading the chunks raises; ``WriteFailed`` for all else.
+    ``Abandoned``, whatever reading the chunks raises; for all else ``WriteFailed``, or
+    ``Unforeseen`` where no other system is to blame.
     """
     files: DataFiles | None = None
     aside = Aside(plan, batch)
@@ -65,7 +63,9 @@ def write_chunks(
         shape = file_shape(plan)
         files = DataFiles(shape, batch.table.file_prefix, batch.target_file_bytes)
         schema, mapping = shape.arrow_schema, plan.name_mapping()
-        decoding = Decoding(plan.source, batch, schema, mapping, aside=aside)
+        decoding = Decoding(
+            plan.source, batch, schema, mapping, aside=aside, condemned=plan.condemned
+        )
         rows = PartitionedRows(shape.partitioner, files)
         for chunk in chunks:
             rows.take(decoding.decoded(chunk).rows)
@@ -79,8 +79,7 @@ def write_chunks(
             files.discard()
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
-        what = f"{type(error).__name__}: {error}"
-        raise WriteFailed(f"batch {batch.number} of {batch.table.table}: {what}") from error
+        raise write_failed(error, batch) from error
 
 
 def _go_on(batch: Batch, abandoned: Callable[[], bool]) -> None:

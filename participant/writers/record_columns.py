@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +19,19 @@ from headgate.participant.formats.registry import record_format
 from headgate.participant.formats.retyped import retyped
 from headgate.participant.writers.plan import SourcePlan
 
+MILLISECONDS_MAX = (2**63 - 1) // 1000
+"""The latest time that a column of microseconds holds."""
+
 
 class RecordColumns:
     """The columns that do not come from values.
 
     - key: as the key's format reads it; a struct column takes the fields of a key that has some,
       any other column takes the key itself. A record without a key has null there.
-    - timestamp: a record is bad whose time a column of nanoseconds cannot hold.
+    - timestamp: a record is bad whose time the column cannot hold.
     - headers: into a map from string, where a key may stand once, or a list of structs of ``key``
-      and ``value``, in their order; values of string are UTF-8. A record without headers has none,
-      not null.
+      and ``value``, in their order; names, and values of string, are UTF-8. A record without
+      headers has none, not null.
     """
 
     def __init__(
@@ -57,6 +61,8 @@ class RecordColumns:
                 found[field.name] = parts[what](chunk, field, faults)
             elif what == "timestamp" and kinds.is_timestamp(field.type) and field.type.unit == "ns":
                 found[field.name] = fitted(self._coordinate(what, chunk), field, faults)
+            elif what == "timestamp":
+                found[field.name] = self._timestamps(chunk, field, faults)
             else:
                 found[field.name] = self._coordinate(what, chunk).cast(field.type)
         return found, faults.reasons
@@ -71,6 +77,15 @@ class RecordColumns:
         if name == "partition":
             return pa.array([at.partition for at in self._partitions], pa.int32()).take(indices)
         return pa.array([at.topic for at in self._partitions]).take(indices)
+
+    def _timestamps(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
+        try:
+            return self._coordinate("timestamp", chunk).cast(field.type)
+        except pa.ArrowInvalid:
+            far = chunk.timestamps > MILLISECONDS_MAX
+            faults.note(np.flatnonzero(far), f"{field.name}: the record's time is out of range")
+            near = replace(chunk, timestamps=np.where(far, -1, chunk.timestamps))
+            return self._coordinate("timestamp", near).cast(field.type)
 
     def _keys(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
         keys: Sequence[bytes | None] = chunk.keys or []
@@ -99,7 +114,7 @@ class RecordColumns:
         records = [headers or () for headers in chunk.headers or []]
         counts = [len(headers) for headers in records]
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        keys = pa.array([key for headers in records for key, _ in headers], pa.large_string())
+        keys = _header_names(records, faults)
         values = self._header_values(records, faults)
         if kinds.is_map(field.type):
             found = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values)
@@ -123,6 +138,28 @@ class RecordColumns:
                     texts.append(None)
                     faults.note([row], f"the header {key!r} is not UTF-8 text")
         return pa.array(texts, pa.large_string())
+
+
+def _header_names(
+    records: Sequence[Sequence[tuple[str, bytes | None]]], faults: Faults
+) -> pa.Array:
+    found = [name for headers in records for name, _ in headers]
+    try:
+        return pa.array(found, pa.large_string())
+    except UnicodeEncodeError:
+        for row, headers in enumerate(records):
+            for name in {name for name, _ in headers if not _is_utf8(name)}:
+                faults.note([row], f"the header name {legible(name)!r} is not UTF-8 text")
+        return pa.array(map(legible, found), pa.large_string())
+
+
+def legible(name: str) -> str:
+    """A header's name, with ``\\xff`` and the like for its bytes that are not UTF-8."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def _is_utf8(name: str) -> bool:
+    return not any("\udc80" <= character <= "\udcff" for character in name)
 
 
 def _header_values_are_text(field: pa.Field) -> bool:

@@ -18,15 +18,8 @@ PURE_LIBRARY = {
 }
 IMPURE = {
     "headgate.control_protocol": {
-        *(
-            "codec",
-            "iceberg_catalog",
-            "kafka_group",
-            "kafka_log",
-            "kafka_topic",
-            "parts",
-            "testing",
-        ),
+        *("codec", "iceberg_catalog", "kafka_group", "kafka_log", "kafka_topic", "parts"),
+        *("redacted_log", "testing"),
     },
     "headgate.coordinator": {
         *("dead_letter_topic", "driver", "forwarder", "service", "source_topics", "tables"),
@@ -65,7 +58,6 @@ ADAPTERS = {
         "headgate.operations.check_table",
         "headgate.operations.history",
         "headgate.operations.table_access",
-        "headgate.participant.spark.batch_writer",
         "headgate.participant.writers",
         "headgate.sink.assembly",
         "headgate.sink.declaration",

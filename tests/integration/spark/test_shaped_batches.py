@@ -158,7 +158,7 @@ def test_a_function_of_somebodys_gets_and_gives_a_dataframe(
 @pytest.mark.parametrize(
     ("shaping", "fatal", "told"),
     [
-        ({"sql": "select vendor, fare / (vendor - 9) as fare, zone from records"}, "HG-212",
+        ({"sql": "select vendor, fare / (vendor - 9) as fare, zone from records"}, "HG-207",
          "transform.sql: ArithmeticException: [DIVIDE_BY_ZERO]"),
         ({"sql": "select vendor, cast(fare as string) as fare, zone from records"}, "HG-100",
          "transform.sql gives 'fare' as string, the table has double"),
@@ -182,7 +182,7 @@ def test_a_function_of_somebodys_gets_and_gives_a_dataframe(
          "loses the column _headgate_record"),
         ({"function": "transforms_for_tests:raising"}, "HG-212",
          "(transforms_for_tests:raising): "),
-        ({"function": "transforms_for_tests:failing_in_a_task"}, "HG-212",
+        ({"function": "transforms_for_tests:failing_in_a_task"}, "HG-207",
          "(transforms_for_tests:failing_in_a_task): PythonException: "),
         ({"function": "transforms_for_tests:killing_its_worker"}, None,
          "the Spark job failed: "),

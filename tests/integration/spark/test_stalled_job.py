@@ -40,3 +40,24 @@ def test_f43_the_group_is_polled_while_a_job_takes_longer_than_the_poll_interval
     sink.stop()
     assert sink.judge().epochs == (1,)
     assert not participant.said("lost without notice")
+
+
+def test_point_2_a_job_that_hangs_for_too_long_ends_the_sink_and_is_named(deploy: Deploy) -> None:
+    sink = deploy(
+        {
+            "spark": {"writer": "spark", "master": "local[1]"},
+            "participant": {"batch_timeout_ms": 10_000, "batch_attempts_max": 2},
+        }
+    )
+    sink.produce()
+    (participant,) = sink.start()
+    sink.wait_until_lag_zero(START_S)
+    (jvm,) = (p for p in psutil.Process(participant.pid).children() if p.name() == "java")
+    jvm.suspend()
+    try:
+        sink.produce()
+        assert participant.ended(180) == 1
+    finally:
+        jvm.kill()
+    assert participant.said("HG-219")
+    assert participant.said("10000 ms, 2 in a row")

@@ -24,6 +24,8 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 UNSHOWN = {
+    "P10": "a writer that hangs, or fails for no reason of others, is not in the simulation: "
+    "protocol/test_p10_hopeless.py",
     "T6": "retention is the Iceberg adapter's: protocol/test_t6_retention.py and "
     "integration/iceberg/test_expiry.py",
     "Q6": "what a writer makes of a record is not the machines': protocol/test_q6_disposal.py and "

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from unit.operations.filled_table import FilledTable
 
 from headgate.operations.cli import main
-from headgate.operations.run import Redacting
 from headgate.sink.load import load
+from headgate.sink.terminal import Redacting
 
 
 def headgate(*arguments: str | Path) -> Result:

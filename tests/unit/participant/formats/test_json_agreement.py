@@ -46,9 +46,11 @@ nested = st.recursive(
     plain,
     lambda inner: st.one_of(
         st.lists(inner, max_size=3).map(lambda texts: f"[{','.join(texts)}]"),
-        st.lists(st.tuples(st.sampled_from(["a", "b", "m", "k"]), inner), max_size=3).map(
-            lambda pairs: "{" + ",".join(f'"{key}":{text}' for key, text in pairs) + "}"
-        ),
+        st.lists(
+            st.tuples(st.sampled_from(["a", "b", "m", "k"]), inner),
+            max_size=3,
+            unique_by=lambda pair: pair[0],
+        ).map(lambda pairs: "{" + ",".join(f'"{key}":{text}' for key, text in pairs) + "}"),
     ),
     max_leaves=5,
 )

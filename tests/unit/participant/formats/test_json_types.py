@@ -15,6 +15,10 @@ from unit.participant.formats.json_tables import (
     reasons,
 )
 
+from headgate.participant.formats import names
+from headgate.participant.formats.port import UndecodableRecords
+from headgate.participant.formats.registry import ValueOptions, record_format
+
 NOON_S = 1_785_585_600  # 2026-08-01T12:00:00Z
 NOON_US = NOON_S * 1_000_000
 MICROS_US = NOON_US + 123_456
@@ -231,12 +235,63 @@ def test_names_are_compared_to_the_letter() -> None:
     assert decoded(one_column("int"), [b'{"V":1}']) == [{"v": None}]
 
 
-def test_of_a_key_given_twice_the_last_counts() -> None:
-    assert decoded(one_column("int"), [b'{"v":1,"v":2}', b'{"v":1,"v":null}']) == [
-        {"v": 2},
-        {"v": None},
+TWICE = [
+    (b'{"v":1,"v":2}', "v"),
+    (b'{"v":1,"v":1}', "v"),
+    (b'{"v":1,"\\u0076":null}', "v"),
+    (b'{"v":1,"x":2,"x":3}', "x"),
+    (b'{"v":1,"x":[{"y":{"z":1,"y":1,"z":2}}]}', "z"),
+    (b'{"":1,"v":1,"":2}', ""),
+]
+
+
+@pytest.mark.parametrize(("value", "key"), TWICE)
+@pytest.mark.usefixtures("either_loops")
+def test_point_3_an_object_that_names_a_key_twice_is_a_bad_record(value: bytes, key: str) -> None:
+    good = b'{"v":7,"x":[{"v":1},{"v":2}],"y":{"v":1}}'
+    with pytest.raises(UndecodableRecords) as caught:
+        record_format("json", {}).decode([good, value, good, value], one_column("int"))
+    reason = f'an object names the key "{key}" twice'
+    assert caught.value.bad == {1: reason, 3: reason}
+    assert caught.value.rest.to_pylist() == [{"v": 7}] * 2
+
+
+@pytest.mark.parametrize("kind", ["map", "struct", "string", "list of structs"])
+@pytest.mark.usefixtures("either_loops")
+def test_point_3_so_it_is_at_any_depth(kind: str) -> None:
+    inside = pa.struct([("k", pa.int64())])
+    column = {
+        "map": pa.map_(pa.large_string(), pa.int64()),
+        "struct": inside,
+        "string": pa.large_string(),
+        "list of structs": pa.large_list(inside),
+    }[kind]
+    value = b'[{"k":1,"k":2}]' if kind.startswith("list") else b'{"k":1,"k":2}'
+    schema = pa.schema([("v", column)])
+    for options in ({}, {"case-insensitive": "true"}):
+        chosen = ValueOptions.taken(options)
+        named = names.named(schema, None, caseless=chosen.caseless)
+        with pytest.raises(UndecodableRecords) as caught:
+            record_format("json", chosen.of_format).decode([b'{"v":%s}' % value], named)
+        assert caught.value.bad == {0: 'an object names the key "k" twice'}
+
+
+@pytest.mark.usefixtures("either_loops")
+def test_point_3_connect_json_names_no_key_twice_either() -> None:
+    schema = b'{"type":"struct","fields":[{"field":"v","type":"int32"}]}'
+    odd = b'{"type":"struct","fields":[{"field":"v","type":"int64","type":"int32"}]}'
+    values = [
+        b'{"schema":%s,"payload":{"v":1}}' % schema,
+        b'{"schema":%s,"payload":{"v":1,"v":2}}' % schema,
+        b'{"schema":%s,"payload":{"v":1}}' % odd,
+        b'{"schema":%s,"payload":{"v":1},"payload":{"v":2}}' % schema,
+        b'{"schema":null,"payload":{"v":1,"x":{"y":1,"y":2}}}',
     ]
-    assert decoded(one_column("map"), [b'{"v":{"k":1,"k":2}}']) == [{"v": [("k", Decimal("2.00"))]}]
+    with pytest.raises(UndecodableRecords) as caught:
+        record_format("connect-json", {}).decode(values, one_column("int"))
+    assert set(caught.value.bad) == {1, 2, 3, 4}
+    assert all("twice" in reason for reason in caught.value.bad.values())
+    assert caught.value.rest.to_pylist() == [{"v": 1}]
 
 
 @pytest.mark.parametrize("key", [pa.int32(), pa.date32()])

@@ -39,3 +39,13 @@ def test_a_time_that_nanoseconds_cannot_count_is_a_bad_record() -> None:
     assert (found[0], found[2]) == (5_000_000, 6_000_000)
     assert list(bad) == [1]
     assert bad[1].startswith("at: 9223372036855 ")
+
+
+def test_point_1_a_time_that_microseconds_cannot_count_is_a_bad_record() -> None:
+    far = 9_223_372_036_854_776
+    found, bad = columns_of(pa.timestamp("us", tz="UTC"), [5, far, 2**63 - 1, 6])
+    assert (found[0], found[3]) == (5_000, 6_000)
+    assert bad == {
+        1: "at: the record's time is out of range",
+        2: "at: the record's time is out of range",
+    }

@@ -1,0 +1,50 @@
+"""The package's loggers, whose words hold no secret of a sink that runs in this process.
+
+They serve whoever embeds a sink, too: what a program does with log records is its own business.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headgate.control_protocol.redaction import Redaction
+
+
+class _Redacting(logging.Filter):
+    """Redacts each record, as all sinks ask for that run now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.redactions: tuple[Redaction, ...] = ()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = said = record.getMessage()
+        for redaction in self.redactions:
+            text = redaction(text)
+        if text != said:
+            record.msg, record.args = text, ()
+        return True
+
+
+_REDACTING = _Redacting()
+
+
+def redacted_logger(name: str) -> logging.Logger:
+    """The logger of this name. Every module of the package takes its logger from here."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_REDACTING)
+    return logger
+
+
+@contextmanager
+def redacting(redaction: Redaction) -> Iterator[None]:
+    """Redact what the package logs meanwhile."""
+    _REDACTING.redactions = (*_REDACTING.redactions, redaction)
+    try:
+        yield
+    finally:
+        left = list(_REDACTING.redactions)
+        left.remove(redaction)
+        _REDACTING.redactions = tuple(left)

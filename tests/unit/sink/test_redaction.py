@@ -1,0 +1,177 @@
+"""No secret leaves a participant: not in events, errors or logs, however it is run."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.sink.test_load import MINIMAL
+
+from headgate.control_protocol.errors import PoisonRecord, StopSink, Unreachable
+from headgate.control_protocol.events import (
+    AbortCommit,
+    EndCommit,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import ControlOffset, Sender, SinkName, TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.redacted_log import redacted_logger, redacting
+from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
+from headgate.participant import job
+from headgate.sink import assembly
+from headgate.sink.load import parse
+
+SECRET = "sesame-open"
+MASKING = Redaction(frozenset({SECRET, "abc"}))
+
+
+def test_point_7_failure_texts_are_redacted_and_bounded_before_they_travel() -> None:
+    reason = f"login {SECRET} at postgresql://me:hidden@host/db " + "x" * 10_000
+    said = MASKING.of_event(WriteStatus(1, failure=reason))
+    assert isinstance(said, WriteStatus)
+    assert (said.failure or "").startswith("login *** at postgresql://me:***@host/db x")
+    assert len(said.failure or "") == REASON_CHARACTERS_MAX
+    aborted = MASKING.of_event(AbortCommit(ControlOffset(1), Offsets(), reason=SECRET))
+    assert isinstance(aborted, AbortCommit)
+    assert aborted.reason == "***"
+    assert MASKING.of_event(EndCommit()) == EndCommit()
+
+
+def test_point_7_an_error_is_redacted_where_it_is() -> None:
+    error = MASKING.of_error(PoisonRecord(f"value {SECRET}", f"mend {SECRET}"))
+    assert str(error) == "HG-207 value *** (mend ***)"
+    assert SECRET not in repr(error)
+
+
+def test_a_redaction_shows_no_secret_and_travels() -> None:
+    assert SECRET not in repr(MASKING)
+    assert pickle.loads(pickle.dumps(MASKING)) == MASKING
+    assert MASKING("abc") == "abc", "too short to search for"
+
+
+def test_point_7_a_settings_redaction_knows_every_section() -> None:
+    text = (
+        MINIMAL
+        + '[format]\ntype = "avro-registry"\n[format.options]\n'
+        + '"registry.url" = "http://r"\n"registry.basic.auth.user.info" = "me:format-secret"\n'
+        + '[spark.conf]\n"spark.hadoop.secret" = "spark-secret"\n'
+    )
+    settings = parse(text)
+    assert settings.redaction("me:format-secret, spark-secret") == "***, ***"
+    assert settings.redacted("spark-secret") == "***"
+
+
+def test_point_7_what_the_package_logs_in_somebodys_program_is_redacted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = redacted_logger("headgate.participant")
+    with caplog.at_level(logging.INFO, "headgate"), redacting(MASKING):
+        log.warning("cannot log in with %s", SECRET)
+        log.info("%d records", 5)
+    log.warning("afterwards: %s", SECRET)
+    assert caplog.messages == ["cannot log in with ***", "5 records", f"afterwards: {SECRET}"]
+
+
+def test_point_7_every_logger_of_the_package_is_such_a_one() -> None:
+    skipped = ("demo", "cli")
+    for package in ("control_protocol", "coordinator", "participant", "sink", "operations"):
+        found = importlib.import_module(f"headgate.{package}")
+        for path in Path(next(iter(found.__path__))).rglob("*.py"):
+            text = path.read_text()
+            if path.stem in ("redacted_log", *skipped) or "demo" in path.parts:
+                continue
+            assert "= logging.getLogger(" not in text, path
+
+
+def failing_with(error: Exception) -> Any:
+    def ready(*_: Any) -> Any:
+        raise error
+
+    return ready
+
+
+@pytest.mark.parametrize("opening", ["opened", "open_task"])
+def test_point_7_embedding_raises_redacted_errors(
+    monkeypatch: pytest.MonkeyPatch, opening: str
+) -> None:
+    settings = parse(MINIMAL.replace("[kafka]\n", f'[kafka]\n"sasl.password" = "{SECRET}"\n'))
+    monkeypatch.setattr(assembly, "_ready", failing_with(Unreachable(f"refused {SECRET}")))
+    made = (
+        assembly.opened(settings)
+        if opening == "opened"
+        else assembly.open_task(settings, steering=object())  # type: ignore[arg-type]
+    )
+    with pytest.raises(Unreachable) as caught, made:
+        pass
+    assert str(caught.value) == "HG-401 refused ***"
+
+
+def test_point_7_the_spark_job_shows_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "sink.toml"
+    file.write_text(MINIMAL.replace("[kafka]\n", f'[kafka]\n"sasl.password" = "{SECRET}"\n'))
+    monkeypatch.setattr(sys, "argv", ["job.py", "--config", str(file)])
+
+    def run(*_: Any, **__: Any) -> None:
+        logging.getLogger("some.library").warning("logs in with %s", SECRET)
+        raise StopSink(f"refused {SECRET}", f"not {SECRET}")
+
+    monkeypatch.setattr(job, "run", run)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    assert job.main() == 1
+    shown = capsys.readouterr().err
+    assert "WARNING some.library: logs in with ***" in shown
+    assert "HG-200 refused *** (not ***)" in shown
+    assert SECRET not in shown
+
+
+def test_point_7_a_drivers_stop_and_its_statuses_are_redacted() -> None:
+    from headgate.control_protocol.testing.clock import FakeClock
+    from headgate.control_protocol.testing.group import FakeGroup, FakeMember
+    from headgate.control_protocol.testing.log import FakeLog, FakeLogServer
+    from headgate.control_protocol.testing.source import FakeSource
+    from headgate.control_protocol.testing.writer import FakeBatchWriter, FakeStorage
+    from headgate.participant.actions import Stop
+    from headgate.participant.driver import ParticipantDriver, World
+    from headgate.participant.settings import ParticipantSettings
+    from headgate.participant.state import Draft, State
+
+    class Leadership:
+        error: StopSink | None = None
+
+        def assigned(self, partitions: frozenset[TopicPartition]) -> None: ...
+
+        def failure(self) -> StopSink | None:
+            return self.error
+
+        def close(self) -> None: ...
+
+    clock, source, leadership = FakeClock(), FakeSource(), Leadership()
+    driver = ParticipantDriver(
+        State(SinkName("sink"), Sender("one", "life"), ParticipantSettings()),
+        World(
+            FakeMember(FakeGroup(source, clock), "one"),
+            FakeLog(FakeLogServer(clock)),
+            FakeBatchWriter(source, FakeStorage(), clock),
+            leadership,
+            clock,
+            MASKING,
+        ),
+    )
+    with pytest.raises(StopSink) as caught:
+        driver._execute(Stop(StopSink(f"stops: {SECRET}")))
+    assert str(caught.value) == "HG-200 stops: ***"
+    state = driver.state
+    draft = Draft(1, state.epoch, state.answered, WriteStatus(1, failure=f"why: {SECRET}"))
+    assert [e.event.failure for e in driver._envelopes(draft)] == ["why: ***"]  # type: ignore[union-attr]
+    leadership.error = StopSink(f"the coordinator: {SECRET}")
+    with pytest.raises(StopSink, match=r"the coordinator: \*\*\*"):
+        driver.run_once(0)
