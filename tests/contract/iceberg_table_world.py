@@ -23,15 +23,15 @@ from headgate.coordinator.tables.iceberg import IcebergTable
 NAME = "db.trips"
 ROWS_PER_FILE = 3
 
+Lie = Callable[[Callable[[], CommitTableResponse]], CommitTableResponse]
+
 
 @dataclass
 class LyingCatalog:
     """A catalog whose next commit loses its answer, before or after it took effect."""
 
     real: Catalog
-    lies: list[Callable[[Callable[[], CommitTableResponse]], CommitTableResponse]] = field(
-        default_factory=list
-    )
+    lies: list[Lie] = field(default_factory=list)
 
     def commit_table(self, *arguments: Any) -> CommitTableResponse:
         def commit() -> CommitTableResponse:
@@ -128,6 +128,10 @@ class IcebergWorld:
                 commit()
             raise ConnectionError("the answer was lost")
 
+        self.lie_next(lie)
+
+    def lie_next(self, lie: Lie) -> None:
+        """Around the next commit call of each table that is open now."""
         for lying in self._lying:
             lying.lies = [lie]
 

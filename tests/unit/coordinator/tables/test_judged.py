@@ -1,0 +1,135 @@
+"""What is made of a refusal: manifests are taken back only from a snapshot that cannot land."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from contract.iceberg_table_world import IcebergWorld
+from contract.test_sink_table import claimed, commit, landed, record
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import CommitTableResponse
+
+from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, SinkTable, Unknown
+
+Commit = Callable[[], CommitTableResponse]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[IcebergWorld]:
+    world = IcebergWorld(tmp_path)
+    yield world
+    world.close()
+
+
+def missing(world: IcebergWorld) -> list[str]:
+    """Files that a snapshot of the table refers to and that are not there."""
+    table = world.table()
+    paths = set()
+    for snapshot in table.snapshots():
+        paths.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            paths.add(manifest.manifest_path)
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            paths |= {entry.data_file.file_path for entry in entries}
+    return sorted(path for path in paths if not table.io.new_input(path).exists())
+
+
+def manifests(world: IcebergWorld) -> set[str]:
+    folder = Path(world.table().location().removeprefix("file://"))
+    return {path.name for path in folder.rglob("*.avro")}
+
+
+def refused_after(world: IcebergWorld, happens: Callable[[Commit], object]) -> CommitOutcome:
+    """The outcome of a commit around whose call something happens, and that is refused then."""
+    table = world.open()
+    view = claimed(table)
+
+    def lie(send: Commit) -> CommitTableResponse:
+        happens(send)
+        raise CommitFailedException("the tag has moved")
+
+    world.lie_next(lie)
+    return commit(table, view, record(1, 1, 3), world.file(1))
+
+
+def heir(world: IcebergWorld) -> SinkTable:
+    """Another coordinator claims the table, and commits."""
+    table = world.open()
+    view = claimed(table, epoch=2)
+    landed(commit(table, view, record(2, 1, 6), world.file(2)))
+    return table
+
+
+def test_point_8_manifests_that_others_went_on_from_are_never_taken_back(
+    world: IcebergWorld,
+) -> None:
+    """A proxy sends a landed commit twice; before the table is asked, an heir has moved the tag."""
+
+    def happens(send: Commit) -> None:
+        send()
+        heir(world)
+
+    outcome = refused_after(world, happens)
+
+    assert isinstance(outcome, Unknown)
+    assert missing(world) == []
+    assert world.numbers() == [1, 2]
+
+
+def test_point_8_a_landed_commit_that_is_refused_the_second_time_has_landed(
+    world: IcebergWorld,
+) -> None:
+    outcome = refused_after(world, lambda send: send())
+
+    assert isinstance(outcome, Landed)
+    assert missing(world) == []
+    assert world.numbers() == [1]
+
+
+def test_point_8_a_landed_commit_is_whole_after_a_compaction_by_others(
+    world: IcebergWorld,
+) -> None:
+    def happens(send: Commit) -> None:
+        send()
+        world.compact()
+
+    outcome = refused_after(world, happens)
+
+    assert isinstance(outcome, Landed)
+    assert missing(world) == []
+    assert world.numbers() == [1]
+
+
+def test_point_8_manifests_of_a_proven_refusal_go(world: IcebergWorld) -> None:
+    before: set[str] = set()
+
+    def happens(_: Commit) -> None:
+        heir(world)
+        before.update(manifests(world))
+
+    outcome = refused_after(world, happens)
+
+    assert isinstance(outcome, Refused)
+    assert missing(world) == []
+    assert manifests(world) < before
+    assert world.numbers() == [2]
+
+
+def test_point_8_manifests_of_a_commit_that_may_still_land_stay(world: IcebergWorld) -> None:
+    """Refused, though nothing has moved: a copy of the request may be on its way."""
+    before: set[str] = set()
+    late: list[Commit] = []
+
+    def happens(send: Commit) -> None:
+        late.append(send)
+        before.update(manifests(world))
+
+    outcome = refused_after(world, happens)
+    late[0]()
+
+    assert isinstance(outcome, Unknown)
+    assert before <= manifests(world)
+    assert missing(world) == []
+    assert world.numbers() == [1]
