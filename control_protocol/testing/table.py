@@ -116,8 +116,7 @@ class FakeTable:
         """Rule T5."""
         catalog = self._catalog
         if tag is None:
-            marked = record_codec.marker_property(self._sink) in catalog.properties
-            return Lineage.TAG_MISSING if marked else Lineage.FRESH
+            return Lineage.TAG_MISSING if self._was_claimed() else Lineage.FRESH
         if self._branch not in catalog.branches:
             return Lineage.ROLLED_BACK
         tagged = catalog.snapshots[tag]
@@ -127,3 +126,10 @@ class FakeTable:
             if snapshot.sequence_number <= tagged.sequence_number:
                 return Lineage.ROLLED_BACK
         return Lineage.UNDECIDABLE
+
+    def _was_claimed(self) -> bool:
+        catalog, sink = self._catalog, self._sink
+        return record_codec.marker_property(sink) in catalog.properties or any(
+            record_codec.holds_record(sink, snapshot.summary)
+            for snapshot in catalog.snapshots.values()
+        )

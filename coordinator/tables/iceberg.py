@@ -31,7 +31,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, marker_property
+from headgate.control_protocol.record_codec import decode
 from headgate.coordinator.tables.lineage import lineage, newest_record, properties_of
 from headgate.coordinator.tables.manifests import ManifestList, SnapshotFiles, manifest_files
 from headgate.coordinator.tables.proposal import Proposal
@@ -106,7 +106,7 @@ class IcebergTable:
             head=head,
             tag=tag,
             record=self._record_under(metadata, tag) if tag else None,
-            lineage=lineage(metadata, self._branch, self._tag, marker_property(self._sink)),
+            lineage=lineage(metadata, self._branch, self._sink),
             branch_record=newest_record(metadata, self._branch, self._sink),
         )
 

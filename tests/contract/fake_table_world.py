@@ -7,6 +7,7 @@ from pathlib import Path
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.record_codec import marker_property
 from headgate.control_protocol.testing import CommitFault, FakeCatalog, FakeTable, SourceRecord
 from headgate.coordinator.tables.quarantined import QuarantinedTable
 
@@ -41,6 +42,9 @@ class FakeWorld:
 
     def delete_tag(self, sink: str = "sink") -> None:
         self._catalog.delete_tag(tag_name(SinkName(sink)))
+
+    def delete_marker(self, sink: str = "sink") -> None:
+        del self._catalog.properties[marker_property(SinkName(sink))]
 
     def recreate(self) -> None:
         self._catalog.recreate()

@@ -11,12 +11,17 @@ import pyarrow as pa
 from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+from pyiceberg.table.update import (
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    SetSnapshotRefUpdate,
+)
 
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.record_codec import marker_property
 from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
 from headgate.coordinator.tables.iceberg import IcebergTable
 
@@ -112,6 +117,9 @@ class IcebergWorld:
 
     def delete_tag(self, sink: str = "sink") -> None:
         self._update(RemoveSnapshotRefUpdate(ref_name=tag_name(SinkName(sink))))
+
+    def delete_marker(self, sink: str = "sink") -> None:
+        self._update(RemovePropertiesUpdate(removals=[marker_property(SinkName(sink))]))
 
     def recreate(self) -> None:
         self.drop()

@@ -14,6 +14,7 @@ from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import RemoveSnapshotsUpdate, update_table_metadata
 
+from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage
 from headgate.coordinator.tables.lineage import lineage
 from headgate.coordinator.tables.retention import GC_ENABLED, KEEP_MIN, MAX_AGE_MS, expired
@@ -124,7 +125,7 @@ def test_the_way_to_an_idle_sinks_tag_stays() -> None:
     assert removed == [1, 2, 3, 4, 5]
     after = update_table_metadata(metadata, (RemoveSnapshotsUpdate(snapshot_ids=removed),))
     for each in (metadata, after):
-        assert lineage(each, "main", "headgate-idle", "-") is Lineage.CONTAINS_TAG
+        assert lineage(each, "main", SinkName("idle")) is Lineage.CONTAINS_TAG
 
 
 def test_a_sinks_tag_holds_the_way_on_its_own_branch() -> None:
