@@ -7,6 +7,8 @@ pyiceberg's own transactions are not used: they rebase and append again by thems
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.table import CommitTableResponse, Table
@@ -26,12 +28,14 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Landed,
+    Lineage,
     Refused,
     TableView,
     Unknown,
 )
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
+from headgate.coordinator.tables.evidence import decided
 from headgate.coordinator.tables.lineage import lineage, newest_record, properties_of
 from headgate.coordinator.tables.manifests import ManifestList, SnapshotFiles, manifest_files
 from headgate.coordinator.tables.proposal import Proposal
@@ -56,7 +60,11 @@ class IcebergTable:
         self._upkeep = Upkeep(catalog)
 
     def read(self) -> TableView:
-        return self._view(self._load().metadata)
+        table = self._load()
+        view = self._view(table.metadata)
+        if view.lineage is not Lineage.UNDECIDABLE:
+            return view
+        return replace(view, lineage=self._decided(table))
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         try:
@@ -109,6 +117,14 @@ class IcebergTable:
             lineage=lineage(metadata, self._branch, self._sink),
             branch_record=newest_record(metadata, self._branch, self._sink),
         )
+
+    def _decided(self, table: Table) -> Lineage:
+        try:
+            return decided(table, self._branch, self._sink)
+        except Exception as error:
+            raise Unreachable(
+                f"{self._identifier}: its history cannot be read: {error!r}"
+            ) from error
 
     def _record_under(self, metadata: TableMetadata, snapshot_id: int) -> CommitRecord:
         snapshot = metadata.snapshot_by_id(snapshot_id)

@@ -37,6 +37,9 @@ class FakeWorld:
     def expire_all(self) -> None:
         self._catalog.expire(keep=1)
 
+    def lose_history(self) -> None:
+        self._catalog.log_lost = True
+
     def roll_back(self, snapshot_id: int) -> None:
         self._catalog.roll_back(snapshot_id)
 

@@ -110,6 +110,12 @@ class IcebergWorld:
         gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in held]
         table.maintenance.expire_snapshots().by_ids(gone).commit()
 
+    def lose_history(self) -> None:
+        """Old versions of the metadata are deleted."""
+        table = self.table()
+        for entry in table.metadata.metadata_log:
+            table.io.delete(entry.metadata_file)
+
     def roll_back(self, snapshot_id: int) -> None:
         self._update(
             SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot_id)  # type: ignore[call-arg]
