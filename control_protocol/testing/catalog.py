@@ -108,6 +108,9 @@ class FakeCatalog:
     def delete_tag(self, tag: str) -> None:
         del self.tags[tag]
 
+    def delete_property(self, name: str) -> None:
+        del self.properties[name]
+
     def drop(self) -> None:
         self.exists = False
 
