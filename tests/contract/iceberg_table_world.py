@@ -92,6 +92,20 @@ class IcebergWorld:
 
     # ------------------------------------------------------------------------------- what others do
 
+    def keeps(self, branch: str, snapshots: int) -> None:
+        """The branch's owner asks for a retention of its own."""
+        head = self.table().metadata.refs[branch].snapshot_id
+        self._update(
+            SetSnapshotRefUpdate(  # type: ignore[call-arg]
+                ref_name=branch,
+                type="branch",
+                snapshot_id=head,
+                min_snapshots_to_keep=snapshots,
+                max_snapshot_age_ms=1_000,
+                max_ref_age_ms=2_000,
+            )
+        )
+
     def append_foreign(self, number: int, branch: str = "main") -> None:
         table = self.table()
         head = table.current_snapshot()

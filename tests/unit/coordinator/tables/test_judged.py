@@ -1,4 +1,5 @@
-"""What is made of a refusal: manifests are taken back only from a snapshot that cannot land."""
+"""What one commit asks of the catalog, and what is made of a refusal: manifests are taken back only
+from a snapshot that cannot land."""
 
 from __future__ import annotations
 
@@ -133,3 +134,26 @@ def test_point_8_manifests_of_a_commit_that_may_still_land_stay(world: IcebergWo
     assert before <= manifests(world)
     assert missing(world) == []
     assert world.numbers() == [1]
+
+
+@pytest.mark.parametrize("branch", ["main", "audit"])
+def test_point_9_a_branch_keeps_the_retention_that_its_owner_asked_for(
+    world: IcebergWorld, branch: str
+) -> None:
+    world.append_foreign(7)
+    table = world.open(branch=branch)
+    view = landed(commit(table, table.read(), record(1, 0)))
+    world.keeps(branch, 42)
+    landed(commit(table, view, record(1, 1, 3), world.file(1)))
+    ref = world.table().metadata.refs[branch]
+
+    assert ref.min_snapshots_to_keep == 42
+    assert (ref.max_snapshot_age_ms, ref.max_ref_age_ms) == (1_000, 2_000)
+
+
+def test_point_9_the_tag_outlives_every_age_limit(world: IcebergWorld) -> None:
+    claimed(world.open())
+    ref = world.table().metadata.refs["headgate-sink"]
+
+    assert ref.max_ref_age_ms == 2**63 - 1
+    assert (ref.max_snapshot_age_ms, ref.min_snapshots_to_keep) == (None, None)
