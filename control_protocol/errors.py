@@ -138,6 +138,12 @@ class TransformFailed(StopSink):
     code = "HG-212"
 
 
+class CommitRejected(StopSink):
+    """The catalog calls a commit malformed (400) again and again: no repetition mends it."""
+
+    code = "HG-213"
+
+
 # -------------------------------------------------------------------- this coordinator steps down
 
 

@@ -10,12 +10,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    OAuthError,
+    UnauthorizedError,
+)
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from headgate.control_protocol.errors import (
+    CommitRejected,
     HeadgateError,
     RecordUnreadable,
     StopSink,
@@ -42,6 +49,8 @@ from headgate.coordinator.tables.proposal import Proposal
 from headgate.coordinator.tables.supported import refuse_unread, refuse_unsupported
 from headgate.coordinator.tables.upkeep import Upkeep
 
+_MALFORMED_MAX = 5
+
 
 class IcebergTable:
     """``SinkTable`` over any pyiceberg catalog. The catalog stays its opener's to close.
@@ -58,6 +67,7 @@ class IcebergTable:
         self._branch = branch
         self._tag = tag_name(sink, branch)
         self._upkeep = Upkeep(catalog)
+        self._malformed = 0
 
     def read(self) -> TableView:
         table = self._load()
@@ -168,7 +178,12 @@ class IcebergTable:
         try:
             response = self._catalog.commit_table(table, proposal.requirements(), updates)
         except (CommitFailedException, BadRequestError, ValueError) as error:
-            return self._judged(proposal, written, error)
+            outcome = self._judged(proposal, written, error)
+            return self._counted(outcome, error)
+        except (ForbiddenError, UnauthorizedError, OAuthError) as error:
+            # Rights and credentials come back without a restart: it is tried again, by this name.
+            named = catalog_failure(error, f"table {self._identifier} cannot be committed to")
+            return Unknown(str(named))
         except NotImplementedError as error:
             raise StopSink(
                 f"table {self._identifier}: its catalog cannot write what was proposed: {error}",
@@ -179,6 +194,19 @@ class IcebergTable:
         if _refs(response.metadata, self._tag) != (proposal.snapshot_id,):
             return Unknown("the catalog answered well, but without our snapshot under the tag")
         return self._landed(table, response, proposal)
+
+    def _counted(self, outcome: CommitOutcome, said: Exception) -> CommitOutcome:
+        """Raises ``CommitRejected`` when the catalog calls a commit malformed once too often."""
+        malformed = isinstance(outcome, Unknown) and isinstance(said, BadRequestError)
+        self._malformed = self._malformed + 1 if malformed else 0
+        if self._malformed < _MALFORMED_MAX:
+            return outcome
+        raise CommitRejected(
+            f"table {self._identifier}: the catalog has rejected {self._malformed} commits in a "
+            f"row as malformed: {said}",
+            "nothing of them is in the table; look into the catalog's log, and whether it allows "
+            "tags, and then start the sink again",
+        ) from said
 
     def _landed(self, table: Table, response: CommitTableResponse, proposal: Proposal) -> Landed:
         landed = Landed(proposal.snapshot_id, self._view(response.metadata))

@@ -14,7 +14,13 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.ports import CommitAttempt, Refused, TopicState
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Refused,
+    TopicState,
+    Unknown,
+)
 from headgate.control_protocol.record import OPERATOR
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.operations.set_offsets import OffsetMove, OffsetPlan, _resolved, _stored, carry_out
@@ -70,6 +76,25 @@ def test_point_9_a_plan_is_void_when_somebody_else_has_committed(
     record = table.read().record
     assert record is not None
     assert record.offsets == Offsets({ZERO: 12, ONE: 12})
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_point_9_a_lost_answer_is_asked_of_the_table(
+    table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    def commit(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
+        if landed:
+            right(self, attempt)
+        return Unknown("the answer was lost")
+
+    right = IcebergTable.commit
+    monkeypatch.setattr(IcebergTable, "commit", commit)
+    planned = plan(table)
+    if landed:
+        carry_out(settings, planned)
+        return
+    with pytest.raises(RetryLater, match="the answer was lost"):
+        carry_out(settings, planned)
 
 
 def test_point_9_only_a_table_in_order_has_offsets_to_set(

@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 from contract.iceberg_table_world import IcebergWorld
 from contract.test_sink_table import claimed, commit, landed, record
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    UnauthorizedError,
+)
 from pyiceberg.table import CommitTableResponse
 
+from headgate.control_protocol.errors import CommitRejected
 from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, SinkTable, Unknown
 
 Commit = Callable[[], CommitTableResponse]
@@ -157,3 +163,51 @@ def test_point_9_the_tag_outlives_every_age_limit(world: IcebergWorld) -> None:
 
     assert ref.max_ref_age_ms == 2**63 - 1
     assert (ref.max_snapshot_age_ms, ref.min_snapshots_to_keep) == (None, None)
+
+
+def answering(world: IcebergWorld, error: Exception, *, lands: bool = False) -> None:
+    def lie(send: Commit) -> CommitTableResponse:
+        if lands:
+            send()
+        raise error
+
+    world.lie_next(lie)
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("no"), UnauthorizedError("expired")])
+def test_point_13_missing_rights_are_named_and_tried_again(
+    world: IcebergWorld, error: Exception
+) -> None:
+    table = world.open()
+    view = claimed(table)
+    file = world.file(1)
+    for _ in range(10):
+        answering(world, error)
+        outcome = commit(table, view, record(1, 1, 3), file)
+        assert isinstance(outcome, Unknown)
+        assert outcome.reason.startswith("HG-103 table db.trips cannot be committed to")
+    landed(commit(table, view, record(1, 1, 3), file))
+    assert world.numbers() == [1]
+
+
+def test_point_13_a_commit_that_stays_malformed_is_a_named_stop(world: IcebergWorld) -> None:
+    table = world.open()
+    view = claimed(table)
+    file = world.file(1)
+    for _ in range(4):
+        answering(world, BadRequestError("no such update"))
+        assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
+    answering(world, BadRequestError("no such update"))
+    with pytest.raises(CommitRejected, match="no such update") as stop:
+        commit(table, view, record(1, 1, 3), file)
+    assert (stop.value.code, bool(stop.value.hint)) == ("HG-213", True)
+    assert world.numbers() == []
+
+
+def test_point_13_a_400_of_a_landed_commit_counts_for_nothing(world: IcebergWorld) -> None:
+    table = world.open()
+    view = claimed(table)
+    for number in range(1, 8):
+        answering(world, BadRequestError("a proxy's own"), lands=True)
+        view = landed(commit(table, view, record(1, number, number), world.file(number)))
+    assert world.numbers() == list(range(1, 8))
