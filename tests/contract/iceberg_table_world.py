@@ -128,7 +128,8 @@ class IcebergWorld:
         """Old versions of the metadata are deleted."""
         table = self.table()
         for entry in table.metadata.metadata_log:
-            table.io.delete(entry.metadata_file)
+            if table.io.new_input(entry.metadata_file).exists():
+                table.io.delete(entry.metadata_file)
 
     def roll_back(self, snapshot_id: int) -> None:
         self._update(

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from contract.iceberg_table_world import IcebergWorld
+from contract.iceberg_table_world import NAME, IcebergWorld
 from contract.test_sink_table import claimed, commit, landed, record
 from pyiceberg.exceptions import (
     BadRequestError,
@@ -16,9 +18,20 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.table import CommitTableResponse
+from server_checks import ServerChecks
 
 from headgate.control_protocol.errors import CommitRejected
-from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, SinkTable, Unknown
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    Refused,
+    SinkTable,
+    Unknown,
+)
+from headgate.coordinator.tables import evidence, proposal
+from headgate.coordinator.tables.iceberg import IcebergTable
 
 Commit = Callable[[], CommitTableResponse]
 
@@ -211,3 +224,72 @@ def test_point_13_a_400_of_a_landed_commit_counts_for_nothing(world: IcebergWorl
         answering(world, BadRequestError("a proxy's own"), lands=True)
         view = landed(commit(table, view, record(1, number, number), world.file(number)))
     assert world.numbers() == list(range(1, 8))
+
+
+def test_point_9_a_rollback_while_the_call_is_under_way_is_refused(world: IcebergWorld) -> None:
+    """It brings no new snapshot: only the branch's place tells."""
+    table = world.open()
+    first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    view = landed(commit(table, first, record(1, 2, 6), world.file(2)))
+
+    def lie(send: Commit) -> CommitTableResponse:
+        world.roll_back(first.head)  # type: ignore[arg-type]
+        return send()
+
+    world.lie_next(lie)
+    assert not isinstance(commit(table, view, record(1, 3, 9), world.file(3)), Landed)
+    assert world.numbers() == [1]
+
+
+def test_point_9_of_two_first_claims_a_server_takes_one(tmp_path: Path) -> None:
+    """Their snapshots have no parent, so that no sequence number is asked for."""
+    world = IcebergWorld(tmp_path)
+    server = ServerChecks(world.catalog)
+    one, other = (IcebergTable(server, NAME, SinkName("sink")) for _ in range(2))  # type: ignore[arg-type]
+    base = one.read()
+    sent: list[CommitOutcome] = []
+
+    def first(*arguments: Any) -> CommitTableResponse:
+        server.commit_table = right  # type: ignore[method-assign]
+        sent.append(other.commit(CommitAttempt(base, record(1, 0))))
+        return right(*arguments)
+
+    right = server.commit_table
+    server.commit_table = first  # type: ignore[method-assign]
+    assert not isinstance(one.commit(CommitAttempt(base, record(1, 0))), Landed)
+    assert isinstance(sent[0], Landed)
+    assert len(world.table().snapshots()) == 1
+    world.close()
+
+
+def test_point_9_newest_files_are_found_in_merged_manifests(world: IcebergWorld) -> None:
+    """Old entries lie beside new ones there; one that was only removed is evidence, too."""
+    table = world.open()
+    view = claimed(table)
+    with world.table().transaction() as change:
+        change.set_properties({"commit.manifest.min-count-to-merge": "2"})
+    for number in range(1, 5):
+        view = landed(commit(table, view, record(1, number, number), world.file(number)))
+    loaded = world.table()
+    tagged = loaded.current_snapshot()
+    assert tagged is not None
+    newest, since = evidence._newest_files(loaded.io, tagged)
+    assert since == tagged.sequence_number
+    assert len(newest) == 1
+
+    loaded.delete("number == 4")
+    head = world.table().current_snapshot()
+    assert head is not None
+    assert evidence._by_files(loaded.io, [head], tagged)
+
+
+def test_point_9_no_snapshot_is_older_than_the_table(
+    world: IcebergWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catalogs refuse time that runs backwards, and a machine's clock may be behind."""
+    table = world.open()
+    view = claimed(table)
+    monkeypatch.setattr(proposal, "time", SimpleNamespace(time=lambda: 0.0))
+    landed(commit(table, view, record(1, 1, 3)))
+    first, second = world.table().snapshots()
+    assert second.timestamp_ms >= first.timestamp_ms

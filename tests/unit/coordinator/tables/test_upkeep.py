@@ -11,12 +11,14 @@ from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import SetSnapshotRefUpdate
 from server_checks import ServerChecks
 
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.coordinator.tables import condemned, upkeep
 from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.coordinator.tables.unreachable import unreachable_files
 
 KEEP, DUE = 3, 4
 ASKED = {
@@ -293,3 +295,30 @@ def test_point_8_a_zombies_removal_is_refused_by_the_server(
 
     assert missing(sink) == []
     assert orphans(sink) == set()
+
+
+def test_point_9_what_two_snapshots_share_goes_with_the_second(sink: SinkOnTable) -> None:
+    """A ref that was set again stands on a snapshot that shares its manifest list with another."""
+    table = sink.loaded()
+    first = table.snapshots()[1]
+    copy = first.model_copy(update={"snapshot_id": 7})
+    files = [
+        StatisticsFile(
+            snapshot_id=snapshot_id,
+            statistics_path=path,
+            file_size_in_bytes=1,
+            file_footer_size_in_bytes=1,
+            blob_metadata=[],
+        )
+        for snapshot_id, path in ((first.snapshot_id, "one"), (7, "both"), (9, "kept"))
+    ]
+    files.append(files[1].model_copy(update={"snapshot_id": first.snapshot_id}))
+    table.metadata = table.metadata.model_copy(
+        update={"snapshots": [*table.snapshots(), copy], "statistics": files}
+    )
+    alone = unreachable_files(table, [first], 20.0)
+    assert first.manifest_list not in alone
+    assert [path for path in alone if "/" not in path] == ["one"]
+    together = unreachable_files(table, [first, copy], 20.0)
+    assert first.manifest_list in together
+    assert [path for path in together if "/" not in path] == ["both", "one"]
