@@ -26,6 +26,7 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Landed,
+    Lineage,
     Refused,
     SinkTable,
     Unknown,
@@ -293,3 +294,33 @@ def test_point_9_no_snapshot_is_older_than_the_table(
     landed(commit(table, view, record(1, 1, 3)))
     first, second = world.table().snapshots()
     assert second.timestamp_ms >= first.timestamp_ms
+
+
+def test_point_12_an_append_behind_a_compaction_leaves_the_count_of_before(
+    world: IcebergWorld,
+) -> None:
+    """What was there before the oldest snapshot left has as many rows as the tag's."""
+    table = world.open()
+    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    world.compact()
+    world.append_foreign(7)
+    world.expire_all()
+    world.lose_history()
+
+    assert table.read().lineage is Lineage.CONTAINS_TAG
+
+
+def test_point_9_a_tag_deleted_while_the_call_is_under_way_is_not_set_again(
+    world: IcebergWorld,
+) -> None:
+    """Neither head nor sequence number tell: who deletes a tag means to stop the sink."""
+    table = world.open()
+    view = claimed(table)
+
+    def lie(send: Commit) -> CommitTableResponse:
+        world.delete_tag()
+        return send()
+
+    world.lie_next(lie)
+    assert not isinstance(commit(table, view, record(1, 1, 3), world.file(1)), Landed)
+    assert world.open().read().lineage is Lineage.TAG_MISSING
