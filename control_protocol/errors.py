@@ -155,6 +155,12 @@ class BatchStuck(StopSink):
     code = "HG-219"
 
 
+class CommitRejected(StopSink):
+    """The catalog calls a commit malformed (400) again and again: no repetition mends it."""
+
+    code = "HG-213"
+
+
 # -------------------------------------------------------------------- this coordinator steps down
 
 

@@ -88,6 +88,11 @@ def encode(record: CommitRecord) -> dict[str, str]:
     return {_key(record.sink, name): value for name, value in values.items()}
 
 
+def holds_record(sink: SinkName, summary: Mapping[str, str]) -> bool:
+    """Whether the sink wrote into the summary, be it readable or not."""
+    return _Fields(sink, summary).any()
+
+
 def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     """The sink's record in a snapshot summary, ``None`` when it has none there.
 

@@ -16,6 +16,7 @@ from headgate.coordinator.claim import start
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
 from headgate.coordinator.recovery import newest_epoch
+from headgate.coordinator.renewal import renews, renews_quarantine
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.speech import fixed_set, say
 from headgate.coordinator.standard import standard, too_old
@@ -134,17 +135,16 @@ def _sampled(state: State, verdict: Verdict) -> Sample:
 def _touches_quarantine(state: State, verdict: Verdict, now_ms: int) -> bool:
     """Q4: without bad records only its tag is renewed, now and then, as an idle sink's is."""
     term = term_of(state)
-    aged = now_ms - term.quarantined_at_ms >= state.settings.tag_refresh_interval_ms
-    return term.view.quarantine is not None and (bool(verdict.quarantine_files) or aged)
+    renewed = bool(verdict.quarantine_files) or renews_quarantine(state, now_ms)
+    return term.view.quarantine is not None and renewed
 
 
 def _worth_committing(state: State, verdict: Verdict, now_ms: int) -> bool:
     term = term_of(state)
     stored = term.view.record
     assert stored is not None
-    aged = now_ms - term.committed_at_ms >= state.settings.tag_refresh_interval_ms
     moved = any(not claim.range.empty for _, claim in verdict.claims)
-    return moved or aged or stored.paused != term.paused
+    return moved or renews(state, now_ms) or stored.paused != term.paused
 
 
 def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord:
@@ -199,7 +199,7 @@ def _landed(state: State, view: TableView, now_ms: int) -> Step:
     attempt, landed = state.attempt, replace(state, attempt=None)
     if state.phase is Phase.CLAIMING:
         return start(landed, view, now_ms)
-    committed = replace(term_of(landed), view=view, committed_at_ms=now_ms)
+    committed = replace(term_of(landed), view=view, committed_at_ms=now_ms, overtaken=False)
     if attempt and attempt.quarantined is not None:
         committed = replace(committed, quarantined_at_ms=now_ms)
     return settle(replace(landed, term=committed), view)

@@ -170,7 +170,7 @@ class CoordinatorDriver:
             case ReadTable():
                 return TableRead(self._world.table.read())
             case DescribeSources(first_start):
-                return self._describe(first_start)
+                return described(self._world.topics, self._start_at, first_start=first_start)
             case CommitTable(attempt):
                 return CommitAnswered(self._world.table.commit(attempt))
             case Append():
@@ -193,17 +193,6 @@ class CoordinatorDriver:
                 why = f"; {event.reason}" if event.reason else ""
                 _log.log(level, "sink %s: %s%s", self.state.identity.sink, told, why)
 
-    def _describe(self, first_start: bool) -> SourcesDescribed:  # noqa: FBT001
-        topics = self._world.topics
-        described = dict(topics.describe())
-        if not first_start:
-            return SourcesDescribed(described)
-        silent = [f"{topic}/{n}" for topic, state in described.items() for n in state.silent]
-        if silent:  # left out, it would begin at its log's begin, wherever the sink shall start
-            raise Unreachable(f"a first start needs every partition; without leader: {silent}")
-        start = self._start_at.resolve(topics, described)
-        return SourcesDescribed(described, start, topics.committed_note())
-
     def _envelopes(self, said: Append) -> list[Envelope]:
         envelopes = []
         for transaction, event in said.events:
@@ -220,3 +209,15 @@ class CoordinatorDriver:
                 )
             )
         return envelopes
+
+
+def described(topics: SourceTopics, start_at: StartAt, *, first_start: bool) -> SourcesDescribed:
+    """What a claim has to know of the sources. Raises ``Unreachable``."""
+    states = dict(topics.describe())
+    if not first_start:
+        return SourcesDescribed(states)
+    silent = [f"{topic}/{n}" for topic, state in states.items() for n in state.silent]
+    if silent:  # left out, it would begin at its log's begin, wherever the sink shall start
+        raise Unreachable(f"a first start needs every partition; without leader: {silent}")
+    start = start_at.resolve(topics, states)
+    return SourcesDescribed(states, start, topics.committed_note())

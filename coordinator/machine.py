@@ -48,6 +48,7 @@ from headgate.coordinator.claim import claim, table_found
 from headgate.coordinator.commitment import answered, collected, resolved
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
 from headgate.coordinator.recovery import fitted
+from headgate.coordinator.renewal import looked, prepared
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import HeardStatus, State
 from headgate.coordinator.transitions import Phase
@@ -73,8 +74,8 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _led(state, now_ms)
         case TableRead(view) if state.phase is Phase.RECOVERING:
             return table_found(state, view)
-        case TableRead(view) if state.attempt:
-            return resolved(state, view, now_ms)
+        case TableRead(view) if state.attempt or state.term:
+            return resolved(state, view, now_ms) if state.attempt else looked(state, view)
         case SourcesDescribed() if state.phase is Phase.RECOVERING and state.recovery_view:
             return claim(state, state.recovery_view, given)
         case SourcesDescribed() if state.phase is Phase.PREPARING:
@@ -123,7 +124,7 @@ def _ticked(state: State, now_ms: int) -> Step:
         return _retry(state) if now_ms >= state.retry_at_ms else (state, ())
     match state.phase:
         case Phase.OPEN if now_ms >= term_of(state).end_due_ms:
-            return move(state, Phase.PREPARING), (DescribeSources(),)
+            return prepared(state, now_ms)
         case Phase.COLLECTING:
             return collected(state, now_ms)
         case Phase.STARTING | Phase.CLOSING | Phase.SETTLING:

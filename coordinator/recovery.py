@@ -82,8 +82,8 @@ def _after_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
         return view.branch_record
     raise TableRolledBack(
         f"{view.table}: the branch was rolled back behind the sink's tag (snapshot {view.tag})",
-        "set coordinator.on_rollback to follow-table (the rows come again) or keep-offsets "
-        "(they stay out)",
+        "headgate resume SINK --accept HG-201=follow-table (the rows come again) or "
+        "HG-201=keep-offsets (they stay out) does so once, coordinator.on_rollback at each start",
     )
 
 
@@ -93,8 +93,8 @@ def _undecided(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     raise HistoryUndecidable(
         f"{view.table}: snapshots between the branch head and the sink's tag (snapshot {view.tag}) "
         "have expired, so a rollback cannot be excluded",
-        "look at the table's history; if it was not rolled back, set coordinator.on_rollback to "
-        "keep-offsets once",
+        "look at the table's history; if it was not rolled back, go on with headgate resume SINK "
+        "--accept HG-204=keep-offsets (coordinator.on_rollback would do so at each start)",
     )
 
 
@@ -104,8 +104,8 @@ def _untagged(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
     raise TagMissing(
         f"{view.table}: the sink's tag is gone, but the table once had it; beginning anew would "
         "double rows",
-        "restore the tag on the sink's newest snapshot, or set coordinator.on_tag_missing to "
-        "follow-table",
+        "restore the tag on the sink's newest snapshot, or follow the branch: once by headgate "
+        "resume SINK --accept HG-203=follow-table, at each start by coordinator.on_tag_missing",
     )
 
 
@@ -122,7 +122,7 @@ def _refuse_unlike(
         raise TableRecreated(
             f"the quarantine {quarantine.table} has UUID {quarantine.uuid}, but this sink wrote to "
             f"{known}: it was dropped and re-created, or another table was named",
-            "set coordinator.on_table_recreated to restart to go on with this one",
+            "headgate resume SINK --accept HG-202=restart goes on with this one",
         )
     keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
     if quarantine.lineage in (Lineage.ROLLED_BACK, Lineage.UNDECIDABLE) and not keep:
@@ -130,7 +130,8 @@ def _refuse_unlike(
         raise kind(
             f"the quarantine {quarantine.table} was rolled back behind the sink's tag, or that "
             "cannot be excluded",
-            "set coordinator.on_rollback to keep-offsets once: its rows stay out",
+            f"headgate resume SINK --accept {kind.code}=keep-offsets goes on, once: its rows stay "
+            "out",
         )
     if quarantine.lineage is Lineage.TAG_MISSING:
         _untagged(quarantine, settings.on_tag_missing)
@@ -146,8 +147,9 @@ def refuse_recreated(
     raise TableRecreated(
         f"{view.table} has UUID {view.uuid}, but this sink wrote to {before}: the table was "
         "dropped and re-created",
-        "set coordinator.on_table_recreated to restart to fill the new table from source.start_at, "
-        "or use another sink name and group id",
+        "headgate resume SINK --accept HG-202=restart (at each start: "
+        "coordinator.on_table_recreated) fills the new table from source.start_at; or use another "
+        "sink name and group id",
     )
 
 
@@ -179,7 +181,8 @@ def fitted(
             raise TopicRecreated(
                 f"topic {topic} has id {now.topic_id}, but the stored offsets belong to {known}: "
                 "it was deleted and created again",
-                "set coordinator.on_topic_recreated to earliest or latest",
+                "headgate resume SINK --accept HG-206=earliest or HG-206=latest, once; or set "
+                "coordinator.on_topic_recreated",
             )
         if anew:
             fit = {
@@ -209,7 +212,8 @@ def _within(
         what = "removed by retention" if offset < log.begin else "beyond the log's end"
         raise OffsetOutOfRange(
             f"{partition}: the next offset is {offset}, but the log holds {log} ({what})",
-            "set coordinator.on_offset_out_of_range to earliest or latest",
+            "headgate resume SINK --accept HG-205=earliest or HG-205=latest, once; or set "
+            "coordinator.on_offset_out_of_range",
         )
     return _end(log, settings.on_offset_out_of_range)
 

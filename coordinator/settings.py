@@ -89,6 +89,14 @@ class CoordinatorSettings:
             "way from the branch head to the tag stays short.",
         },
     )
+    table_check_interval_ms: int = field(
+        default=10 * 60_000,
+        metadata={
+            "unit": "ms",
+            "sentence": "An idle sink looks this often whether others have changed the table, and "
+            "renews its tag if they have.",
+        },
+    )
     claim_age_max_ms: int = field(
         default=12 * 3_600_000,
         metadata={

@@ -67,7 +67,8 @@ class Term:
     first START and all that were gained or named since (C6). ``offsets`` is C,
     ``settled_to`` L, ``heard_to`` the next control offset to hear. ``issued``: some of the
     transactions whose START was said, and when, oldest first (P9). ``statuses`` lie behind L;
-    ``judged``: the newest judged one per sender.
+    ``judged``: the newest judged one per sender. ``overtaken``: others have moved the table since
+    ``view``, as a look at ``looked_at_ms`` showed.
     """
 
     epoch: Epoch
@@ -90,6 +91,8 @@ class Term:
     time_out_ms: int = 0
     committed_at_ms: int = 0
     quarantined_at_ms: int = 0
+    looked_at_ms: int = 0
+    overtaken: bool = False
     sample: Sample = field(default_factory=Sample)
 
     @property

@@ -201,12 +201,27 @@ def pause(ctx: click.Context, sink: Path) -> None:
 
 @main.command()
 @_sink_file
+@click.option(
+    "--accept",
+    "accepted",
+    multiple=True,
+    metavar="CODE=CHOICE",
+    help="Resolve the error that stopped the sink, once: HG-201=follow-table, for example.",
+)
 @click.pass_context
-def resume(ctx: click.Context, sink: Path) -> None:
-    """Make a paused sink fetch again."""
+def resume(ctx: click.Context, sink: Path, accepted: tuple[str, ...]) -> None:
+    """Make a paused sink fetch again; or, with --accept, resolve what stopped it."""
+    settings = _loaded(ctx, sink)
+    if accepted:
+        from headgate.operations.accept import accept
+
+        for error in accept(settings, accepted):
+            click.echo(f"accepted, once: {error}")
+        click.echo("start the sink: it goes on from there")
+        return
     from headgate.operations.pause import resume as ask
 
-    ask(_loaded(ctx, sink))
+    ask(settings)
     click.echo("resumed")
 
 

@@ -76,7 +76,10 @@ class FakeCatalog:
     reachable: bool = True
     faults: deque[CommitFault] = field(default_factory=deque)
     in_the_air: list[Request] = field(default_factory=list)
+    log_lost: bool = False
+    """Old versions of the table's metadata were deleted: what expired is known to nobody."""
     _ids: int = 0
+    _ever: dict[int, FakeSnapshot] = field(default_factory=dict)
 
     # ---------------------------------------------------------------------- what others do to it
 
@@ -105,6 +108,9 @@ class FakeCatalog:
     def delete_tag(self, tag: str) -> None:
         del self.tags[tag]
 
+    def delete_property(self, name: str) -> None:
+        del self.properties[name]
+
     def drop(self) -> None:
         self.exists = False
 
@@ -113,6 +119,7 @@ class FakeCatalog:
         self._ids += 1
         self.uuid = f"uuid-{self._ids + 1}"
         self.snapshots, self.branches, self.tags, self.properties = {}, {}, {}, {}
+        self._ever = {}
         self.sequence_number = 0
         self.exists = True
 
@@ -127,6 +134,14 @@ class FakeCatalog:
         """The snapshot, its parent and so on, as far as they have not expired."""
         while snapshot_id in self.snapshots:
             snapshot = self.snapshots[snapshot_id]
+            yield snapshot
+            snapshot_id = snapshot.parent_id
+
+    def remembered(self, snapshot_id: int | None) -> Iterator[FakeSnapshot]:
+        """As ``ancestry``, and by the table's metadata log beyond what has expired."""
+        known = self.snapshots if self.log_lost else self._ever
+        while snapshot_id in known:
+            snapshot = known[snapshot_id]
             yield snapshot
             snapshot_id = snapshot.parent_id
 
@@ -174,6 +189,7 @@ class FakeCatalog:
 
     def _add(self, snapshot: FakeSnapshot, branch: str) -> int:
         self.snapshots[snapshot.snapshot_id] = snapshot
+        self._ever[snapshot.snapshot_id] = snapshot
         self.branches[branch] = snapshot.snapshot_id
         self.sequence_number = snapshot.sequence_number
         return snapshot.snapshot_id

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from headgate.control_protocol import record_codec
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
+from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -116,14 +117,28 @@ class FakeTable:
         """Rule T5."""
         catalog = self._catalog
         if tag is None:
-            marked = record_codec.marker_property(self._sink) in catalog.properties
-            return Lineage.TAG_MISSING if marked else Lineage.FRESH
+            return Lineage.TAG_MISSING if self._was_claimed() else Lineage.FRESH
         if self._branch not in catalog.branches:
             return Lineage.ROLLED_BACK
         tagged = catalog.snapshots[tag]
-        for snapshot in catalog.ancestry(catalog.branches[self._branch]):
+        head = catalog.branches[self._branch]
+        for snapshot in catalog.remembered(head):
             if snapshot.snapshot_id == tag:
                 return Lineage.CONTAINS_TAG
             if snapshot.sequence_number <= tagged.sequence_number:
                 return Lineage.ROLLED_BACK
-        return Lineage.UNDECIDABLE
+        files = catalog.snapshots[head].files
+        newest = {file.path for file in tagged.files[-1:]} <= {file.path for file in files}
+        kept = newest or _rows(tagged.files) == _rows(files)
+        return Lineage.CONTAINS_TAG if kept else Lineage.UNDECIDABLE
+
+    def _was_claimed(self) -> bool:
+        catalog, sink = self._catalog, self._sink
+        return record_codec.marker_property(sink) in catalog.properties or any(
+            record_codec.holds_record(sink, snapshot.summary)
+            for snapshot in catalog.snapshots.values()
+        )
+
+
+def _rows(files: tuple[DataFile, ...]) -> int:
+    return sum(file.record_count for file in files)

@@ -7,13 +7,22 @@ pyiceberg's own transactions are not used: they rebase and append again by thems
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    OAuthError,
+    UnauthorizedError,
+)
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from headgate.control_protocol.errors import (
+    CommitRejected,
     HeadgateError,
     RecordUnreadable,
     StopSink,
@@ -26,17 +35,21 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Landed,
+    Lineage,
     Refused,
     TableView,
     Unknown,
 )
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, marker_property
+from headgate.control_protocol.record_codec import decode
+from headgate.coordinator.tables.evidence import decided
 from headgate.coordinator.tables.lineage import lineage, newest_record, properties_of
 from headgate.coordinator.tables.manifests import ManifestList, SnapshotFiles, manifest_files
 from headgate.coordinator.tables.proposal import Proposal
 from headgate.coordinator.tables.supported import refuse_unread, refuse_unsupported
 from headgate.coordinator.tables.upkeep import Upkeep
+
+_MALFORMED_MAX = 5
 
 
 class IcebergTable:
@@ -54,9 +67,14 @@ class IcebergTable:
         self._branch = branch
         self._tag = tag_name(sink, branch)
         self._upkeep = Upkeep(catalog)
+        self._malformed = 0
 
     def read(self) -> TableView:
-        return self._view(self._load().metadata)
+        table = self._load()
+        view = self._view(table.metadata)
+        if view.lineage is not Lineage.UNDECIDABLE:
+            return view
+        return replace(view, lineage=self._decided(table))
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         try:
@@ -106,9 +124,17 @@ class IcebergTable:
             head=head,
             tag=tag,
             record=self._record_under(metadata, tag) if tag else None,
-            lineage=lineage(metadata, self._branch, self._tag, marker_property(self._sink)),
+            lineage=lineage(metadata, self._branch, self._sink),
             branch_record=newest_record(metadata, self._branch, self._sink),
         )
+
+    def _decided(self, table: Table) -> Lineage:
+        try:
+            return decided(table, self._branch, self._sink)
+        except Exception as error:
+            raise Unreachable(
+                f"{self._identifier}: its history cannot be read: {error!r}"
+            ) from error
 
     def _record_under(self, metadata: TableMetadata, snapshot_id: int) -> CommitRecord:
         snapshot = metadata.snapshot_by_id(snapshot_id)
@@ -152,7 +178,12 @@ class IcebergTable:
         try:
             response = self._catalog.commit_table(table, proposal.requirements(), updates)
         except (CommitFailedException, BadRequestError, ValueError) as error:
-            return self._judged(proposal, written, error)
+            outcome = self._judged(proposal, written, error)
+            return self._counted(outcome, error)
+        except (ForbiddenError, UnauthorizedError, OAuthError) as error:
+            # Rights and credentials come back without a restart: it is tried again, by this name.
+            named = catalog_failure(error, f"table {self._identifier} cannot be committed to")
+            return Unknown(str(named))
         except NotImplementedError as error:
             raise StopSink(
                 f"table {self._identifier}: its catalog cannot write what was proposed: {error}",
@@ -163,6 +194,19 @@ class IcebergTable:
         if _refs(response.metadata, self._tag) != (proposal.snapshot_id,):
             return Unknown("the catalog answered well, but without our snapshot under the tag")
         return self._landed(table, response, proposal)
+
+    def _counted(self, outcome: CommitOutcome, said: Exception) -> CommitOutcome:
+        """Raises ``CommitRejected`` when the catalog calls a commit malformed once too often."""
+        malformed = isinstance(outcome, Unknown) and isinstance(said, BadRequestError)
+        self._malformed = self._malformed + 1 if malformed else 0
+        if self._malformed < _MALFORMED_MAX:
+            return outcome
+        raise CommitRejected(
+            f"table {self._identifier}: the catalog has rejected {self._malformed} commits in a "
+            f"row as malformed: {said}",
+            "nothing of them is in the table; look into the catalog's log, and whether it allows "
+            "tags, and then start the sink again",
+        ) from said
 
     def _landed(self, table: Table, response: CommitTableResponse, proposal: Proposal) -> Landed:
         landed = Landed(proposal.snapshot_id, self._view(response.metadata))

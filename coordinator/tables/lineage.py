@@ -8,17 +8,17 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
-from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode
+from headgate.control_protocol.record_codec import decode, holds_record, marker_property
 
 
-def lineage(metadata: TableMetadata, branch: str, tag: str, marker: str) -> Lineage:
+def lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:
     """Walks from the branch's head only while sequence numbers are above the tag's."""
-    refs = metadata.refs
+    refs, tag = metadata.refs, tag_name(sink, branch)
     if tag not in refs:
-        return Lineage.TAG_MISSING if marker in metadata.properties else Lineage.FRESH
+        return Lineage.TAG_MISSING if _was_claimed(metadata, sink) else Lineage.FRESH
     if branch not in refs:
         return Lineage.ROLLED_BACK
     snapshots = by_id(metadata)
@@ -30,6 +30,13 @@ def lineage(metadata: TableMetadata, branch: str, tag: str, marker: str) -> Line
             return Lineage.ROLLED_BACK
     # Expired: Java leaves the id of a parent that is gone, pyiceberg leaves a root without one.
     return Lineage.UNDECIDABLE
+
+
+def _was_claimed(metadata: TableMetadata, sink: SinkName) -> bool:
+    """The property may be lost with the tag; a snapshot of the sink's own tells as much."""
+    return marker_property(sink) in metadata.properties or any(
+        holds_record(sink, properties_of(snapshot)) for snapshot in metadata.snapshots
+    )
 
 
 def newest_record(metadata: TableMetadata, branch: str, sink: SinkName) -> CommitRecord | None:

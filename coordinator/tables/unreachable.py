@@ -45,6 +45,23 @@ def unreachable_files(table: Table, removed: Sequence[Snapshot], time_max_s: flo
     ]
 
 
+def referred_to(table: Table, snapshots: Sequence[Snapshot], time_max_s: float) -> set[str]:
+    """Paths of all files that these snapshots refer to, and of the table's statistics.
+
+    Raises as ``unreachable_files``.
+    """
+    metadata = table.metadata
+    paths = {
+        file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)
+    }
+    paths |= {snapshot.manifest_list for snapshot in snapshots}
+    with ThreadPoolExecutor(STORAGE_THREADS) as threads:
+        reading = _Reading(table.io, threads, time.monotonic() + time_max_s)
+        manifests = {manifest for listed in reading.listed(snapshots) for manifest in listed}
+        paths |= {manifest.manifest_path for manifest in manifests}
+        return paths.union(*reading.live(manifests))
+
+
 @dataclass(frozen=True, slots=True)
 class _Reading:
     io: FileIO
@@ -55,10 +72,10 @@ class _Reading:
         self, removed: Sequence[Snapshot], retained: Sequence[Snapshot]
     ) -> tuple[set[ManifestFile], set[ManifestFile]]:
         """Manifests that only removed snapshots list; and, if there are any, all retained ones."""
-        ours = {manifest for listed in self._listed(removed) for manifest in listed}
+        ours = {manifest for listed in self.listed(removed) for manifest in listed}
         others: set[ManifestFile] = set()
         # The oldest first: it mostly lists all that the removed ones did, and no other is read.
-        for listed in self._listed(sorted(retained, key=lambda s: s.sequence_number or 0)):
+        for listed in self.listed(sorted(retained, key=lambda s: s.sequence_number or 0)):
             ours.difference_update(listed)
             others.update(listed)
             if not ours:
@@ -67,7 +84,7 @@ class _Reading:
 
     def only_live_in(self, ours: set[ManifestFile], others: set[ManifestFile]) -> set[str]:
         """Data and delete files that are live in ``ours`` and not in ``others``."""
-        files = {path for live in self._live(ours) for path in live}
+        files = {path for live in self.live(ours) for path in live}
         oldest = min((m.sequence_number or 0 for m in ours), default=0)
 
         def likely_first(manifest: ManifestFile) -> tuple[bool, int]:
@@ -75,16 +92,16 @@ class _Reading:
             sequence_number = manifest.sequence_number or 0
             return sequence_number < oldest, sequence_number
 
-        for live in self._live(sorted(others, key=likely_first)) if files else ():
+        for live in self.live(sorted(others, key=likely_first)) if files else ():
             files.difference_update(live)
             if not files:
                 break
         return files
 
-    def _listed(self, snapshots: Sequence[Snapshot]) -> Iterator[list[ManifestFile]]:
+    def listed(self, snapshots: Sequence[Snapshot]) -> Iterator[list[ManifestFile]]:
         return self._each(lambda snapshot: snapshot.manifests(self.io), snapshots)
 
-    def _live(self, manifests: Iterable[ManifestFile]) -> Iterator[list[str]]:
+    def live(self, manifests: Iterable[ManifestFile]) -> Iterator[list[str]]:
         def paths(manifest: ManifestFile) -> list[str]:
             entries = manifest.fetch_manifest_entry(self.io, discard_deleted=True)
             return [entry.data_file.file_path for entry in entries]

@@ -7,6 +7,7 @@ from pathlib import Path
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.record_codec import marker_property
 from headgate.control_protocol.testing import CommitFault, FakeCatalog, FakeTable, SourceRecord
 from headgate.coordinator.tables.quarantined import QuarantinedTable
 
@@ -36,11 +37,17 @@ class FakeWorld:
     def expire_all(self) -> None:
         self._catalog.expire(keep=1)
 
+    def lose_history(self) -> None:
+        self._catalog.log_lost = True
+
     def roll_back(self, snapshot_id: int) -> None:
         self._catalog.roll_back(snapshot_id)
 
     def delete_tag(self, sink: str = "sink") -> None:
         self._catalog.delete_tag(tag_name(SinkName(sink)))
+
+    def delete_marker(self, sink: str = "sink") -> None:
+        del self._catalog.properties[marker_property(SinkName(sink))]
 
     def recreate(self) -> None:
         self._catalog.recreate()

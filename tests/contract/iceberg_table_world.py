@@ -11,17 +11,24 @@ import pyarrow as pa
 from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+from pyiceberg.table.update import (
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    SetSnapshotRefUpdate,
+)
 
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.record_codec import marker_property
 from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
 from headgate.coordinator.tables.iceberg import IcebergTable
 
 NAME = "db.trips"
 ROWS_PER_FILE = 3
+
+Lie = Callable[[Callable[[], CommitTableResponse]], CommitTableResponse]
 
 
 @dataclass
@@ -29,9 +36,7 @@ class LyingCatalog:
     """A catalog whose next commit loses its answer, before or after it took effect."""
 
     real: Catalog
-    lies: list[Callable[[Callable[[], CommitTableResponse]], CommitTableResponse]] = field(
-        default_factory=list
-    )
+    lies: list[Lie] = field(default_factory=list)
 
     def commit_table(self, *arguments: Any) -> CommitTableResponse:
         def commit() -> CommitTableResponse:
@@ -87,6 +92,20 @@ class IcebergWorld:
 
     # ------------------------------------------------------------------------------- what others do
 
+    def keeps(self, branch: str, snapshots: int) -> None:
+        """The branch's owner asks for a retention of its own."""
+        head = self.table().metadata.refs[branch].snapshot_id
+        self._update(
+            SetSnapshotRefUpdate(  # type: ignore[call-arg]
+                ref_name=branch,
+                type="branch",
+                snapshot_id=head,
+                min_snapshots_to_keep=snapshots,
+                max_snapshot_age_ms=1_000,
+                max_ref_age_ms=2_000,
+            )
+        )
+
     def append_foreign(self, number: int, branch: str = "main") -> None:
         table = self.table()
         head = table.current_snapshot()
@@ -105,6 +124,13 @@ class IcebergWorld:
         gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in held]
         table.maintenance.expire_snapshots().by_ids(gone).commit()
 
+    def lose_history(self) -> None:
+        """Old versions of the metadata are deleted."""
+        table = self.table()
+        for entry in table.metadata.metadata_log:
+            if table.io.new_input(entry.metadata_file).exists():
+                table.io.delete(entry.metadata_file)
+
     def roll_back(self, snapshot_id: int) -> None:
         self._update(
             SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot_id)  # type: ignore[call-arg]
@@ -112,6 +138,9 @@ class IcebergWorld:
 
     def delete_tag(self, sink: str = "sink") -> None:
         self._update(RemoveSnapshotRefUpdate(ref_name=tag_name(SinkName(sink))))
+
+    def delete_marker(self, sink: str = "sink") -> None:
+        self._update(RemovePropertiesUpdate(removals=[marker_property(SinkName(sink))]))
 
     def recreate(self) -> None:
         self.drop()
@@ -128,6 +157,10 @@ class IcebergWorld:
                 commit()
             raise ConnectionError("the answer was lost")
 
+        self.lie_next(lie)
+
+    def lie_next(self, lie: Lie) -> None:
+        """Around the next commit call of each table that is open now."""
         for lying in self._lying:
             lying.lies = [lie]
 

@@ -29,6 +29,7 @@ from headgate.control_protocol.events import (
     EndCommit,
     Pause,
     PresenceKind,
+    Resume,
     StartCommit,
     TableStatus,
     WriteStatus,
@@ -136,6 +137,24 @@ def test_pause_said_while_the_coordinator_claims_is_kept() -> None:
     assert isinstance(start, StartCommit)
 
     assert start.paused
+
+
+@pytest.mark.parametrize("phase", [Phase.FOLLOWING, Phase.RECOVERING, Phase.CLAIMING])
+def test_point_9_resume_said_between_two_terms_is_kept(phase: Phase) -> None:
+    stored = record(EPOCH - 1, 4, offsets(10, 20), RIVAL, paused=True)
+    coordinator = Coordinator.at(phase, table=view(stored))
+    owed = coordinator.owed
+    coordinator.hears(Pause(), BOB, epoch=0)
+    coordinator.hears(Resume(), BOB, epoch=0)
+    coordinator.owed = owed
+    coordinator.until(Phase.STARTING)
+    (start,) = coordinator.said
+    assert isinstance(start, StartCommit)
+
+    assert not start.paused
+    assert coordinator.state.pause_asked is None
+    coordinator.until(Phase.COMMITTING)
+    assert not coordinator.attempt.record.paused, "the table says so, too"
 
 
 def test_pause_said_in_front_of_a_start_that_did_not_know_of_it_is_put_right_at_once() -> None:

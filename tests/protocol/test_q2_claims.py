@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from protocol.coordinating import Coordinator
 from protocol.quarantining import at_work, exactly_once
 from protocol.values import offsets, record, view
 from scenarios.stage import COORDINATORS, SINK, Stage
 
-from headgate.control_protocol.identifiers import tag_name
+from headgate.control_protocol.errors import SinkNameTaken
+from headgate.control_protocol.identifiers import TopicId, tag_name
 from headgate.control_protocol.testing import CommitFault, FakeCatalog
+from headgate.coordinator.actions import Led
 from headgate.coordinator.recovery import next_epoch
 from headgate.coordinator.settings import (
     CoordinatorSettings,
@@ -65,6 +68,31 @@ def test_a_claim_leaves_its_offsets_as_they_are() -> None:
 
     first = quarantine_record(record(1, 0, offsets(20, 20)), view())
     assert (dict(first.offsets), first.topic_ids) == ({}, {})
+
+
+def test_point_9_its_topic_ids_are_those_of_its_newest_commit() -> None:
+    """Kept from the first commit on, they would call the rows of a topic created anew the old's."""
+    kept = view(record(6, 3, offsets(7, 5)))
+    anew = record(8, 1, offsets(2, 1), topic_ids={"trips": TopicId("anew")})
+    stored = quarantine_record(anew, kept)
+
+    assert stored.topic_ids == {"trips": "anew"}
+    assert stored.offsets == offsets(2, 1)
+    again = quarantine_record(replace(anew, offsets=offsets(1, 3)), view(stored))
+    assert again.offsets == offsets(2, 3)
+
+
+def test_point_9_one_of_another_group_is_not_claimed() -> None:
+    coordinator = Coordinator(view(record(6, 4, offsets(10, 20))))
+    theirs = record(6, 4, offsets(10, 20), group="another")
+    aside = replace(view(theirs), table="lake.aside", uuid="uuid-aside")
+    coordinator.table = replace(coordinator.table, quarantine=aside)
+    coordinator.given(Led())
+    coordinator.reads()
+    coordinator.described()
+
+    assert isinstance(coordinator.error, SinkNameTaken)
+    assert "another" in coordinator.error.message
 
 
 def test_its_offsets_never_go_back() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from protocol.coordinating import EPOCH, SETTINGS, Coordinator
-from protocol.values import offsets, record, view
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator, with_foreign_commit
+from protocol.values import ALICE, P0, P1, offsets, record, status, view
 
 from headgate.control_protocol.errors import (
     HistoryUndecidable,
@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.control_protocol.record import table_note
-from headgate.coordinator.actions import Led, Stop
+from headgate.coordinator.actions import CallFailed, DescribeSources, Led, ReadTable, Stop
 from headgate.coordinator.settings import (
     CoordinatorSettings,
     RollbackPolicy,
@@ -117,6 +117,99 @@ def test_restart_fills_the_new_table_from_the_start() -> None:
     coordinator.until(Phase.OPEN)
 
     assert coordinator.term.offsets == offsets(3, 4)
+
+
+LOOKS = replace(SETTINGS, table_check_interval_ms=3 * SETTINGS.commit_interval_ms)
+
+
+def next_end(coordinator: Coordinator) -> None:
+    """To the end of one more transaction, in which nobody had anything."""
+    coordinator.until(Phase.OPEN)
+    coordinator.waits(SETTINGS.commit_interval_ms)
+
+
+def nobody_has_anything(coordinator: Coordinator) -> None:
+    coordinator.until(Phase.COLLECTING)
+    empty = status(coordinator.term.number, {P0: (10, 10), P1: (20, 20)})
+    coordinator.hears(empty, ALICE, transaction=coordinator.term.closing)
+    coordinator.waits(1)
+
+
+def idle_until_it_looks(coordinator: Coordinator) -> None:
+    for _ in range(5):
+        next_end(coordinator)
+        if coordinator.wants(ReadTable):
+            return
+        coordinator.owed = coordinator.only(DescribeSources)
+        nobody_has_anything(coordinator)
+    raise AssertionError("never looked at the table")
+
+
+def test_point_12_an_idle_sink_renews_its_tag_after_foreign_commits() -> None:
+    coordinator = Coordinator.at(Phase.OPEN, LOOKS)
+    idle_until_it_looks(coordinator)
+    coordinator.reads(with_foreign_commit(coordinator.table))
+    assert coordinator.phase is Phase.PREPARING
+    coordinator.described()
+    nobody_has_anything(coordinator)
+
+    assert coordinator.phase is Phase.COMMITTING
+    coordinator.refused()
+    coordinator.reads()
+    coordinator.lands()
+    assert coordinator.phase is Phase.SETTLING
+    assert coordinator.term.view.head == coordinator.term.view.tag
+    next_end(coordinator)
+    coordinator.owed = coordinator.only(DescribeSources)
+    nobody_has_anything(coordinator)
+    assert coordinator.phase is Phase.SETTLING, "once is enough"
+
+
+def test_point_12_it_commits_nothing_where_nobody_else_has() -> None:
+    coordinator = Coordinator.at(Phase.OPEN, LOOKS)
+    idle_until_it_looks(coordinator)
+    coordinator.reads()
+    coordinator.described()
+    nobody_has_anything(coordinator)
+
+    assert coordinator.phase is Phase.SETTLING
+    next_end(coordinator)
+    assert not coordinator.wants(ReadTable), "not at every end"
+
+
+def test_point_12_a_catalog_that_does_not_answer_holds_no_transaction_back() -> None:
+    coordinator = Coordinator.at(Phase.OPEN, LOOKS)
+    idle_until_it_looks(coordinator)
+    coordinator.given(CallFailed("the catalog is away"))
+    coordinator.described()
+
+    assert coordinator.phase is Phase.CLOSING
+    nobody_has_anything(coordinator)
+    assert coordinator.phase is Phase.SETTLING
+
+
+def test_point_12_a_sink_that_commits_does_not_look() -> None:
+    settings = replace(LOOKS, tag_refresh_interval_ms=1)
+    coordinator = Coordinator.at(Phase.OPEN, settings)
+    for _ in range(6):
+        next_end(coordinator)
+        assert not coordinator.wants(ReadTable)
+        coordinator.owed = coordinator.only(DescribeSources)
+        nobody_has_anything(coordinator)
+
+
+def test_point_12_a_table_rolled_back_under_an_idle_sink_is_found() -> None:
+    coordinator = Coordinator.at(Phase.OPEN, LOOKS)
+    idle_until_it_looks(coordinator)
+    back = replace(coordinator.table, head=1, lineage=Lineage.ROLLED_BACK)
+    coordinator.reads(back)
+    coordinator.described()
+    nobody_has_anything(coordinator)
+    coordinator.refused()
+    coordinator.reads()
+    coordinator.reads()
+
+    assert isinstance(coordinator.error, TableRolledBack)
 
 
 def leading(found: TableView, settings: CoordinatorSettings) -> Coordinator:

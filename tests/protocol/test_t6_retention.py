@@ -14,6 +14,7 @@ from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import RemoveSnapshotsUpdate, update_table_metadata
 
+from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage
 from headgate.coordinator.tables.lineage import lineage
 from headgate.coordinator.tables.retention import GC_ENABLED, KEEP_MIN, MAX_AGE_MS, expired
@@ -124,7 +125,7 @@ def test_the_way_to_an_idle_sinks_tag_stays() -> None:
     assert removed == [1, 2, 3, 4, 5]
     after = update_table_metadata(metadata, (RemoveSnapshotsUpdate(snapshot_ids=removed),))
     for each in (metadata, after):
-        assert lineage(each, "main", "headgate-idle", "-") is Lineage.CONTAINS_TAG
+        assert lineage(each, "main", SinkName("idle")) is Lineage.CONTAINS_TAG
 
 
 def test_a_sinks_tag_holds_the_way_on_its_own_branch() -> None:
@@ -139,9 +140,24 @@ def test_nothing_of_a_branch_expires_while_a_sink_stands_rolled_back_on_it() -> 
     assert gone(table(rolled_back, refs, age=0)) == [8]
 
 
+def test_point_9_a_branch_that_is_gone_or_went_back_is_told_from_metadata_alone() -> None:
+    refs = {"main": branch(10), "headgate-idle@audit": tag(6)}
+    assert lineage(table(ONE_LINE, refs), "audit", SinkName("idle")) is Lineage.ROLLED_BACK
+    rolled_back = {**ONE_LINE, 10: 7}
+    refs = {"main": branch(10), "headgate-sink": tag(9)}
+    assert lineage(table(rolled_back, refs), "main", SinkName("sink")) is Lineage.ROLLED_BACK
+    refs = {"main": branch(10), "headgate-sink": tag(7)}
+    assert lineage(table(rolled_back, refs), "main", SinkName("sink")) is Lineage.CONTAINS_TAG
+    expired = {number: parent for number, parent in ONE_LINE.items() if number not in (8, 9)}
+    metadata = table(expired, {"main": branch(10), "headgate-sink": tag(7)})
+    assert lineage(metadata, "main", SinkName("sink")) is Lineage.UNDECIDABLE
+
+
 def test_what_is_on_no_branch_goes_by_its_age_alone() -> None:
     staged = {**ONE_LINE, 5: 1, 6: 4, 8: 1}  # main: 1 to 4, 6, 7, 9 has parent 8
     staged[9] = 7
     refs = {"main": branch(10)}
     assert gone(table(staged, refs, age=4 * SECOND, count=100)) == [5]
     assert gone(table(staged, refs, count=100)) == []
+    own = {"main": branch(10, **{"max-snapshot-age-ms": 1, "min-snapshots-to-keep": 1})}
+    assert not {5, 8} & set(gone(table(staged, own))), "the branch asked for its own only"

@@ -32,10 +32,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.testing import (
     FakeBatchWriter,
-    FakeCatalog,
     FakeLog,
     FakeMember,
-    FakeTable,
     FakeTopics,
 )
 
@@ -118,10 +116,10 @@ class FaultyLog(Struck):
 class FaultyTable(Struck):
     """``called`` is "" for the table, and tells the quarantine's calls from its."""
 
-    def __init__(self, world: World, node: Node, catalog: FakeCatalog, called: str = "") -> None:
+    def __init__(self, world: World, node: Node, table: SinkTable, called: str = "") -> None:
         self._of(world, node)
-        self._catalog, self._called = catalog, called
-        self._table = FakeTable(catalog, world.sink)
+        self._catalog = world.quarantine.catalog if called and world.quarantine else world.catalog
+        self._table, self._called = table, called
 
     def read(self) -> TableView:
         self._strike(f"{self._called}table read")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simulation.faulty import (
     Dated,
@@ -13,10 +13,13 @@ from simulation.faulty import (
     FaultyTopics,
     FaultyWriter,
 )
+from simulation.real_catalog import RealCatalog
+from simulation.real_port import CatalogPort, real_table
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.testing import FakeTable
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.coordinator.election import leads
@@ -54,6 +57,8 @@ class Node:
         self.expelled = False
         self.busy: set[str] = set()
         self._naps: dict[str, Nap] = {}
+        self.ports: list[CatalogPort] = []
+        """Through which its coordinator of now calls real tables."""
 
     def start(self) -> None:
         world = self.world
@@ -126,11 +131,17 @@ class Node:
 
     def _table(self) -> SinkTable:
         world = self.world
-        table = FaultyTable(world, self, world.catalog)
+        self.ports = []
+        table = FaultyTable(world, self, self._opened(world.catalog, ""))
         if world.quarantine is None:
             return Dated(world, table)
-        aside = FaultyTable(world, self, world.quarantine.catalog, "quarantine ")
-        return Dated(world, QuarantinedTable(table, aside))
+        aside = self._opened(world.quarantine.catalog, "quarantine ")
+        return Dated(world, QuarantinedTable(table, FaultyTable(world, self, aside, "quarantine ")))
+
+    def _opened(self, catalog: Any, called: str) -> SinkTable:
+        if isinstance(catalog, RealCatalog):
+            return real_table(self.world, self, catalog, called)
+        return FakeTable(catalog, self.world.sink)
 
     # -- turns
 

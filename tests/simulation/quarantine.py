@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.testing import FakeCatalog, FakeClock, FakeStorage, SourceRecord
 
+ASIDE = "lake.records_aside"
 SHARE = 0.25
 CHANGEABLE = 0.5
 NEVER_MS = 10**9
@@ -31,7 +33,7 @@ class Quarantine:
         self.limits = BadRecordLimits(1_000, records_max) if records_max else NO_LIMITS
         self.kills_left = dice.choice((0, 1, 3))
         """How often a coordinator dies between the commits of the two tables."""
-        self.catalog = FakeCatalog(storage=storage, table="lake.records_aside", uuid="uuid-aside")
+        self.catalog: Any = FakeCatalog(storage=storage, table=ASIDE, uuid="uuid-aside")
 
     @property
     def limited(self) -> bool:

@@ -14,6 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,13 +23,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from simulation.climate import drawn
 from simulation.course import Course
 from simulation.quick import carried, quick_copies
+from simulation.real_port import determined
 from simulation.world import World
 
 SEEDS_AT_ONCE = 100
+REAL_EVERY = 20
 SEEDS_BETWEEN_COLLECTIONS = 10
 
 
-def play(seed: int, *, whole: bool = False) -> World:
+def play(seed: int, *, whole: bool = False, real: bool = False) -> World:
     """One seed, whole; whatever goes wrong carries the command that replays it.
 
     Its garbage is left to who plays many: collecting it on the way costs more than the seed.
@@ -36,11 +39,15 @@ def play(seed: int, *, whole: bool = False) -> World:
     gc.disable()
     try:
         with quick_copies(), carried(_part_bytes(seed)):
-            world = World(seed)
+            world = World(seed, real=real)
             try:
-                Course(world).run()
+                with determined(world) if real else nullcontext():
+                    Course(world).run()
+                    for whole_table in world.wholes:
+                        whole_table.end()
             except Exception as error:
-                error.add_note(f"replay: python tests/simulation/run.py --seed {seed}")
+                how = " --real" if real else ""
+                error.add_note(f"replay: python tests/simulation/run.py --seed {seed}{how}")
                 error.add_note(world.transcript(60))
                 raise
             finally:
@@ -72,11 +79,11 @@ class Tally:
         self.failed += other.failed
 
 
-def played(seeds: Iterable[int]) -> Tally:
+def played(seeds: Iterable[int], real: frozenset[int] = frozenset()) -> Tally:
     tally = Tally()
     for seed in seeds:
         try:
-            world = play(seed)
+            world = play(seed, real=seed in real)
         except Exception as error:  # noqa: BLE001 - the others go on, and all are told
             tally.failed.append("".join(traceback.format_exception(error)))
             continue
@@ -94,10 +101,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1_000)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--real", action="store_true", help="over the real table adapter")
+    parser.add_argument(
+        "--real-every", type=int, default=REAL_EVERY, help="of the seeds one in so many; 0: none"
+    )
     options = parser.parse_args()
     logging.disable()
+    every = 1 if options.real else options.real_every
     if options.seed is not None:
-        play(options.seed, whole=True)
+        play(options.seed, whole=True, real=options.real)
         return 0
     began = time.monotonic()
     end = options.first + options.seeds
@@ -107,7 +119,8 @@ def main() -> int:
     ]
     whole = Tally()
     with ProcessPoolExecutor(options.processes, initializer=logging.disable) as pool:
-        for tally in pool.map(played, pieces):
+        real = [frozenset(s for s in piece if every and s % every == 0) for piece in pieces]
+        for tally in pool.map(played, pieces, real):
             print(*tally.failed, sep="\n", end="", flush=True)
             whole.add(tally)
     minutes = (time.monotonic() - began) / 60

@@ -1,7 +1,8 @@
 """Somebody breaks the table or the source under the sink; the oracle is told what is still exact.
 
 ``roll back`` under ``keep-offsets``: rows taken away stay out, all others are there once; under
-``follow-table``: exact, the offsets go back. ``delete tag``: exact. ``recreate table``: the new one
+``follow-table``: exact, the offsets go back. ``delete tag``: exact; in one seed of two with
+all else that says that the table was claimed once. ``recreate table``: the new one
 is exact from where it begins. ``recreate topic``: the old topic's rows stay as they are, the new
 one's are exact from where it begins. ``expire source``: exact but for what retention took, and
 under ``latest`` for what the policy leaves out.
@@ -60,6 +61,8 @@ def _delete_tag(world: World) -> bool:
     if tag not in world.catalog.tags:
         return False
     world.catalog.delete_tag(tag)
+    if world.seed % 2:
+        world.catalog.delete_property(record_codec.marker_property(world.sink))
     return True
 
 

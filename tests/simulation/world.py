@@ -2,7 +2,8 @@
 
 Every actor (a node's participant, a node's coordinator) takes turns in an order drawn from the
 seed. Before and after every call that leaves a node the world may *strike*: kill the node there,
-or stall it there while all the others go on, for longer than any time-out if it likes.
+or stall it there while all the others go on, for longer than any time-out if it likes. A ``real``
+world has the real table adapter, over a catalog and storage in memory.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from simulation import upheaval
 from simulation.calm import Calm
@@ -21,6 +23,8 @@ from simulation.kept import Kept
 from simulation.node import Actor, Killed, Node
 from simulation.oracle import Oracle
 from simulation.quarantine import Quarantine, has_one
+from simulation.real_catalog import real_catalog
+from simulation.whole import wholes
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.events import (
@@ -54,13 +58,12 @@ STALLS_DEEP_MAX = 4
 TURNS_BETWEEN_MEMORY_CHECKS = 50
 BEYOND_ALL_TIME_OUTS_MS = 6_000
 
-
 _GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 _UNSETTLED = (Phase.CLOSING, Phase.COLLECTING, Phase.COMMITTING, Phase.SETTLING)
 
 
 class World:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, real: bool = False) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self.climate = drawn(self.random)
@@ -69,13 +72,14 @@ class World:
         self.topics = ("source",)
         self.clock = FakeClock()
         self.log = FakeLogServer(self.clock)
-        self.catalog = FakeCatalog()
+        self.catalog: Any = real_catalog(seed) if real else FakeCatalog()
         self.source = FakeSource()
         self.group = FakeGroup(self.source, self.clock)
         self.source.create("source", self.climate.partitions)
         self.quarantine = (
             Quarantine(seed, self.sink, self.catalog.storage, self.clock) if has_one(seed) else None
         )
+        self.wholes = wholes(self) if real else []
         self.oracle = Oracle(
             self.sink,
             self.catalog,
@@ -330,6 +334,8 @@ class World:
             self.idle = 0 if node.turn(role, run) else self.idle + 1
         else:
             self.idle += 1
+        for whole in self.wholes:
+            whole.look()
         self.oracle.look()
         self.turns += 1
         if self.turns % TURNS_BETWEEN_MEMORY_CHECKS == 0:

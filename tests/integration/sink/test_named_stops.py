@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from integration.conftest import Deploy
 from integration.deployment import Deployment
+
+from headgate.operations.cli import main
 
 pytestmark = pytest.mark.integration
 
@@ -52,7 +55,6 @@ def expire_behind_two_appends(sink: Deployment) -> None:
         (drop, "HG-102", "create it"),
         (drop_and_recreate, "HG-202", "coordinator.on_table_recreated"),
         (delete_tag, "HG-203", "coordinator.on_tag_missing"),
-        (expire_behind_two_appends, "HG-204", "coordinator.on_rollback"),
     ],
 )
 def test_f67_f68_f69_a_table_that_contradicts_what_the_sink_knows(
@@ -72,6 +74,49 @@ def test_f67_f68_f69_a_table_that_contradicts_what_the_sink_knows(
     assert remedy in line
     record = sink.record()
     assert record is None or record.transaction.epoch == 1, "nothing is claimed over it"
+
+
+def test_point_12_two_commits_of_others_and_an_expiry_stop_nobody(deploy: Deploy) -> None:
+    sink = deploy()
+    sink.start()
+    sink.produce()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    rows = sink.rows().num_rows
+    expire_behind_two_appends(sink)
+    sink.produce()
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert sink.rows().num_rows == 2 * rows + 2
+
+
+def test_point_12_what_stopped_the_sink_is_accepted_once_by_a_command(deploy: Deploy) -> None:
+    sink = deploy()
+    sink.start()
+    for _ in range(2):
+        sink.produce()
+        sink.wait_until_lag_zero()
+    sink.stop()
+    before = sink.sink_file.read_text()
+    roll_back(sink)
+    sink.start()
+    sink.stopped_by_itself("HG-201")
+    command = ["resume", str(sink.sink_file), "--accept"]
+    wrong = CliRunner().invoke(main, [*command, "HG-204=keep-offsets"])
+    assert (wrong.exit_code, "HG-201" in wrong.output) == (1, True)
+    done = CliRunner().invoke(main, [*command, "HG-201=follow-table"])
+    assert done.exit_code == 0, done.output
+    sink.start()
+    sink.produce()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    ids = sink.rows()["id"].to_pylist()
+    assert len(ids) == len(set(ids)) == 3_000
+    assert sink.sink_file.read_text() == before
+    roll_back(sink)
+    sink.start()
+    sink.stopped_by_itself("HG-201")
 
 
 @pytest.mark.parametrize(("happens", "code"), [(roll_back, "HG-201"), (drop, "HG-102")])

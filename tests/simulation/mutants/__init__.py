@@ -11,23 +11,25 @@ from simulation.mutants import (
     claiming,
     collecting,
     positions,
+    real_tables,
     setting_aside,
     speech,
     table,
 )
 from simulation.mutants.mutant import Mutant
 
+FAMILIES = (
+    *(table, speech, claiming, collecting, answering, positions, setting_aside),
+    real_tables,
+)
+
 MUTANTS: dict[str, Mutant] = {
-    mutant.name: mutant
-    for family in (table, speech, claiming, collecting, answering, positions, setting_aside)
-    for mutant in family.FAMILY
+    mutant.name: mutant for family in FAMILIES for mutant in family.FAMILY
 }
 
 UNSHOWN = {
     "P10": "a writer that hangs, or fails for no reason of others, is not in the simulation: "
     "protocol/test_p10_hopeless.py",
-    "T6": "retention is the Iceberg adapter's: protocol/test_t6_retention.py and "
-    "integration/iceberg/test_expiry.py",
     "Q6": "what a writer makes of a record is not the machines': protocol/test_q6_disposal.py and "
     "unit/participant/writers/test_aside.py",
 }

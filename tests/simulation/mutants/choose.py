@@ -89,12 +89,13 @@ def _seed(mutant: Mutant, first: int, seconds: float) -> Notice | None:
         began = time.monotonic()
         try:
             with mutant.planted():
-                play(seed)
+                play(seed, real=mutant.real)
         except Violation as violation:
-            notice = Notice(str(violation.kind), seed=seed)
+            notice = Notice(str(violation.kind), seed=seed, real=mutant.real or None)
             found.append((False, time.monotonic() - began, notice))
         except Exception as error:  # noqa: BLE001 - the product's own assertions notice too
-            found.append((True, time.monotonic() - began, Notice(type(error).__name__, seed=seed)))
+            notice = Notice(type(error).__name__, seed=seed, real=mutant.real or None)
+            found.append((True, time.monotonic() - began, notice))
         if seed % 10 == 0:
             gc.collect()
     return min(found, key=lambda one: one[:2])[2] if found else None

@@ -24,6 +24,8 @@ class Mutant:
     rule: str
     what: str
     patches: Callable[[], tuple[Planted, ...]]
+    real: bool = False
+    """It is in the real table adapter, and shows only in worlds that have it."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -40,6 +42,10 @@ class Mutant:
 
 class Family(list[Mutant]):
     """Mutants of rules that belong together, each made by one of the decorators."""
+
+    def __init__(self, *, real: bool = False) -> None:
+        super().__init__()
+        self._real = real
 
     def replaces(self, rule: str, *places: Place) -> Callable[[Callable[..., Any]], None]:
         """The function stands in at all places; it is given the right one in front.
@@ -68,7 +74,7 @@ class Family(list[Mutant]):
     ) -> None:
         assert named.__doc__, f"{named.__name__} does not say what it falsifies"
         name = named.__name__.strip("_").replace("_", "-")
-        self.append(Mutant(name, rule, named.__doc__.rstrip("."), patches))
+        self.append(Mutant(name, rule, named.__doc__.rstrip("."), patches, self._real))
 
 
 def _given(falsified: Callable[..., Any], place: Place) -> Callable[..., Any]:

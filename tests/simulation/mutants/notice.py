@@ -23,6 +23,8 @@ class Notice:
     kind: str
     seed: int | None = None
     world: str | None = None
+    real: bool | None = None
+    """The seed's world has the real table adapter."""
 
 
 def notices() -> Mapping[str, Notice]:
@@ -49,7 +51,7 @@ def _found(by: Notice) -> str | None:
     try:
         if by.world is None:
             assert by.seed is not None
-            play(by.seed)
+            play(by.seed, real=bool(by.real))
             return None
         finding = explore(WORLDS[by.world])
     except Violation as violation:

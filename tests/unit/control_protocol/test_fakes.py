@@ -344,7 +344,7 @@ def test_what_happened_to_the_branch_shows_in_the_lineage() -> None:
     assert table.read().lineage is Lineage.ROLLED_BACK
     catalog.append()
     catalog.expire()
-    assert table.read().lineage is Lineage.UNDECIDABLE
+    assert table.read().lineage is Lineage.ROLLED_BACK
     catalog.delete_tag("headgate-sink")
     assert table.read().lineage is Lineage.TAG_MISSING
     catalog.recreate()

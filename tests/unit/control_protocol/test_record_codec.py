@@ -84,6 +84,24 @@ def test_short_offsets_can_be_read_by_a_person() -> None:
     )
 
 
+def test_point_9_runs_end_where_a_topic_or_a_number_does() -> None:
+    """Neighbours by number alone: ``b/1`` follows ``a/0`` when they are sorted."""
+    at = [("a", 0), ("b", 1), ("b", 2), ("b", 4), ("c", 5), ("ü", 6)]
+    offsets = Offsets({TopicPartition(*place): 100 + n for n, place in enumerate(at)})
+    written = record(offsets, topic_ids={"a": TopicId("A"), "empty": TopicId("E")})
+    text = record_codec.encode(written)["headgate.orders.offsets"]
+    runs = {topic: state.get("offsets") for topic, state in json.loads(text).items()}
+
+    assert record_codec.decode(SINK, record_codec.encode(written)) == written
+    assert runs == {
+        "a": {"0": [100]},
+        "b": {"1": [101, 102], "4": [103]},
+        "c": {"5": [104]},
+        "empty": None,
+        "ü": {"6": [105]},
+    }
+
+
 def test_five_thousand_partitions_fit_in_well_under_64_kilobytes() -> None:
     coin = random.Random(5)
     offsets = Offsets({TopicPartition("t", n): coin.randrange(10**9, 10**11) for n in range(5_000)})

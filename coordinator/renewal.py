@@ -1,0 +1,55 @@
+"""When a sink without new rows commits all the same, so that its tag stays near the head (T5).
+
+By age; and when others have moved the branch, which it looks for now and then: what they expire
+next may be the way from the head to the tag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.control_protocol.ports import TableView
+from headgate.coordinator.actions import Action, DescribeSources, ReadTable
+from headgate.coordinator.moves import Step, move, term_of
+from headgate.coordinator.state import State
+from headgate.coordinator.transitions import Phase
+
+
+def prepared(state: State, now_ms: int) -> Step:
+    """END is due: what do the sources hold, and how does the table stand."""
+    term = term_of(state)
+    known_ms = max(term.committed_at_ms, term.looked_at_ms)
+    actions: tuple[Action, ...] = (DescribeSources(),)
+    if now_ms - known_ms >= state.settings.table_check_interval_ms:
+        term = replace(term, looked_at_ms=now_ms)
+        actions = (ReadTable(), *actions)
+    return move(state, Phase.PREPARING, term=term), actions
+
+
+def looked(state: State, view: TableView) -> Step:
+    """The next commit tells what became of the table (C8), if anything did."""
+    term = term_of(state)
+    return replace(state, term=replace(term, overtaken=_places(view) != _places(term.view))), ()
+
+
+def renews(state: State, now_ms: int) -> bool:
+    """Whether the table's tag is to be moved without new rows."""
+    term = term_of(state)
+    return term.overtaken or _aged(state, term.committed_at_ms, now_ms)
+
+
+def renews_quarantine(state: State, now_ms: int) -> bool:
+    """Whether the quarantine's tag is to be moved without bad records (Q4)."""
+    term = term_of(state)
+    return term.overtaken or _aged(state, term.quarantined_at_ms, now_ms)
+
+
+def _aged(state: State, since_ms: int, now_ms: int) -> bool:
+    return now_ms - since_ms >= state.settings.tag_refresh_interval_ms
+
+
+def _places(view: TableView) -> tuple[object, ...]:
+    """Where both tables stand."""
+    aside = view.quarantine
+    here = (view.uuid, view.tag, view.head)
+    return (*here, aside.uuid, aside.tag, aside.head) if aside else here

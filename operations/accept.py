@@ -1,0 +1,154 @@
+"""Resolving a sink's stop once, by a claim that a person makes (rule C2).
+
+The policies of a sink file hold for every start; what is accepted here holds for this one claim.
+Each choice is given for the code of the error that it answers, so that it answers no other one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    Landed,
+    SinkTable,
+    SourceTopics,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import OPERATOR
+from headgate.coordinator.claim import claim
+from headgate.coordinator.driver import StartAt, described
+from headgate.coordinator.fencing import Resolution, resolve
+from headgate.coordinator.recovery import recorded
+from headgate.coordinator.settings import (
+    CoordinatorSettings,
+    OffsetPolicy,
+    RollbackPolicy,
+    TableRecreatedPolicy,
+    TagMissingPolicy,
+)
+from headgate.coordinator.state import Identity, State
+from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.coordinator.tables.quarantined import QuarantinedTable
+from headgate.coordinator.transitions import Phase
+from headgate.operations.kafka_access import source_topics
+from headgate.operations.table_access import opened_catalog
+from headgate.sink.settings import SinkSettings
+
+_BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
+_PLACES = (OffsetPolicy.EARLIEST, OffsetPolicy.LATEST)
+
+CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
+    "HG-201": ("on_rollback", _BACK),
+    "HG-202": ("on_table_recreated", (TableRecreatedPolicy.RESTART,)),
+    "HG-203": ("on_tag_missing", (TagMissingPolicy.FOLLOW_TABLE,)),
+    "HG-204": ("on_rollback", (RollbackPolicy.KEEP_OFFSETS,)),
+    "HG-205": ("on_offset_out_of_range", _PLACES),
+    "HG-206": ("on_topic_recreated", _PLACES),
+}
+"""Per error code the setting that says what to do then, and what may be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Whose claim it is, and what it is made on."""
+
+    identity: Identity
+    table: SinkTable
+    topics: SourceTopics
+    start_at: StartAt
+
+
+def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
+    """The errors that the choices (``HG-201=follow-table``) have resolved, as the sink named them.
+
+    Raises ``ConfigurationError`` for what cannot be meant or is not asked, the ``StopSink`` that no
+    choice answers, ``RetryLater`` when nobody knows whether the claim landed.
+    """
+    chosen = _parsed(wanted)
+    branch, start_ms = settings.table.branch, settings.source.start_at_ms
+    operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
+    with ExitStack() as opening:
+        catalog = opening.enter_context(opened_catalog(settings.catalog))
+        table: SinkTable = IcebergTable(catalog, settings.table.identifier, settings.name, branch)
+        if settings.quarantine.keeps:
+            aside = IcebergTable(catalog, settings.quarantine.table, settings.name, branch)
+            table = QuarantinedTable(table, aside)
+        topics = opening.enter_context(source_topics(settings))
+        world = World(
+            Identity(settings.name, settings.source.group_id, operator),
+            table,
+            topics,
+            StartAt(settings.source.start_at if start_ms is None else start_ms),
+        )
+        return resolve_stop(world, settings.coordinator, chosen)
+
+
+def resolve_stop(
+    world: World, settings: CoordinatorSettings, chosen: Mapping[str, Any]
+) -> list[str]:
+    """As ``accept``."""
+    view = world.table.read()
+    answered: list[str] = []
+    left = dict(chosen)
+    while True:
+        try:
+            attempt = _attempt(world, settings, view)
+            break
+        except StopSink as error:
+            if error.code not in left:
+                raise
+            settings = replace(settings, **{CHOICES[error.code][0]: left.pop(error.code)})
+            answered.append(str(error.message))
+    if left:
+        raise ConfigurationError(
+            f"nothing of sink {world.identity.sink} waits for {', '.join(sorted(left))}; nothing "
+            "was changed",
+            "accept what the sink's own error names, and nothing more",
+        )
+    _land(world.table, attempt)
+    return answered
+
+
+def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> CommitAttempt:
+    first = recorded(view, settings) is None
+    sources = described(world.topics, world.start_at, first_start=first)
+    state = State(world.identity, settings, phase=Phase.RECOVERING, recovery_view=view)
+    claiming, _ = claim(state, view, sources)
+    assert claiming.attempt is not None
+    return claiming.attempt
+
+
+def _land(table: SinkTable, attempt: CommitAttempt) -> None:
+    outcome = table.commit(attempt)
+    if isinstance(outcome, Landed):
+        return
+    if isinstance(outcome, Unknown) and resolve(attempt, table.read()) is Resolution.LANDED:
+        return
+    raise RetryLater(f"nothing was accepted: {outcome.reason}", "try again")
+
+
+def _parsed(wanted: Iterable[str]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    for text in wanted:
+        code, _, word = text.partition("=")
+        if code not in CHOICES or code in chosen:
+            raise ConfigurationError(
+                f"--accept {text}: {code!r} is named twice, or cannot be accepted",
+                f"write CODE=CHOICE, with one of {', '.join(CHOICES)}",
+            )
+        choices = CHOICES[code][1]
+        if word not in choices:
+            raise ConfigurationError(
+                f"--accept {text}: there is no choice {word!r}",
+                "write " + " or ".join(f"{code}={choice.value}" for choice in choices),
+            )
+        chosen[code] = next(choice for choice in choices if choice == word)
+    return chosen

@@ -1,0 +1,96 @@
+"""T3, T4 and T6 in the real table adapter: what may be deleted, and what was proven before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulation.mutants.mutant import Family
+
+from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, Unknown
+from headgate.coordinator.tables import proposal, unreachable, upkeep
+from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.coordinator.tables.manifests import SnapshotFiles
+from headgate.coordinator.tables.removal import Removal
+
+FAMILY = Family(real=True)
+
+JUDGED = (IcebergTable, "_judged")
+
+
+@FAMILY.replaces("T4", JUDGED)
+def takes_back_what_others_went_on_from(
+    right: Any, self: Any, proposed: Any, written: SnapshotFiles, said: Exception
+) -> CommitOutcome:
+    """A refused copy of a landed commit deletes its manifests when an heir has moved the tag."""
+    outcome: CommitOutcome = right(self, proposed, written, said)
+    if isinstance(outcome, Unknown) and outcome.reason.startswith("it landed"):
+        written.take_back()
+        return Refused(str(said))
+    return outcome
+
+
+@FAMILY.replaces("T4", JUDGED)
+def takes_back_what_landed(
+    right: Any, self: Any, proposed: Any, written: SnapshotFiles, said: Exception
+) -> CommitOutcome:
+    """A refused copy of a landed commit deletes its manifests."""
+    outcome: CommitOutcome = right(self, proposed, written, said)
+    if isinstance(outcome, Landed):
+        written.take_back()
+        return Refused(str(said))
+    return outcome
+
+
+@FAMILY.replaces("T4", (IcebergTable, "_call"))
+def takes_back_what_is_unknown(
+    right: Any, self: Any, table: Any, proposed: Any, files: Any, written: SnapshotFiles
+) -> CommitOutcome:
+    """Manifests of a commit with an unknown outcome are deleted."""
+    outcome: CommitOutcome = right(self, table, proposed, files, written)
+    if isinstance(outcome, Unknown):
+        written.take_back()
+    return outcome
+
+
+@FAMILY.replaces("T4", JUDGED)
+def believes_a_refusal(
+    _right: Any, _self: Any, _proposed: Any, written: SnapshotFiles, said: Exception
+) -> CommitOutcome:
+    """A refusal is believed, whatever the table says."""
+    written.take_back()
+    return Refused(str(said))
+
+
+@FAMILY.replaces("T3", (proposal.Proposal, "requirements"))
+def requires_no_place(right: Any, self: Any) -> Any:
+    """A commit requires the table's UUID only."""
+    return right(self)[:1]
+
+
+@FAMILY.replaces("T6", (Removal, "_exact"))
+def any_removal_is_proof(_right: Any, _self: Any, _after: object) -> bool:
+    """Files of removed snapshots go, to whatever version the removal was applied."""
+    return True
+
+
+@FAMILY.replaces("T6", (Removal, "call"))
+def removed_or_not(right: Any, self: Any, table: Any) -> bool:
+    """Expired files are deleted though their removal was refused."""
+    right(self, table)
+    return True
+
+
+@FAMILY.replaces("T6", (Removal, "set_lost_refs_again"))
+def refs_go_along(_right: Any, _self: Any, _table: Any) -> None:
+    """A ref that went along with its snapshot is forgotten."""
+
+
+@FAMILY.replaces("T6", (upkeep, "unreachable_files"))
+def retained_ones_do_not_count(right: Any, table: Any, removed: Any, time_max_s: float) -> Any:
+    """All that a removed snapshot refers to goes, whoever else refers to it."""
+    only_in = unreachable._Reading.only_in
+    unreachable._Reading.only_in = lambda self, ours, _: (only_in(self, ours, ())[0], set())  # type: ignore[method-assign]
+    try:
+        return right(table, removed, time_max_s)
+    finally:
+        unreachable._Reading.only_in = only_in  # type: ignore[method-assign]

@@ -1,0 +1,61 @@
+"""Seeds over the real table adapter, on a catalog and storage in memory that fail under it.
+
+More of them: ``make simulate ARGS="--real --seeds 1000"``; one seed in twenty of any run is such.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+from simulation.run import Tally, played
+
+SEEDS = 100
+SEEDS_AT_ONCE = 20
+
+STRUCK = (
+    *("commit REFUSED", "commit LOST_UNKNOWN", "commit LANDED_UNKNOWN", "commit LATE_UNKNOWN"),
+    *("commit sent twice", "late commit landed", "late commit refused", "RealCatalog away"),
+    *("snapshots removed", "quarantine snapshots removed", "due snapshot tagged"),
+    *("storage write fails", "snapshots expired", "table compacted", "foreign append"),
+    *("upheaval: roll back", "upheaval: delete tag", "upheaval: recreate table"),
+)
+"""What must really befall somebody, each at least once."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@cache
+def walked(first: int) -> Tally:
+    seeds = range(first, first + SEEDS_AT_ONCE)
+    return played(seeds, real=frozenset(seeds))
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_AT_ONCE))
+def test_point_8_every_row_once_and_every_file_there_over_the_real_adapter(first: int) -> None:
+    walk = walked(first)
+
+    assert not walk.failed, "\n".join(walk.failed)
+    assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
+
+
+def test_point_8_a_seed_has_one_course() -> None:
+    one, other = (played([seed], real=frozenset({seed})) for seed in (18, 18))
+
+    assert (one.counts, one.struck) == (other.counts, other.struck)
+
+
+def test_point_8_what_befalls_real_tables_has_really_struck() -> None:
+    struck: Counter[str] = Counter()
+    for first in range(1, SEEDS, SEEDS_AT_ONCE):
+        struck += walked(first).struck
+
+    assert set(STRUCK) - {what.partition(" at ")[0] for what in struck} == set()

@@ -1,0 +1,133 @@
+"""The claim by which a person moves offsets: of a new epoch, on the table as it was planned."""
+
+from __future__ import annotations
+
+import pytest
+from pyiceberg.catalog import Catalog
+from unit.operations.filled_table import SINK, TOPIC, FilledTable
+
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    RetryLater,
+    SinkNameTaken,
+    StopSink,
+)
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Refused,
+    TopicState,
+    Unknown,
+)
+from headgate.control_protocol.record import OPERATOR
+from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.operations.set_offsets import OffsetMove, OffsetPlan, _resolved, _stored, carry_out
+from headgate.sink.settings import SinkSettings
+
+ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+
+
+@pytest.fixture
+def table(filled: FilledTable, catalog: Catalog) -> IcebergTable:
+    filled.good_start()
+    return IcebergTable(catalog, "db.trips", SINK)
+
+
+def plan(table: IcebergTable) -> OffsetPlan:
+    view = table.read()
+    assert view.record is not None
+    return OffsetPlan(view, view.record, (OffsetMove(ZERO, 10, 4),))
+
+
+def test_point_9_offsets_are_set_by_a_new_epoch(
+    table: IcebergTable, settings: SinkSettings
+) -> None:
+    before = table.read()
+    assert before.record is not None
+    carry_out(settings, plan(table))
+    after = table.read()
+    assert after.record is not None
+    assert (after.record.transaction.epoch, after.record.transaction.number) == (2, 0)
+    assert after.record.claim
+    assert after.record.coordinator.member == OPERATOR
+    assert after.record.offsets == Offsets({ZERO: 4, ONE: 10})
+    assert (after.record.records, after.record.quarantined, after.record.skipped) == (0, 0, 0)
+    assert after.record.topic_ids == before.record.topic_ids
+
+
+def test_point_9_who_leads_unseen_is_fenced_by_it(
+    table: IcebergTable, settings: SinkSettings, filled: FilledTable
+) -> None:
+    base = table.read()
+    carry_out(settings, plan(table))
+    late = CommitAttempt(base, filled.record(1, 3, {0: 12, 1: 12}))
+    assert isinstance(table.commit(late), Refused)
+
+
+def test_point_9_a_plan_is_void_when_somebody_else_has_committed(
+    table: IcebergTable, settings: SinkSettings, filled: FilledTable
+) -> None:
+    planned = plan(table)
+    table.commit(CommitAttempt(planned.view, filled.record(1, 3, {0: 12, 1: 12})))
+    with pytest.raises(RetryLater, match="were not moved"):
+        carry_out(settings, planned)
+    record = table.read().record
+    assert record is not None
+    assert record.offsets == Offsets({ZERO: 12, ONE: 12})
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_point_9_a_lost_answer_is_asked_of_the_table(
+    table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    def commit(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
+        if landed:
+            right(self, attempt)
+        return Unknown("the answer was lost")
+
+    right = IcebergTable.commit
+    monkeypatch.setattr(IcebergTable, "commit", commit)
+    planned = plan(table)
+    if landed:
+        carry_out(settings, planned)
+        return
+    with pytest.raises(RetryLater, match="the answer was lost"):
+        carry_out(settings, planned)
+
+
+def test_point_9_only_a_table_in_order_has_offsets_to_set(
+    table: IcebergTable, settings: SinkSettings, filled: FilledTable
+) -> None:
+    view = table.read()
+    assert _stored(settings, view) == view.record
+    filled.table.refresh()
+    filled.table.manage_snapshots().rollback_to_snapshot(
+        filled.table.snapshots()[1].snapshot_id
+    ).commit()
+    with pytest.raises(StopSink, match="rolled-back"):
+        _stored(settings, table.read())
+
+
+def test_point_9_another_groups_offsets_are_not_ours(
+    filled: FilledTable, catalog: Catalog, settings: SinkSettings
+) -> None:
+    filled.commit(filled.record(1, 0, {0: 0}, group_id="other"))
+    with pytest.raises(SinkNameTaken):
+        _stored(settings, IcebergTable(catalog, "db.trips", SINK).read())
+
+
+@pytest.mark.parametrize(("text", "offset"), [("earliest", 3), ("latest", 20), ("7", 7)])
+def test_point_9_words_and_numbers_mean_places_in_the_log(
+    filled: FilledTable, text: str, offset: int
+) -> None:
+    states = {TOPIC: TopicState(filled.topic_id, {0: OffsetRange(3, 20)})}
+    record = filled.record(1, 0, {0: 5})
+    assert _resolved(ZERO, text, states, record) == offset
+    for beyond in ("2", "21"):
+        with pytest.raises(ConfigurationError, match="not in the log"):
+            _resolved(ZERO, beyond, states, record)
+    anew = {TOPIC: TopicState(TopicId("another"), {0: OffsetRange(3, 20)})}
+    with pytest.raises(ConfigurationError, match="created anew"):
+        _resolved(ZERO, text, anew, record)
