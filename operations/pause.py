@@ -55,7 +55,8 @@ def _ask(settings: SinkSettings, event: Pause | Resume, patience_s: float | None
             catalog, settings.table.identifier, settings.name, settings.table.branch
         )
         table.read()  # without a table there is nobody to ask
-        log = KafkaLog({**config, "group.id": settings.source.group_id}, topic, times)
+        group = {"group.id": settings.source.group_id}
+        log = KafkaLog({**config, **group}, topic, times, settings.wire)
         try:
             _say_until_it_holds(_envelope(settings, event), log, table, patience_s)
         finally:

@@ -17,6 +17,27 @@ _SECRET_LENGTH_MIN = 4
 """Shorter values are not searched for in texts: masking every "1" would hide the message."""
 
 
+class Secret:
+    """A text that no ``repr`` shows."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == other.text if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Secret({MASK if self.text else ''})"
+
+
 class Properties(Mapping[str, str]):
     """Immutable names and values for a foreign client. ``repr`` and ``shown`` mask secrets.
 
