@@ -183,7 +183,8 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
 
 
 def control_log(settings: SinkSettings) -> KafkaLog:
-    return KafkaLog(settings.kafka, settings.control.topic, wire=settings.wire)
+    config = {**settings.kafka, "group.id": settings.source.group_id}
+    return KafkaLog(config, settings.control.topic, wire=settings.wire)
 
 
 def _sender() -> Sender:
@@ -214,7 +215,7 @@ def _coordinator(
                 lambda: ensure_control_topic(settings.kafka, settings.control.topic),
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
-            limits=settings.quarantine.limits,
+            limits=settings.limits,
         )
         return driver, opening.pop_all().close
 

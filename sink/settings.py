@@ -325,6 +325,12 @@ class SinkSettings:
         check_sink(self)
 
     @property
+    def limits(self) -> BadRecordLimits:
+        """What a coordinator bears: a claim that these settings cannot produce is refused."""
+        skips = Disposal.SKIP in (self.quarantine.policy, self.quarantine.tombstones)
+        return replace(self.quarantine.limits, may_skip=skips or bool(self.transform))
+
+    @property
     def wire(self) -> Wire:
         """How this sink's events are written, and which are believed."""
         return Wire(self.name, self.control.keys)
