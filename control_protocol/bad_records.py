@@ -22,12 +22,13 @@ class BadRecordLimits:
     """Above which the sink stops. ``records_max`` 0: no limit on their number.
 
     The rate counts from ``sample_records_min`` records on, so that one bad record of one stops
-    nothing.
+    nothing. ``may_skip``: whether any setting lets a record be in no table at all.
     """
 
     per_thousand_max: int = 100
     records_max: int = 0
     sample_records_min: int = 1_000
+    may_skip: bool = True
 
     def sampled(self, records: int) -> bool:
         """Whether so many records, good and bad, are enough for a rate."""

@@ -28,6 +28,14 @@ _SCHEMAS = {
     schema.name: (_MAGIC + schema.fingerprint, fastavro.parse_schema(schema.definition))
     for schema in control_schemas()
 }
+_BEGINNING_BYTES_MAX = 1024
+_BEGINNING = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "headgate.Beginning",
+        "fields": [{"name": "version", "type": "int"}, {"name": "sink", "type": "string"}],
+    }
+)
 _BY_HEADER = {header: (name, schema) for name, (header, schema) in _SCHEMAS.items()}
 
 
@@ -39,6 +47,10 @@ class SkipReason(StrEnum):
     UNKNOWN_SCHEMA = "unknown-schema"
     OTHER_VERSION = "other-version"
     UNDECODABLE = "undecodable"
+    OTHER_SINK = "other-sink"
+    UNSIGNED = "unsigned"
+    WRONGLY_SIGNED = "wrongly-signed"
+    SIGNED = "signed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,21 @@ def decode(message: bytes) -> Envelope | Skipped:
     if known is None:
         return Skipped(SkipReason.UNKNOWN_SCHEMA, message[2:_HEADER_BYTES].hex())
     return _decode_body(known[0], known[1], BytesIO(message[_HEADER_BYTES:]))
+
+
+def sink_of(message: bytes) -> str | None:
+    """The sink that a message names, from its first fields alone; ``None`` when it is not ours.
+
+    Every schema begins with the version and the sink, whatever else is in it.
+    """
+    if len(message) > MESSAGE_BYTES_MAX or message[:_HEADER_BYTES] not in _BY_HEADER:
+        return None
+    beginning = BytesIO(message[_HEADER_BYTES : _HEADER_BYTES + _BEGINNING_BYTES_MAX])
+    try:
+        form = fastavro.schemaless_reader(beginning, _BEGINNING, None)
+    except (EOFError, IndexError, OverflowError, ValueError):
+        return None
+    return str(form["sink"])
 
 
 def _decode_body(name: str, schema: fastavro.types.Schema, body: BytesIO) -> Envelope | Skipped:

@@ -57,6 +57,12 @@ class ControlTopicUnfit(ConfigurationError):
     code = "HG-104"
 
 
+class SourcesTooLarge(ConfigurationError):
+    """The sink reads more topics or partitions than its events and its record can name."""
+
+    code = "HG-105"
+
+
 # ---------------------------------------------------------------- the sink stops; a person decides
 
 

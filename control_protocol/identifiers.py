@@ -21,6 +21,11 @@ TopicId = NewType("TopicId", str)
 """Kafka's own topic identity (KIP-516): a re-created topic has another."""
 
 
+LEAP_MAX = 2**20
+"""Epochs and status numbers are counted up one by one: whoever leaps further is not believed, for
+counting could not go on from there (rule G6)."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TransactionId:
     """One transaction of one coordinator."""

@@ -16,8 +16,7 @@ from typing import Any
 import confluent_kafka as kafka
 from confluent_kafka.admin import AdminClient
 
-from headgate.control_protocol import codec
-from headgate.control_protocol.codec import Skipped, SkipReason
+from headgate.control_protocol.codec import MESSAGE_BYTES_MAX, Skipped, SkipReason
 from headgate.control_protocol.errors import (
     AppendUnconfirmed,
     ControlTopicUnfit,
@@ -27,9 +26,10 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import Envelope, LogRecord
-from headgate.control_protocol.identifiers import ControlOffset
+from headgate.control_protocol.identifiers import ControlOffset, TopicId
 from headgate.control_protocol.kafka_settings import for_other_clients, unaccepted
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.wire import REFUSED, Wire
 
 log = redacted_logger(__name__)
 
@@ -102,13 +102,19 @@ class KafkaLog:
 
     ``kafka_config`` holds librdkafka's names; what this class relies on cannot be overridden. No
     group is joined, but brokers are asked for the coordinator of ``group.id`` all the same.
-    ``skipped`` counts the messages that were passed over, by reason. Use from one thread.
+    ``wire`` says whose events are read and how they are signed. ``skipped`` counts the messages
+    that were passed over, by reason. Use from one thread.
     """
 
     def __init__(
-        self, kafka_config: Mapping[str, str], topic: str, times: KafkaLogTimes | None = None
+        self,
+        kafka_config: Mapping[str, str],
+        topic: str,
+        times: KafkaLogTimes | None = None,
+        wire: Wire | None = None,
     ) -> None:
         self._topic = topic
+        self._wire = wire or Wire()
         self._times = times or KafkaLogTimes()
         self._config: dict[str, Any] = {**_QUIET, **kafka_config, "error_cb": _trouble}
         group_id = self._config.pop("group.id", "headgate-control-log")
@@ -126,7 +132,8 @@ class KafkaLog:
         self.skipped: Counter[SkipReason] = Counter()
 
     def append(self, envelopes: Sequence[Envelope]) -> None:
-        messages = [codec.encode(envelope) for envelope in envelopes]
+        topic_id = self._identity.known() if self._wire.keys else TopicId("")
+        messages = [self._wire.written(envelope, topic_id) for envelope in envelopes]
         errors: list[kafka.KafkaError] = []
 
         def delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
@@ -210,7 +217,7 @@ class KafkaLog:
         if kafka.KafkaError.MSG_SIZE_TOO_LARGE in codes:
             return ControlTopicUnfit(
                 f"control topic {self._topic} does not take a message of headgate's size",
-                f"set its max.message.bytes above {codec.MESSAGE_BYTES_MAX}",
+                f"set its max.message.bytes above {MESSAGE_BYTES_MAX}",
             )
         reasons = sorted({error.str() for error in errors}) or [f"{missing} without an answer"]
         return AppendUnconfirmed(f"control topic {self._topic}: {'; '.join(reasons)}")
@@ -229,12 +236,13 @@ class KafkaLog:
         if message.error() is not None:
             self._judge(message.error())
             return None
-        envelope = codec.decode(message.value() or b"")
+        envelope = self._wire.read(message.value() or b"", self._identity.adopted)
         if isinstance(envelope, Skipped):
             self.skipped[envelope.reason] += 1
             # no version of ours writes what no version can read: somebody is not heard
             alarming = (
-                envelope.reason is SkipReason.UNDECODABLE and self.skipped[envelope.reason] == 1
+                envelope.reason in (SkipReason.UNDECODABLE, *REFUSED)
+                and self.skipped[envelope.reason] == 1
             )
             level = logging.WARNING if alarming else logging.DEBUG
             log.log(level, "%s@%s skipped: %s", self._topic, message.offset(), envelope)
@@ -277,6 +285,16 @@ class _Identity:
         self._asked = None
         self._due_s = time.monotonic() + self._times.identity_ms / 1000
         return before not in ("", self._id)
+
+    @property
+    def adopted(self) -> TopicId:
+        return TopicId(self._id)
+
+    def known(self) -> TopicId:
+        """The adopted topic's id; before any was, that of the topic that bears the name now."""
+        if not self._id:
+            self.adopt()
+        return self.adopted
 
     def doubt(self) -> None:
         """Ask at the next opportunity."""

@@ -33,7 +33,10 @@ from headgate.control_protocol.status_form import PARTS_MAX
 PART_BYTES_MAX = 880_000
 """Leaves 40 kB of a message to the envelope, whose names are the user's."""
 
-PARTS_HELD_MAX = 2 * PARTS_MAX
+STATUS_BYTES_MAX = 128 * 1024 * 1024
+"""A whole status, in all its parts: some 40,000 files of a hundred columns."""
+
+HELD_BYTES_MAX = 2 * STATUS_BYTES_MAX
 _CLAIMS_PER_PIECE = 500
 _SMALLER = "keep statistics of fewer columns (write.metadata.metrics.*), or lower files_max"
 _Item = TypeVar("_Item")
@@ -46,7 +49,7 @@ def split(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[Wri
     with statistics), or the whole needs more than ``PARTS_MAX`` parts.
     """
     piles: list[list[WriteStatus]] = [[]]
-    pile_bytes = 0
+    pile_bytes = whole_bytes = 0
     for piece in _pieces(status):
         # pieces measured apart are never smaller than piled up, where they share names
         piece_bytes = _encoded_bytes(piece)
@@ -59,9 +62,12 @@ def split(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[Wri
             pile_bytes = 0
         piles[-1].append(piece)
         pile_bytes += piece_bytes
-    if len(piles) > PARTS_MAX:
+        whole_bytes += piece_bytes
+    if len(piles) > PARTS_MAX or whole_bytes > STATUS_BYTES_MAX:
         raise StopSink(
-            f"a status of {len(piles)} parts is too large, at most {PARTS_MAX}", _SMALLER
+            f"a status of {len(piles)} parts with {whole_bytes} bytes is too large, at most "
+            f"{PARTS_MAX} with {STATUS_BYTES_MAX}",
+            _SMALLER,
         )
     return [replace(_sum(pile), part=k, parts=len(piles)) for k, pile in enumerate(piles)]
 
@@ -70,13 +76,13 @@ def split(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[Wri
 class Assembler:
     """Collects parts per sender and status number until a status is whole.
 
-    Memory is bounded by ``parts_held_max`` parts of incomplete statuses; beyond it the status that
-    waited longest for a next part is forgotten. That costs a repetition, never a row: only whole
-    statuses count.
+    Memory is bounded by ``held_bytes_max`` encoded bytes of incomplete statuses; beyond it the
+    status that waited longest for a next part is forgotten. That costs a repetition, never a row:
+    only whole statuses count.
     """
 
-    parts_held_max: int = PARTS_HELD_MAX
-    _piles: OrderedDict[_Key, dict[int, WriteStatus]] = field(default_factory=OrderedDict)
+    held_bytes_max: int = HELD_BYTES_MAX
+    _piles: OrderedDict[_Key, dict[int, _Part]] = field(default_factory=OrderedDict)
     _held: int = 0
 
     def add(self, envelope: Envelope) -> Envelope | None:
@@ -92,28 +98,34 @@ class Assembler:
         if pile is None:
             return None
         try:
-            whole = _sum(pile[k] for k in range(status.parts))
+            whole = _sum(pile[k].status for k in range(status.parts))
         except ValueError:
             return None  # parts that contradict each other come from no sender of ours
         return replace(envelope, event=whole)
 
-    def _with(self, key: _Key, status: WriteStatus) -> dict[int, WriteStatus] | None:
+    def _with(self, key: _Key, status: WriteStatus) -> dict[int, _Part] | None:
         """The status' parts when this was the last missing one; they are then forgotten."""
         pile = self._piles.setdefault(key, {})
         self._piles.move_to_end(key)
         if status.part not in pile:
-            self._held += 1
-            pile[status.part] = status
+            part = pile[status.part] = _Part(status, _encoded_bytes(status))
+            self._held += part.encoded_bytes
         if len(pile) == status.parts:
             return self._forget(key)
-        while self._held > self.parts_held_max:
+        while self._held > self.held_bytes_max:
             self._forget(next(iter(self._piles)))
         return None
 
-    def _forget(self, key: _Key) -> dict[int, WriteStatus]:
+    def _forget(self, key: _Key) -> dict[int, _Part]:
         pile = self._piles.pop(key)
-        self._held -= len(pile)
+        self._held -= sum(part.encoded_bytes for part in pile.values())
         return pile
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    status: WriteStatus
+    encoded_bytes: int
 
 
 _Key = tuple[SinkName, Epoch, Sender, int, int]

@@ -64,7 +64,8 @@ def marker_property(sink: SinkName) -> str:
 def encode(record: CommitRecord) -> dict[str, str]:
     """The record as snapshot summary properties.
 
-    Raises ``ValueError`` for a sink of more than ``PARTITIONS_MAX`` partitions.
+    Raises ``ValueError`` for what ``decode`` would refuse: more than ``PARTITIONS_MAX`` partitions,
+    or names that make the offsets too long.
     """
     if len(record.offsets) > PARTITIONS_MAX:
         raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")
@@ -186,6 +187,8 @@ def _encode_offsets(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     for topic, runs in _runs(offsets).items():
         topics.setdefault(topic, {})["offsets"] = runs
     text = json.dumps(topics, separators=(",", ":"), sort_keys=True)
+    if len(text) > OFFSETS_INFLATED_BYTES_MAX:  # ASCII, as json writes it
+        raise ValueError(f"{len(text)} characters, at most {OFFSETS_INFLATED_BYTES_MAX} are read")
     if len(text) <= PLAIN_CHARS_MAX:
         return text
     return _DEFLATED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()

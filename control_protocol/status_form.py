@@ -88,7 +88,7 @@ def _claim_form(partition: int, claim: Claim) -> Form:
 
 def _claim(form: Form) -> Claim:
     return Claim(
-        range=OffsetRange(form["begin"], form["end"]),
+        range=OffsetRange(natural(form["begin"]), natural(form["end"])),
         records=natural(form["records"]),
         quarantined=natural(form["quarantined"]),
         skipped=natural(form["skipped"]),

@@ -12,13 +12,15 @@ Form = dict[str, Any]
 """A record of an Avro schema, as fastavro takes and gives it."""
 
 PARTITION_MAX = 2**31 - 1
+NUMBER_MAX = 2**62 - 1
+"""Whatever is counted can still be counted up from here: Avro and the table bear twice as much."""
 
 _Value = TypeVar("_Value")
 
 
 def natural(value: int) -> int:
-    if value < 0:
-        raise ValueError(f"{value} where only natural numbers are possible")
+    if not 0 <= value <= NUMBER_MAX:
+        raise ValueError(f"{value} where only natural numbers up to {NUMBER_MAX} are possible")
     return value
 
 
@@ -59,7 +61,7 @@ def offsets_form(offsets: Offsets) -> list[Form]:
 def offsets_of(topics: list[Form]) -> Offsets:
     return Offsets(
         once(
-            (partition_of(form["topic"], partition), offset)
+            (partition_of(form["topic"], partition), natural(offset))
             for form in topics
             for partition, offset in zip(form["partitions"], form["offsets"], strict=True)
         )

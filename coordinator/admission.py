@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.control_protocol.events import Claim, DataFile, TableStatus, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
-from headgate.coordinator.state import HeardStatus
+from headgate.coordinator.state import Committed, HeardStatus
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+"""As a coordinator writes it: other spellings of a number name another folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class Prefixes:
         number, *inside = path[len(self.root) + 1 :].split("/")
         return (
             bool(inside)
-            and number.isdecimal()
+            and _NUMBER.fullmatch(number) is not None
             and self.oldest <= int(number) <= min(upto, self.newest)
             and not any(step in ("", ".", "..") for step in inside)
         )
@@ -91,13 +95,19 @@ class QuarantineStandard:
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """What statuses are judged by: C, the partitions that should be named, table and folders."""
+    """What statuses are judged by: C, the partitions that should be named, table and folders.
+
+    ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
+    let a record be in neither table.
+    """
 
     offsets: Offsets
     fixed: frozenset[TopicPartition]
     table: str
     prefixes: Prefixes
     quarantine: QuarantineStandard | None = None
+    committed: Committed = field(default_factory=dict)
+    may_skip: bool = True
 
 
 def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
@@ -118,6 +128,7 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
             _misplaced(written, offsets)
             or _misfiled(heard, written, by.prefixes)
             or _miscounted(written, files)
+            or _impossible(heard, written, by)
             or _misquarantined(heard, written, aside, by)
         )
         if objection:
@@ -175,6 +186,33 @@ def _miscounted(written: TableStatus, files: Mapping[str, DataFile]) -> str | No
     if sum(file.record_count for file in written.files) != claimed:
         return "the files' record counts do not add up to the claims'"
     return None
+
+
+def _impossible(heard: HeardStatus, written: TableStatus, by: Standard) -> str | None:
+    """What the settings cannot have brought about, or what is in the table already."""
+    if not by.may_skip and any(claim.skipped for claim in written.claims.values()):
+        return "skipped records, but the settings skip none"
+    files = [file.path for table in heard.status.tables for file in table.files]
+    again = [path for path in files if path in by.committed.get(_folder(path), ())]
+    return f"a file was committed before: {again[0]}" if again else None
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def with_committed(by: Standard, files: Iterable[DataFile]) -> Committed:
+    """Remember the files of a commit, and those before it whose folders are allowed still."""
+    kept = {folder: paths for folder, paths in by.committed.items() if _allowed(by, folder)}
+    for file in files:
+        folder = _folder(file.path)
+        kept[folder] = kept.get(folder, frozenset()) | {file.path}
+    return kept
+
+
+def _allowed(by: Standard, folder: str) -> bool:
+    places = (by.prefixes, *([by.quarantine.prefixes] if by.quarantine else []))
+    return any(place.allow(f"{folder}/any", place.newest) for place in places)
 
 
 def _named_twice(written: TableStatus, files: Mapping[str, DataFile]) -> bool:

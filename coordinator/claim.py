@@ -10,15 +10,18 @@ from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.actions import CommitTable, DescribeSources, SourcesDescribed, Tell
 from headgate.coordinator.ageing import issued
+from headgate.coordinator.capacity import refuse_too_many, refuse_unreadable
 from headgate.coordinator.moves import Step, move, recover
 from headgate.coordinator.recovery import (
     Resumption,
+    believed,
     fitted,
     next_epoch,
     recorded,
     refuse_other_group,
     refuse_recreated,
 )
+from headgate.coordinator.requests import paused_at_start
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import State, Term
 from headgate.coordinator.transitions import Phase
@@ -49,9 +52,14 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         paused=resumption.paused,
         quarantine=view.quarantine.uuid if view.quarantine else None,
     )
+    refuse_unreadable(claimed)
+    read = frozenset(sources.topics)
+    refuse_too_many(
+        resumption.offsets.restricted(p for p in resumption.offsets if p.topic in read),
+        resumption.topic_ids,
+    )
     attempt = CommitAttempt(view, claimed, quarantined=() if view.quarantine else None)
-    topics = frozenset(sources.topics)
-    claiming = move(state, Phase.CLAIMING, attempt=attempt, table_uuid=view.uuid, topics=topics)
+    claiming = move(state, Phase.CLAIMING, attempt=attempt, table_uuid=view.uuid, topics=read)
     return claiming, (CommitTable(attempt),)
 
 
@@ -67,10 +75,11 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
 
 def start(state: State, view: TableView, now_ms: int) -> Step:
     """C3: the first START, whose L is its own place in the log. C is what the table holds."""
+    claimed, state = state.attempt, replace(state, attempt=None)
     record = view.record
     assert record is not None
     epoch = record.transaction.epoch
-    if state.highest_epoch > epoch:
+    if believed(view, state.highest_epoch) > epoch:
         return recover(state, f"epoch {state.highest_epoch} was heard meanwhile: claims above it")
     term = Term(
         epoch=epoch,
@@ -78,12 +87,19 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         offsets=record.offsets,
         topic_ids=record.topic_ids,
         awaited=frozenset(record.offsets),
-        paused=record.paused if state.pause_asked is None else state.pause_asked,
+        paused=paused_at_start(state, claimed, stored=record.paused),
         valid_through_ms=record.valid_through_ms,
         committed_at_ms=now_ms,
         quarantined_at_ms=now_ms,
     )
     first = issued((), term.number, now_ms, state.settings.claim_age_max_ms)
     term = replace(term, issued=first)
-    starting = move(state, Phase.STARTING, term=term, rival_heard_ms=None, pause_asked=None)
+    starting = move(
+        state,
+        Phase.STARTING,
+        term=term,
+        highest_epoch=epoch,
+        rival_heard_ms=None,
+        pause_asked=None,
+    )
     return starting, (Tell(f"epoch {epoch} begins"), *say(starting))

@@ -11,12 +11,13 @@ from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, TableView
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.actions import CommitTable, ReadTable, Tell
-from headgate.coordinator.admission import Verdict, judge, named
+from headgate.coordinator.admission import Verdict, judge, named, with_committed
 from headgate.coordinator.claim import start
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
 from headgate.coordinator.recovery import newest_epoch
 from headgate.coordinator.renewal import renews, renews_quarantine
+from headgate.coordinator.requests import answered_by
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.speech import fixed_set, say
 from headgate.coordinator.standard import standard, too_old
@@ -196,10 +197,21 @@ def resolved(state: State, view: TableView, now_ms: int) -> Step:
 
 
 def _landed(state: State, view: TableView, now_ms: int) -> Step:
-    attempt, landed = state.attempt, replace(state, attempt=None)
     if state.phase is Phase.CLAIMING:
-        return start(landed, view, now_ms)
-    committed = replace(term_of(landed), view=view, committed_at_ms=now_ms, overtaken=False)
+        return start(state, view, now_ms)
+    attempt, landed = state.attempt, replace(state, attempt=None)
+    term = term_of(landed)
+    stored, found = term.view.record, view.record
+    assert stored is not None
+    assert found is not None
+    answered = answered_by(term, before=stored.paused, now=found.paused)
+    committed = replace(
+        term, view=view, committed_at_ms=now_ms, overtaken=False, pause_answered=answered
+    )
+    if attempt:
+        files = (*attempt.files, *(attempt.quarantined or ()))
+        known = with_committed(standard(landed, now_ms), files)
+        committed = replace(committed, committed=known)
     if attempt and attempt.quarantined is not None:
         committed = replace(committed, quarantined_at_ms=now_ms)
     return settle(replace(landed, term=committed), view)

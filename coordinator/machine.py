@@ -13,6 +13,7 @@ from dataclasses import replace
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
     EndCommit,
+    Envelope,
     LogRecord,
     Pause,
     Presence,
@@ -23,6 +24,7 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
+    LEAP_MAX,
     ControlOffset,
     TopicPartition,
     TransactionNumber,
@@ -44,14 +46,18 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.admission import named
 from headgate.coordinator.ageing import issued
+from headgate.coordinator.capacity import refuse_too_many
 from headgate.coordinator.claim import claim, table_found
 from headgate.coordinator.commitment import answered, collected, resolved
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
 from headgate.coordinator.recovery import fitted
 from headgate.coordinator.renewal import looked, prepared
+from headgate.coordinator.requests import requested
 from headgate.coordinator.speech import say
-from headgate.coordinator.state import HeardStatus, State
+from headgate.coordinator.state import HeardStatus, State, Term
 from headgate.coordinator.transitions import Phase
+
+_GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 
 
 def step(state: State, given: Input, now_ms: int) -> Step:
@@ -156,11 +162,14 @@ def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step
     anew = any(term.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
     if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):
         return recover(state, "a source lost stored offsets: claims again with the policy's")
+    known = {**term.topic_ids, **ids}
+    if len(fit) > len(term.offsets):
+        refuse_too_many(fit.restricted(p for p in fit if p.topic in sources.topics), known)
     number = TransactionNumber(term.number + 1)
     closing = replace(
         term,
         offsets=fit,
-        topic_ids={**term.topic_ids, **ids},
+        topic_ids=known,
         number=number,
         issued=issued(term.issued, number, now_ms, state.settings.claim_age_max_ms),
     )
@@ -174,26 +183,66 @@ def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step
 
 def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
+    if _said_again(state, said) or _leaps(state, said):
+        return _at(state, record), ()
+    if isinstance(said.event, Presence) and said.event.kind in _GAINS:
+        state = replace(state, gains={**state.gains, said.sender: said.sequence})
+    if isinstance(said.event, Pause | Resume):
+        return requested(_at(state, record), said, now_ms), ()
     coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement)
     rival = coordinates and said.sender != state.identity.sender
-    state = replace(state, highest_epoch=max(state.highest_epoch, said.epoch))
-    if state.term is None:
-        newest = rival and said.epoch == state.highest_epoch
-        if newest and state.rival_heard_ms is not None:
+    if said.epoch > state.highest_epoch:
+        state = replace(state, highest_epoch=said.epoch, rivals={})
+    if rival and said.epoch == state.highest_epoch:
+        state, news = _news(state, said)
+        if news and state.term is None and state.rival_heard_ms is not None:
             state = replace(state, rival_heard_ms=now_ms)
-        if isinstance(said.event, Pause | Resume):
-            state = replace(state, pause_asked=isinstance(said.event, Pause))
+    if state.term is None:
         return state, ()
     if said.epoch > state.term.epoch:
         if rival:
             return superseded(state, said.epoch, now_ms)
         return recover(state, f"{said.sender} has seen epoch {said.epoch}: claims above it")
+    if coordinates and not rival and _beyond(state.term, said):
+        return recover(state, "somebody speaks in its name: claims a new epoch")
     if rival and said.epoch == state.term.epoch:
         # The table lost a claim (re-created while its coordinator slept), or the catalog confirmed
         # one that it never made: neither finds out by itself while it has nothing to commit.
         return recover(state, f"{said.sender} speaks for epoch {said.epoch} too: claims above it")
-    term = replace(state.term, heard_to=ControlOffset(record.offset + 1))
-    return _heard_in_term(replace(state, term=term), record, now_ms)
+    return _heard_in_term(_at(state, record), record, now_ms)
+
+
+def _at(state: State, record: LogRecord) -> State:
+    if state.term is None:
+        return state
+    return replace(state, term=replace(state.term, heard_to=ControlOffset(record.offset + 1)))
+
+
+def _said_again(state: State, said: Envelope) -> bool:
+    """C5: a gain counts once; it would make ENDs come soon for nothing."""
+    gain = isinstance(said.event, Presence) and said.event.kind in _GAINS
+    return gain and said.sequence <= state.gains.get(said.sender, -1)
+
+
+def _leaps(state: State, said: Envelope) -> bool:
+    """G6: whoever claimed above such an epoch could not count up for ever."""
+    if isinstance(said.event, Pause | Resume):
+        return False
+    known = max(state.highest_epoch, state.term.epoch if state.term else 0)
+    return said.epoch > known + LEAP_MAX
+
+
+def _beyond(term: Term, said: Envelope) -> bool:
+    """G6: a transaction of this epoch that was never opened, or not ended yet."""
+    newest = term.number if isinstance(said.event, StartCommit) else term.closing
+    return said.epoch == term.epoch and said.transaction > newest
+
+
+def _news(state: State, said: Envelope) -> tuple[State, bool]:
+    """C9: a word that is heard again is no sign that its speaker is alive."""
+    news = said.sequence > state.rivals.get(said.sender, -1)
+    rivals = {**state.rivals, said.sender: said.sequence} if news else state.rivals
+    return replace(state, rivals=rivals), news
 
 
 def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
@@ -203,11 +252,8 @@ def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
         case WriteStatus() as status if current:
             heard = HeardStatus(record.offset, said.sender, said.transaction, status)
             return _heard_status(state, heard)
-        case Presence(kind=PresenceKind.JOINED | PresenceKind.GAINED, concerns=gained):
+        case Presence(kind=kind, concerns=gained) if kind in _GAINS:
             return _heard_gain(state, gained, now_ms)
-        case Pause() | Resume():
-            paused = isinstance(said.event, Pause)
-            return replace(state, term=replace(term, paused=paused, end_due_ms=now_ms)), ()
         case _ if current and said.sender == state.identity.sender:
             return _heard_own(state, record, now_ms)
         case _:
@@ -253,7 +299,8 @@ def _heard_status(state: State, heard: HeardStatus) -> Step:
     known = any(
         s.sender == heard.sender and s.status.status_number == number for s in term.statuses
     )
-    if known or number <= term.judged.get(heard.sender, 0):
+    behind = term.judged.get(heard.sender, 0) - number
+    if known or 0 <= behind <= LEAP_MAX:  # G6: from further away nobody can have counted
         return state, ()
     awaited = term.awaited | named((heard,))
     return replace(state, term=replace(term, statuses=(*term.statuses, heard), awaited=awaited)), ()

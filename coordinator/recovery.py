@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import (
     TagMissing,
     TopicRecreated,
 )
-from headgate.control_protocol.identifiers import Epoch, TopicId, TopicPartition
+from headgate.control_protocol.identifiers import LEAP_MAX, Epoch, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
 from headgate.control_protocol.record import CommitRecord, noted_table
@@ -219,8 +219,13 @@ def _within(
 
 
 def next_epoch(view: TableView, highest_heard: Epoch) -> Epoch:
-    """Above every epoch that the table or the log has seen."""
-    return Epoch(max(highest_heard, newest_epoch(view)) + 1)
+    """Above every epoch that the table or the log has seen, as far as it can be believed (G6)."""
+    return Epoch(max(believed(view, highest_heard), newest_epoch(view)) + 1)
+
+
+def believed(view: TableView, highest_heard: Epoch) -> Epoch:
+    """The highest epoch heard; none when it leaps too far from what the table holds."""
+    return highest_heard if highest_heard <= newest_epoch(view) + LEAP_MAX else Epoch(0)
 
 
 def newest_epoch(view: TableView) -> Epoch:

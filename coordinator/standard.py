@@ -22,8 +22,16 @@ def standard(state: State, now_ms: int) -> Standard:
         quarantine = QuarantineStandard(view.quarantine.table, folders, ahead)
     # of a partition that is not awaited nothing is known either, so it is in the set (C10)
     folders = _young(state, view, now_ms)
-    offsets = term_of(state).offsets
-    return Standard(offsets, fixed_set(state), view.table, folders, quarantine)
+    term = term_of(state)
+    return Standard(
+        offsets=term.offsets,
+        fixed=fixed_set(state),
+        table=view.table,
+        prefixes=folders,
+        quarantine=quarantine,
+        committed=term.committed,
+        may_skip=state.limits.may_skip,
+    )
 
 
 def _young(state: State, table: TableView, now_ms: int) -> Prefixes:

@@ -23,6 +23,9 @@ from headgate.coordinator.ageing import Issued
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.transitions import Phase
 
+Committed = Mapping[str, frozenset[str]]
+"""Paths of data files that are in the table, by their folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -52,6 +55,14 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseRequest:
+    """An operator's PAUSE or RESUME, and the newest transaction that the operator saw (C11)."""
+
+    paused: bool
+    seen: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """Records that were judged together, and how many of them were bad (rule Q7)."""
 
@@ -69,6 +80,9 @@ class Term:
     transactions whose START was said, and when, oldest first (P9). ``statuses`` lie behind L;
     ``judged``: the newest judged one per sender. ``overtaken``: others have moved the table since
     ``view``, as a look at ``looked_at_ms`` showed.
+    ``judged``: the newest judged one per sender.
+    ``pause_answered``: the transaction that last stored another answer to PAUSE or RESUME (C11).
+    ``committed``: this epoch's files, as long as their folders are allowed (C7).
     """
 
     epoch: Epoch
@@ -94,6 +108,8 @@ class Term:
     looked_at_ms: int = 0
     overtaken: bool = False
     sample: Sample = field(default_factory=Sample)
+    pause_answered: TransactionNumber = TransactionNumber(0)
+    committed: Committed = field(default_factory=dict)
 
     @property
     def closing(self) -> TransactionNumber:
@@ -110,7 +126,9 @@ class State:
     """``attempt`` is set while a commit's outcome is not known; ``retry_at_ms`` while waiting.
 
     ``topics`` are the source topics as last described (a configured pattern names several);
-    ``pause_asked`` is what an operator said while there was no term to remember it.
+    ``pause_asked`` is what an operator said while there was no term to remember it; ``rivals`` the
+    newest word (sequence) of each other coordinator of the highest epoch, ``gains`` the newest
+    PRESENCE with a gain of each participant.
     """
 
     identity: Identity
@@ -119,8 +137,10 @@ class State:
     phase: Phase = Phase.FOLLOWING
     highest_epoch: Epoch = Epoch(0)
     rival_heard_ms: int | None = None
+    rivals: Mapping[Sender, int] = field(default_factory=dict)
+    gains: Mapping[Sender, int] = field(default_factory=dict)
     topics: frozenset[str] = frozenset()
-    pause_asked: bool | None = None
+    pause_asked: PauseRequest | None = None
     table_uuid: str | None = None
     recovery_view: TableView | None = None
     term: Term | None = None

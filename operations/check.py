@@ -25,6 +25,9 @@ from headgate.operations.kafka_access import ANSWER_S_MAX, Cluster, quiet, sourc
 from headgate.participant.loops import InPython, loops
 from headgate.sink.settings import SinkSettings, WriterKind
 
+_TOO_WIDE = frozenset({"alter", "alter_configs", "delete"})
+"""Of what brokers say that a principal may do with a topic."""
+
 
 class State(StrEnum):
     """The answer to one question."""
@@ -55,6 +58,8 @@ def check(settings: SinkSettings) -> tuple[Check, ...]:
         questions.ask("source topics", lambda: _source(settings, cluster))
         questions.ask("control topic", lambda: _control_topic(settings, cluster))
         questions.ask("consumer group", lambda: _group(settings, cluster))
+        if questions.well("control topic"):
+            questions.ask("control events", lambda: _events(settings, cluster))
         if settings.quarantine.dead_letter_topic:
             questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
     table = TableCheck(settings)
@@ -164,6 +169,21 @@ def _control_topic(settings: SinkSettings, cluster: Cluster) -> str:
             "grant READ, WRITE and DESCRIBE to the principal",
         )
     return f"{name} is as it should be, and may be read and written"
+
+
+def _events(settings: SinkSettings, cluster: Cluster) -> str:
+    """Who could speak for the sink; and whether this principal may do more than it needs."""
+    name = settings.control.topic
+    granted = cluster.topic(name)
+    wide = sorted(_TOO_WIDE & (granted.operations or frozenset())) if granted else []
+    if wide:
+        raise NotChecked(
+            f"this principal may {', '.join(wide)} control topic {name}, which no role needs "
+            "(docs/security.md)"
+        )
+    if settings.control.keys:
+        return "signed: only who has control.key is heard"
+    return f"not signed: whoever may write to {name} is heard (docs/security.md)"
 
 
 def _group(settings: SinkSettings, cluster: Cluster) -> str:

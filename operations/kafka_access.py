@@ -6,6 +6,7 @@ The adapter of operations for Kafka's metadata. Nothing here joins a group, comm
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 import confluent_kafka as kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.control_protocol.codec import decode
+from headgate.control_protocol.codec import Skipped, SkipReason
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
@@ -22,6 +23,8 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import Envelope
+from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.wire import REFUSED
 from headgate.coordinator.source_topics import KafkaSourceTopics
 from headgate.sink.settings import SinkSettings
 
@@ -120,6 +123,16 @@ class Cluster:
             raise _told(f"topic {name}", error) from error
         return Granted(len(described.partitions), _names(described.authorized_operations))
 
+    def topic_id(self, name: str) -> TopicId:
+        """The identity of a topic that exists."""
+        futures = self._admin.describe_topics(
+            kafka.TopicCollection([name]), request_timeout=ANSWER_S_MAX
+        )
+        try:
+            return TopicId(str(futures[name].result().topic_id))
+        except kafka.KafkaException as error:
+            raise _told(f"topic {name}", error) from error
+
     def group(self, name: str) -> Granted:
         """A group, whether or not it exists. A new cluster's first one has to wait a moment."""
         patience = time.monotonic() + ANSWER_S_MAX
@@ -194,10 +207,13 @@ def source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
 # ------------------------------------------------------------------------------- the control topic
 
 
-def control_tail(settings: SinkSettings, records: int) -> list[Envelope]:
+def control_tail(
+    settings: SinkSettings, records: int, refused: Counter[SkipReason] | None = None
+) -> list[Envelope]:
     """This sink's envelopes among the control topic's last ``records``, oldest first.
 
-    Empty when there is no control topic. Raises ``Unreachable``.
+    Empty when there is no control topic. ``refused`` counts those of this sink that are not
+    believed. Raises ``Unreachable``.
     """
     at = kafka.TopicPartition(settings.control.topic, 0)
     consumer = kafka.Consumer(
@@ -220,8 +236,13 @@ def control_tail(settings: SinkSettings, records: int) -> list[Envelope]:
         raise _told(f"the control topic {settings.control.topic}", error) from error
     finally:
         consumer.close()
-    decoded = [decode(message) for message in messages]
-    return [e for e in decoded if isinstance(e, Envelope) and e.sink == settings.name]
+    topic_id = TopicId("")
+    if messages and settings.control.keys:
+        topic_id = Cluster(settings).topic_id(settings.control.topic)
+    read = [settings.wire.read(message, topic_id) for message in messages]
+    if refused is not None:
+        refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
+    return [envelope for envelope in read if isinstance(envelope, Envelope)]
 
 
 def _messages(consumer: kafka.Consumer, end: int) -> list[bytes]:

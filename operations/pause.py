@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 
 from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
 from headgate.control_protocol.kafka_topic import control_topic_exists
+from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.operations.kafka_access import ANSWER_S_MAX, quiet
 from headgate.operations.table_access import opened_catalog
@@ -55,7 +57,8 @@ def _ask(settings: SinkSettings, event: Pause | Resume, patience_s: float | None
             catalog, settings.table.identifier, settings.name, settings.table.branch
         )
         table.read()  # without a table there is nobody to ask
-        log = KafkaLog({**config, "group.id": settings.source.group_id}, topic, times)
+        group = {"group.id": settings.source.group_id}
+        log = KafkaLog({**config, **group}, topic, times, settings.wire)
         try:
             _say_until_it_holds(_envelope(settings, event), log, table, patience_s)
         finally:
@@ -68,9 +71,10 @@ def _say_until_it_holds(
     wanted = isinstance(said.event, Pause)
     begun_s = time.monotonic()
     again_s = begun_s
+    record = table.read().record
     while True:
         if time.monotonic() >= again_s:
-            log.append([said])
+            log.append([_seeing(said, record)])
             again_s = time.monotonic() + _SAID_AGAIN_S
         record = table.read().record
         if record is not None and record.paused is wanted:
@@ -83,10 +87,18 @@ def _say_until_it_holds(
         time.sleep(_LOOKED_AT_S)
 
 
+def _seeing(said: Envelope, record: CommitRecord | None) -> Envelope:
+    """C11: it bears the newest transaction in the table, and counts while nothing answered it."""
+    if record is None:
+        return said
+    newest = record.transaction
+    return replace(said, epoch=newest.epoch, transaction=newest.number)
+
+
 def _envelope(settings: SinkSettings, event: Pause | Resume) -> Envelope:
     return Envelope(
         sink=settings.name,
-        epoch=Epoch(0),  # an operator has seen none, and so supersedes nobody
+        epoch=Epoch(0),
         transaction=TransactionNumber(0),
         sender=Sender("operator", uuid.uuid4().hex),
         sequence=0,

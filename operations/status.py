@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headgate.control_protocol.codec import SkipReason
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
 from headgate.control_protocol.events import (
     EndCommit,
@@ -26,6 +28,19 @@ TRANSACTIONS_SHOWN = 10
 CONTROL_RECORDS_READ = 2_000
 SIGNS_MISSED = 3
 """A participant that missed more signs of life than this is not shown as alive."""
+_REFUSED = {
+    SkipReason.UNSIGNED: (
+        "unsigned events of this sink were passed over: does every member have control.key, or "
+        "does somebody forge them?"
+    ),
+    SkipReason.WRONGLY_SIGNED: (
+        "events of this sink with a wrong signature were passed over: has every member the same "
+        "control.key, or does somebody forge them?"
+    ),
+    SkipReason.SIGNED: (
+        "signed events of this sink could not be checked: this sink file has no control.key"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +221,16 @@ def _transactions(history: History) -> Iterable[TransactionStatus]:
 
 
 def _heard(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
+    refused: Counter[SkipReason] = Counter()
     try:
-        return control_tail(settings, CONTROL_RECORDS_READ)
+        envelopes = control_tail(settings, CONTROL_RECORDS_READ, refused)
     except (RetryLater, ConfigurationError) as error:
         notes.failed("participants are", error)
         return []
+    for reason, count in sorted(refused.items()):
+        notes.texts.append(f"{count} {_REFUSED[reason]}")
+        notes.exit_code = notes.exit_code or 1
+    return envelopes
 
 
 def _open_transaction(envelopes: list[Envelope]) -> str | None:

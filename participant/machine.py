@@ -13,15 +13,14 @@ from headgate.control_protocol.events import (
     EndCommit,
     LogRecord,
     PartitionPresence,
-    Pause,
     Presence,
     PresenceKind,
-    Resume,
     Settlement,
     StartCommit,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
+    LEAP_MAX,
     ControlOffset,
     Epoch,
     TopicPartition,
@@ -47,7 +46,7 @@ from headgate.participant.actions import (
     Ticked,
 )
 from headgate.participant.misfortune import batch_failed, overdue
-from headgate.participant.settling import entered, settled
+from headgate.participant.settling import believed, entered, settled
 from headgate.participant.state import (
     Draft,
     OpenTransaction,
@@ -277,18 +276,20 @@ def _heard(state: State, record: LogRecord) -> Step:
     if said.sender == state.sender and isinstance(said.event, Presence | WriteStatus):
         return _heard_self(state, record), ()
     match said.event:
-        case Pause() | Resume():
-            return replace(state, paused=isinstance(said.event, Pause)), ()
-        case StartCommit() | EndCommit() | Settlement() if said.epoch >= state.epoch:
+        case StartCommit() | EndCommit() | Settlement() if believed(state, record):
             return _heard_coordinator(state, record)
         case _:
-            return state, ()  # P1: lower epochs are ignored; others' statuses are not for us
+            # P1: lower epochs are ignored; others' statuses are not for us, nor is what an
+            # operator asks: the coordinator's START says what holds (C11)
+            return state, ()
 
 
 def _heard_self(state: State, record: LogRecord) -> State:
     said = record.envelope
     if isinstance(said.event, WriteStatus):
         number = said.event.status_number
+        if state.statuses < number <= state.statuses + LEAP_MAX:
+            state = replace(state, statuses=number)  # said in its name: it counts on from there
         pending = tuple(
             replace(own, offset=record.offset)
             if own.offset is None and own.status.status_number == number
@@ -311,7 +312,7 @@ def _heard_coordinator(state: State, record: LogRecord) -> Step:
     first = isinstance(said.event, StartCommit) and said.event.settled_to is None
     if first and said.epoch == state.epoch and said.sender == state.coordinator:
         return state, ()  # said twice; the first one counted
-    if first or said.epoch > state.epoch:
+    if first or said.epoch != state.epoch:
         state = replace(entered(state, Epoch(said.epoch)), coordinator=said.sender)
     match said.event:
         case StartCommit() as start:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from headgate.control_protocol.events import LogRecord, Settlement, StartCommit
 from headgate.control_protocol.identifiers import (
+    LEAP_MAX,
     ControlOffset,
     Epoch,
     TopicPartition,
@@ -14,6 +16,23 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.participant.state import Ownership, OwnStatus, State
 from headgate.participant.work import dropped, idle
+
+
+def believed(state: State, record: LogRecord) -> bool:
+    """P1: lower epochs are ignored. G6: epochs are counted up, and L lies before it is said.
+
+    From one that leaps too far a START of the true coordinator leads back.
+    """
+    said, known = record.envelope, state.epoch
+    match said.event:
+        case StartCommit(settled_to=place) | Settlement(settled_to=place):
+            possible = place is None or place <= record.offset
+        case _:
+            possible = True
+    if known == 0:
+        return possible
+    lost = isinstance(said.event, StartCommit) and said.epoch < known - LEAP_MAX
+    return possible and (known <= said.epoch <= known + LEAP_MAX or lost)
 
 
 def entered(state: State, epoch: Epoch) -> State:

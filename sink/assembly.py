@@ -127,7 +127,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 
         writer = PutWriter(buffers, write)
         stack.callback(writer.close)
-        log = KafkaLog(settings.kafka, settings.control.topic)
+        log = control_log(settings)
         stack.callback(log.close)
         service = CoordinatorService(
             settings.source.topics, lambda: _coordinator(settings, catalog, sender)
@@ -161,7 +161,7 @@ def opened(settings: SinkSettings) -> Iterator[OpenSink]:
         catalog = _ready(settings, stack)
         sender = _sender()
         writer = stack.enter_context(_writer(settings, catalog))
-        log = KafkaLog(settings.kafka, settings.control.topic)
+        log = control_log(settings)
         stack.callback(log.close)
         service = CoordinatorService(
             settings.source.topics, lambda: _coordinator(settings, catalog, sender)
@@ -202,6 +202,11 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
     return catalog
 
 
+def control_log(settings: SinkSettings) -> KafkaLog:
+    config = {**settings.kafka, "group.id": settings.source.group_id}
+    return KafkaLog(config, settings.control.topic, wire=settings.wire)
+
+
 def _sender() -> Sender:
     return Sender(f"{socket.gethostname()}-{os.getpid()}", uuid.uuid4().hex[:12])
 
@@ -212,7 +217,7 @@ def _coordinator(
     """A coordinator's life has an incarnation of its own: its commits are told apart by it."""
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])
     with ExitStack() as opening:
-        log = KafkaLog(settings.kafka, settings.control.topic)
+        log = control_log(settings)
         opening.callback(log.close)
         topics = KafkaSourceTopics(
             settings.kafka,
@@ -236,7 +241,7 @@ def _coordinator(
                 settings.redaction,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
-            limits=settings.quarantine.limits,
+            limits=settings.limits,
         )
         return driver, opening.pop_all().close
 

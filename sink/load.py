@@ -16,7 +16,7 @@ from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.sink import kafka_keys
-from headgate.sink.properties import Properties
+from headgate.sink.properties import Properties, Secret
 from headgate.sink.settings import SinkSettings
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
@@ -104,6 +104,8 @@ def _value(kind: Any, value: Any, at: str) -> Any:
         return _choice(kind, value, at)
     if kind is str:
         return _text(value, at)
+    if kind is Secret:
+        return _secret(value, at)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise _wrong_type(at, {bool: "true or false", int: "a whole number"}[kind], value)
     return value
@@ -119,6 +121,15 @@ def _text(value: Any, at: str) -> str:
     if not isinstance(value, str):
         raise _wrong_type(at, "a text", value)
     return _resolved(value, at)
+
+
+def _secret(value: Any, at: str) -> Secret:
+    """A text that may only stand outside of the sink file; a mistake in it is not repeated."""
+    if not isinstance(value, str) or not _REFERENCE.fullmatch(value):
+        raise ConfigurationError(
+            f"{at} must be a reference to a secret", "write ${file:PATH} or ${env:NAME}"
+        )
+    return Secret(_resolved(value, at))
 
 
 def _choice(kind: type[StrEnum], value: Any, at: str) -> StrEnum:

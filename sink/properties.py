@@ -14,6 +14,27 @@ _SECRET_NAME = re.compile(
 _NEVER_SECRET = frozenset({"bootstrap.servers"})
 
 
+class Secret:
+    """A text that no ``repr`` shows."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == other.text if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Secret({MASK if self.text else ''})"
+
+
 class Properties(Mapping[str, str]):
     """Immutable names and values for a foreign client. ``repr`` and ``shown`` mask secrets.
 

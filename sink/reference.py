@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from headgate.sink import kafka_keys
-from headgate.sink.properties import Properties
+from headgate.sink.properties import Properties, Secret
 from headgate.sink.settings import SinkSettings
 
 _HEAD = """\
@@ -97,7 +97,7 @@ def _type_words(hint: Any) -> str:
         return "section of texts"
     if typing.get_origin(hint) is tuple:
         return "list of texts"
-    return {str: "text", int: "whole number", bool: "boolean"}[hint]
+    return {str: "text", Secret: "text", int: "whole number", bool: "boolean"}[hint]
 
 
 def _default(field: dataclasses.Field[Any]) -> str:

@@ -15,9 +15,11 @@ from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.redaction import Redaction
+from headgate.control_protocol.seal import Keys
+from headgate.control_protocol.wire import Wire
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.settings import Distribution, ParticipantSettings
-from headgate.sink.properties import Properties
+from headgate.sink.properties import Properties, Secret
 from headgate.sink.table_settings import ColumnSettings, TableSettings, about
 from headgate.sink.validation import check_sink
 
@@ -93,6 +95,24 @@ class ControlSettings:
         default="headgate-control",
         metadata=about("Topic on which coordinator and participants talk; made when missing."),
     )
+    key: Secret = field(
+        default_factory=Secret,
+        metadata=about(
+            "Secret that signs every event, as ${file:PATH} or ${env:NAME}: at least 32 "
+            "characters, the same for all members; empty: events are not signed."
+        ),
+    )
+    accepted_key: Secret = field(
+        default_factory=Secret,
+        metadata=about(
+            "A second secret whose signatures are accepted too, while keys are exchanged; "
+            "docs/security.md tells how."
+        ),
+    )
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(tuple(key.text for key in (self.key, self.accepted_key) if key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +333,17 @@ class SinkSettings:
         check_sink(self)
 
     @property
+    def limits(self) -> BadRecordLimits:
+        """What a coordinator bears: a claim that these settings cannot produce is refused."""
+        skips = Disposal.SKIP in (self.quarantine.policy, self.quarantine.tombstones)
+        return replace(self.quarantine.limits, may_skip=skips or bool(self.transform))
+
+    @property
+    def wire(self) -> Wire:
+        """How this sink's events are written, and which are believed."""
+        return Wire(self.name, self.control.keys)
+
+    @property
     def election_topic(self) -> str:
         """The topic whose partition 0 makes its owner the coordinator."""
         return self.source.topics[0]
@@ -326,4 +357,5 @@ class SinkSettings:
         """What masks the secrets of this sink."""
         some = (self.kafka, self.catalog.properties, self.spark.conf)
         formats = (self.format.options, self.format.key_options)
-        return Redaction(frozenset().union(*(each.secrets for each in (*some, *formats))))
+        keys = frozenset(self.control.keys.texts)
+        return Redaction(keys.union(*(each.secrets for each in (*some, *formats))))

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.seal import KEY_CHARACTERS_MIN
 from headgate.participant.formats.registry import ValueOptions, record_format
 from headgate.sink import kafka_keys
 from headgate.sink.declaration import check_declaration, transform_plan
@@ -24,6 +25,7 @@ _SESSION_TIMEOUT_MS = 45_000
 def check_sink(settings: SinkSettings) -> None:
     """Raises ``ConfigurationError`` for the first thing that cannot hold."""
     _check_names(settings)
+    _check_keys(settings)
     _check_kafka(settings)
     _check_table(settings.table)
     _check_positive(settings)
@@ -64,6 +66,18 @@ def _check_names(settings: SinkSettings) -> None:
         )
     if source.start_at not in ("earliest", "latest"):
         assert source.start_at_ms is not None  # the property raises when it cannot be
+
+
+def _check_keys(settings: SinkSettings) -> None:
+    control = settings.control
+    if control.accepted_key and not control.key:
+        _wrong("control.accepted_key is set without control.key", "set control.key as well")
+    for name, key in (("key", control.key), ("accepted_key", control.accepted_key)):
+        if key and len(key.text) < KEY_CHARACTERS_MIN:
+            _wrong(
+                f"control.{name} has {len(key.text)} characters",
+                f"use at least {KEY_CHARACTERS_MIN}, such as openssl rand -hex 32 prints",
+            )
 
 
 def _is_pattern(text: str) -> bool:

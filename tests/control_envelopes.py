@@ -113,7 +113,7 @@ def envelope(event: Event, **fields: object) -> Envelope:
     return Envelope(**values)  # type: ignore[arg-type]
 
 
-_NATURALS = st.integers(0, 2**63 - 1)
+_NATURALS = st.integers(0, 2**62 - 1)
 _OPTIONAL = st.none() | _NATURALS
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 _PARTITIONS = st.builds(

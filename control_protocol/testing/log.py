@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
 
-from headgate.control_protocol import codec
 from headgate.control_protocol.codec import Skipped, SkipReason
 from headgate.control_protocol.errors import AppendUnconfirmed, LogDiscontinuity, Unreachable
 from headgate.control_protocol.events import Envelope, LogRecord
-from headgate.control_protocol.identifiers import ControlOffset
+from headgate.control_protocol.identifiers import ControlOffset, TopicId
 from headgate.control_protocol.testing.clock import FakeClock
+from headgate.control_protocol.wire import Wire
 
-_decoded = lru_cache(4096)(codec.decode)  # every reader of the topic decodes the same messages
+_read = lru_cache(4096)(Wire.read)  # every reader of the topic decodes the same messages
 
 
 class AppendFault(Enum):
@@ -52,6 +52,10 @@ class FakeLogServer:
     def end(self) -> int:
         return self.begin + len(self.messages)
 
+    @property
+    def topic_id(self) -> TopicId:
+        return TopicId(f"control-{self.generation}")
+
     def append(self, *messages: bytes) -> None:
         """Anything at all: foreign bytes, or a message a second time."""
         self.messages.extend(messages)
@@ -80,14 +84,16 @@ class FakeLogServer:
 class FakeLog:
     """One client of the server; a ``ControlLog``. Reads from the log's begin until ``seek``."""
 
-    def __init__(self, server: FakeLogServer) -> None:
+    def __init__(self, server: FakeLogServer, wire: Wire | None = None) -> None:
         self._server = server
+        self._wire = wire or Wire()
         self._position = server.begin
         self._generation = server.generation
         self.skipped: Counter[SkipReason] = Counter()
 
     def append(self, envelopes: Sequence[Envelope]) -> None:
-        messages = [codec.encode(envelope) for envelope in envelopes]
+        server, written = self._server, self._wire.written
+        messages = [written(envelope, server.topic_id) for envelope in envelopes]
         fault = self._server.faults.popleft() if self._server.faults else None
         if fault is AppendFault.UNREACHABLE:
             raise Unreachable("the fake control log was told to be unreachable")
@@ -112,7 +118,7 @@ class FakeLog:
             server.clock.advance(timeout_ms)
         records = []
         for message in server.messages[self._position - server.begin :]:
-            envelope = _decoded(message)
+            envelope = _read(self._wire, message, server.topic_id)
             if isinstance(envelope, Skipped):
                 self.skipped[envelope.reason] += 1
             else:

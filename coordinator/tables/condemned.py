@@ -16,6 +16,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.coordinator.tables.unreachable import STORAGE_THREADS, referred_to
 
 READ_BACK_MAX_S = 30.0

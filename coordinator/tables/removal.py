@@ -29,6 +29,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from headgate.control_protocol.redacted_log import redacted_logger
+
 _TRIES = 5
 
 _log = redacted_logger(__name__)

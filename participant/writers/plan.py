@@ -29,6 +29,7 @@ from headgate.control_protocol.errors import (
     TableChanged,
     TagMissing,
     Unreachable,
+    WriteFailed,
 )
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
@@ -161,11 +162,14 @@ class Plans:
         self._kept: dict[tuple[str, int, int], tuple[float, WriterPlan]] = {}
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
-        """For both tables of a batch. Raises as ``plan_for``."""
+        """For both tables of a batch. Raises as ``plan_for``, and ``WriteFailed`` for folders
+        that no coordinator of these tables issues."""
         plan = self.plan_for(batch.table, source)
+        _check_folder(batch.table, plan.location)
         if batch.quarantine is None or not source.handling.keeps:
             return plan
         aside = self.plan_for(batch.quarantine, replace(source, record_columns={}))
+        _check_folder(batch.quarantine, aside.location)
         known = known_offsets(self._catalog, batch, source)
         return replace(plan, quarantine=aside, known=known)
 
@@ -203,6 +207,21 @@ def plan_for(
         location=table.location(),
         shaping=(shaping or Shaping()).settled(start.table, table.properties),
     )
+
+
+def _check_folder(start: TableStart, location: str) -> None:
+    """P9: rows go below the table's own location, wherever else the credentials reach.
+
+    It is no reason to stop: the next START may be the coordinator's again.
+    """
+    root = f"{location}/data/"
+    inside = start.file_prefix.removeprefix(root)
+    if inside == start.file_prefix or {"", ".", ".."} & set(inside.split("/")):
+        raise WriteFailed(
+            f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
+            f"which is not below {root}",
+            "no coordinator says so: look who may write to the control topic (docs/security.md)",
+        )
 
 
 def _order_within(order: SortOrder, schema: Schema) -> SortOrder:

@@ -21,7 +21,9 @@ from headgate.control_protocol.identifiers import ControlOffset
 from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
 from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.ports import ControlLog
+from headgate.control_protocol.seal import Keys
 from headgate.control_protocol.testing import FakeLog, FakeLogServer
+from headgate.control_protocol.wire import Wire
 
 TURN_MS = 200
 TURNS_MAX = 100
@@ -34,7 +36,7 @@ class CountingLog(ControlLog, Protocol):
 class World(Protocol):
     """A control topic and everybody who touches it."""
 
-    def open(self) -> CountingLog: ...
+    def open(self, wire: Wire | None = None) -> CountingLog: ...
     def append_foreign(self, message: bytes) -> None: ...
     def expire(self, before: int) -> None: ...
     def recreate(self) -> None: ...
@@ -44,8 +46,8 @@ class FakeWorld:
     def __init__(self) -> None:
         self._server = FakeLogServer()
 
-    def open(self) -> CountingLog:
-        return FakeLog(self._server)
+    def open(self, wire: Wire | None = None) -> CountingLog:
+        return FakeLog(self._server, wire)
 
     def append_foreign(self, message: bytes) -> None:
         self._server.append(message)
@@ -65,8 +67,8 @@ class KafkaWorld:
         self._admin = AdminClient(self._config)
         ensure_control_topic(self._config, topic)
 
-    def open(self) -> CountingLog:
-        log = KafkaLog(self._config, self._topic, KafkaLogTimes(identity_ms=50))
+    def open(self, wire: Wire | None = None) -> CountingLog:
+        log = KafkaLog(self._config, self._topic, KafkaLogTimes(identity_ms=50), wire)
         self._stack.callback(log.close)
         return log
 
@@ -218,3 +220,29 @@ def test_a_re_created_log_that_grew_is_a_discontinuity_too(world: World) -> None
     world.recreate()
     writer.append([sent(n) for n in range(9)])
     await_discontinuity(reader)
+
+
+def test_point_5_signed_events_are_heard_by_those_who_have_the_key(world: World) -> None:
+    """Also on a topic that was created anew, whose id the signatures then hold."""
+    sink = sent(0).sink
+    signed, forging = Wire(sink, Keys(("key " * 8,))), Wire(sink, Keys(("else" * 8,)))
+    speaker, hearer, forger, bare = (
+        world.open(wire) for wire in (signed, signed, forging, Wire(sink))
+    )
+    for number, log in enumerate((forger, speaker, bare)):
+        log.append([sent(number)])
+    assert [record.envelope for record in received(hearer, 1)] == [sent(1)]
+    speaker.append([sent(3)])
+    assert [record.envelope for record in received(hearer, 1)] == [sent(3)]
+    assert hearer.skipped == {SkipReason.WRONGLY_SIGNED: 1, SkipReason.UNSIGNED: 1}
+    assert [record.envelope for record in received(bare, 1)] == [sent(2)]
+    assert bare.skipped[SkipReason.SIGNED] >= 1
+
+    world.recreate()
+    with pytest.raises(LogDiscontinuity):
+        for _ in range(TURNS_MAX):
+            hearer.read(TURN_MS)
+    for log in (hearer, speaker):
+        log.seek(ControlOffset(0))
+    speaker.append([sent(4)])
+    assert [record.envelope for record in received(hearer, 1)] == [sent(4)]

@@ -22,7 +22,7 @@ from protocol.values import (
 )
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.events import Event
+from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
@@ -90,6 +90,7 @@ class Coordinator:
         self.next_offset = 40
         self.actions: tuple[Action, ...] = ()
         self.owed: Action | None = None
+        self.heard: list[LogRecord] = []
         self.walk: list[tuple[Phase, Phase]] = []
 
     @classmethod
@@ -154,11 +155,15 @@ class Coordinator:
         *,
         epoch: int = EPOCH,
         transaction: int = 0,
+        sequence: int | None = None,
     ) -> int:
-        """Returns the place in the log."""
+        """Returns the place in the log, which is its sequence as well where none is given."""
         at = self.next_offset
         self.next_offset += 1
-        self.given(Heard(log_record(at, event, sender, epoch=epoch, transaction=transaction)))
+        number = at if sequence is None else sequence
+        heard = log_record(at, event, sender, epoch=epoch, transaction=transaction, sequence=number)
+        self.heard.append(heard)
+        self.given(Heard(heard))
         return at
 
     def hears_itself(self, said: Append | None = None) -> None:

@@ -17,6 +17,7 @@ from headgate.control_protocol.events import (
     EndCommit,
     Event,
     Limits,
+    LogRecord,
     Presence,
     StartCommit,
     TableStart,
@@ -59,6 +60,7 @@ class Participant:
         self.next_offset = 10
         self.actions: tuple[Action, ...] = ()
         self.unheard: list[Draft] = []
+        self.heard: list[LogRecord] = []
         self.walk: list[tuple[Phase, Phase]] = []
 
     @classmethod
@@ -107,6 +109,7 @@ class Participant:
         heard = log_record(
             at, event, sender, epoch=epoch, transaction=transaction, sequence=sequence
         )
+        self.heard.append(heard)
         self.given(Heard(heard))
         return at
 

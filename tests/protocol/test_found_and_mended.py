@@ -130,7 +130,7 @@ def test_c8_a_commit_that_landed_unknown_and_was_rolled_back_is_not_built_upon()
 def test_pause_said_while_the_coordinator_claims_is_kept() -> None:
     coordinator = Coordinator.at(Phase.CLAIMING)
     claimed = coordinator.owed
-    coordinator.hears(Pause(), BOB, epoch=0)
+    coordinator.hears(Pause(), BOB, epoch=EPOCH - 1, transaction=4)
     coordinator.owed = claimed
     coordinator.goes_on()
     (start,) = coordinator.said
@@ -144,8 +144,8 @@ def test_point_9_resume_said_between_two_terms_is_kept(phase: Phase) -> None:
     stored = record(EPOCH - 1, 4, offsets(10, 20), RIVAL, paused=True)
     coordinator = Coordinator.at(phase, table=view(stored))
     owed = coordinator.owed
-    coordinator.hears(Pause(), BOB, epoch=0)
-    coordinator.hears(Resume(), BOB, epoch=0)
+    coordinator.hears(Pause(), BOB, epoch=EPOCH - 1, transaction=4)
+    coordinator.hears(Resume(), BOB, epoch=EPOCH - 1, transaction=4)
     coordinator.owed = owed
     coordinator.until(Phase.STARTING)
     (start,) = coordinator.said
@@ -161,7 +161,7 @@ def test_pause_said_in_front_of_a_start_that_did_not_know_of_it_is_put_right_at_
     """The participants heard PAUSE, then START with ``paused=False``: they fetch again."""
     coordinator = Coordinator.at(Phase.CLOSING)
     said = coordinator.only(Append)
-    coordinator.hears(Pause(), BOB, epoch=0)
+    coordinator.hears(Pause(), BOB)
     coordinator.hears_itself(said)
     idle = status(1, {P0: (10, 10), P1: (20, 20)})
     coordinator.hears(idle, ALICE, transaction=1)
@@ -176,7 +176,7 @@ def test_pause_said_in_front_of_a_start_that_did_not_know_of_it_is_put_right_at_
 def test_pause_said_in_front_of_the_first_start_is_put_right_at_once_too() -> None:
     coordinator = Coordinator.at(Phase.STARTING)
     said = coordinator.only(Append)
-    coordinator.hears(Pause(), BOB, epoch=0)
+    coordinator.hears(Pause(), BOB)
     coordinator.hears_itself(said)
     coordinator.waits(0)
 

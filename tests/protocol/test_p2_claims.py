@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from protocol.participating import SETTINGS, Participant, claimed, rows
+from protocol.participating import SETTINGS, Participant, claimed, rows, started
 from protocol.values import P0, P1, P2, folder, offsets
 
-from headgate.control_protocol.events import Pause, Resume
+from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import BatchWritten, PartitionResult
 from headgate.participant.actions import AskEnds, BatchEnded, EndsKnown
@@ -135,21 +135,30 @@ def test_a_backlog_is_written_at_once_and_less_waits_for_end() -> None:
     assert len(participant.submitted) == 1
 
 
+def paused_by(number: int, *, paused: bool) -> StartCommit:
+    return replace(started(number, AT, 1, 0), paused=paused)
+
+
 def test_a_paused_sink_reads_nothing_and_answers_all_the_same() -> None:
     participant = Participant.writing(AT)
-    participant.hears(Pause())
+    participant.end(1)
+    participant.hears(paused_by(2, paused=True), transaction=2)
+    participant.hears_itself()
     participant.waits(1_000)
     assert participant.all(AskEnds) == []
-    participant.end(1)
+    participant.end(2)
 
     assert claimed(participant.status) == {P0: (10, 10), P1: (20, 20)}
 
 
 def test_a_resumed_one_reads_again() -> None:
     participant = Participant.writing(AT)
-    participant.hears(Pause())
-    participant.waits(1_000)
-    participant.hears(Resume())
+    participant.end(1)
+    participant.hears(paused_by(2, paused=True), transaction=2)
+    participant.hears_itself()
+    participant.end(2)
+    participant.hears(paused_by(3, paused=False), transaction=3)
+    participant.hears_itself()
     participant.waits(SETTINGS.end_offset_interval_ms)
 
     assert participant.only(AskEnds).partitions == {P0, P1}

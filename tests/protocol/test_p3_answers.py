@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocol.participating import SETTINGS, Participant, claimed
+from protocol.participating import SETTINGS, Participant, claimed, started
 from protocol.values import BOB, P0, P1, P2, gain, offsets
 
 from headgate.control_protocol.events import Pause
@@ -161,9 +161,13 @@ def test_point_10_what_waits_for_room_is_not_idle() -> None:
 
 def test_point_10_a_paused_sink_asks_nothing_and_is_idle() -> None:
     participant = Participant.writing(AT)
-    participant.hears(Pause())
-    participant.end(1)
+    participant.answers(1, {P0: 10, P1: 20})
+    participant.hears_itself()
+    paused = replace(started(2, AT, 1, participant.next_offset), paused=True)
+    participant.hears(paused, transaction=2)
+    participant.end(2)
 
+    assert claimed(participant.status) == {P0: (10, 10), P1: (20, 20)}
     assert participant.status.unknown == frozenset()
 
 

@@ -9,7 +9,13 @@ from simulation.climate import Handover, Weather
 
 from headgate.control_protocol import codec
 from headgate.control_protocol.events import Envelope, Pause, Resume
-from headgate.control_protocol.identifiers import Epoch, Sender, TopicPartition, TransactionNumber
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
 from headgate.control_protocol.testing import FakeCatalog, FakeLogServer, FakeSource
 
 if TYPE_CHECKING:
@@ -278,8 +284,10 @@ class Events:
             return
         self._operator += 1
         sender = Sender("operator", str(self._operator))
-        number = TransactionNumber(0)
-        world.say(Envelope(world.sink, Epoch(0), number, sender, 1, world.clock.wall_ms(), event))
+        newest = world.oracle.newest
+        seen = newest.transaction if newest else TransactionId(Epoch(0), TransactionNumber(0))
+        now_ms = world.clock.wall_ms()
+        world.say(Envelope(world.sink, seen.epoch, seen.number, sender, 1, now_ms, event))
 
     # ---------------------------------------------------------------------------------- outages
 

@@ -77,8 +77,8 @@ def carried(part_bytes: int | None) -> Iterator[None]:
     """Events travel as they are; or through the real codec, in parts of at most so many bytes."""
     changes: dict[str, tuple[Any, Any]] = {}
     if part_bytes is None:
-        changes["codec"] = (fake_log, _NoCodec)
-        changes["_decoded"] = (fake_log, lambda message: message)
+        changes["Wire"] = (fake_log, _NoWire)
+        changes["_read"] = (fake_log, lambda _, message, __: message)
         changes["split"] = (participant_driver, lambda status: [status])
     else:
         changes["split"] = (participant_driver, lambda status: parts.split(status, part_bytes))
@@ -92,9 +92,9 @@ def carried(part_bytes: int | None) -> Iterator[None]:
             setattr(module, name, before[name])
 
 
-class _NoCodec:
+class _NoWire:
     """Envelopes are values: nobody can change one after it was said."""
 
     @staticmethod
-    def encode(envelope: Envelope) -> Envelope:
+    def written(envelope: Envelope, _: object) -> Envelope:
         return envelope

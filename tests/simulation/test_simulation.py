@@ -18,7 +18,12 @@ RARE = (428, 611)
 FAULTS = (
     *("kill", "stall", "stall beyond all time-outs"),
     *("append LOST", "append LATE", "append ANSWER_LOST", "append UNREACHABLE", "append torn"),
-    *("append twice", "event overtaken by others", "event of a dead process arrives"),
+    *(
+        "append twice",
+        "old event said again",
+        "event overtaken by others",
+        "event of a dead process arrives",
+    ),
     *("control topic re-created", "control topic truncated", "control topic expired"),
     *("status in parts", "coordinator behind the log", "two coordinators"),
     *("rebalance", "callback late", "callback lost", "all given up in a rebalance"),

@@ -54,6 +54,8 @@ SESSION_MS = 1_500
 STEP_MS_MAX = 60
 STEP_CALM_MS_MAX = 10
 STEP_IDLE_MS_MAX = 150
+ECHOES = 11
+ECHO_RATE = 0.1
 STALLS_DEEP_MAX = 4
 TURNS_BETWEEN_MEMORY_CHECKS = 50
 BEYOND_ALL_TIME_OUTS_MS = 6_000
@@ -66,6 +68,7 @@ class World:
     def __init__(self, seed: int, *, real: bool = False) -> None:
         self.seed = seed
         self.random = random.Random(seed)
+        self._echoes = random.Random(f"echoes {seed}")
         self.climate = drawn(self.random)
         self.rates = self.climate.rates
         self.sink = SinkName("sim")
@@ -236,6 +239,14 @@ class World:
         if self.chance(self.rates.again):
             self.struck["append twice"] += 1
             self.log.append(*self.log.messages[-len(envelopes) :])
+        self._echo()
+
+    def _echo(self) -> None:
+        """Somebody says a genuine event again, of whatever age (G5); with dice of its own, in some
+        seeds, so that the others are what they would be without."""
+        if self.seed % 25 == ECHOES and not self.calm.on and self._echoes.random() < ECHO_RATE:
+            self.struck["old event said again"] += 1
+            self.log.append(self._echoes.choice(self.log.messages))
 
     def _tally(self, said: Envelope) -> None:
         """Situations that nobody makes happen, and that must happen all the same."""

@@ -25,9 +25,13 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.record import CommitRecord
 from headgate.operations.cli import main
+from headgate.operations.history import read_history
 from headgate.operations.kafka_access import control_tail
 from headgate.operations.pause import pause, resume
+from headgate.operations.table_access import opened_table
+from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
 
 pytestmark = pytest.mark.integration
@@ -52,6 +56,13 @@ def say(producer: Producer, settings: SinkSettings, *envelopes: Envelope) -> Non
     for envelope in envelopes:
         producer.produce(settings.control.topic, codec.encode(envelope), partition=0)
     assert producer.flush(10) == 0
+
+
+def read_history_of(settings: SinkSettings) -> CommitRecord:
+    with opened_table(settings) as table:
+        record = read_history(table, settings.name, settings.table.branch).record
+    assert record is not None
+    return record
 
 
 def envelope(event: object, member: str = "one", sink: str = "trips", time_ms: int = 0) -> Envelope:
@@ -174,7 +185,37 @@ def test_a_pause_that_nobody_takes_is_heard_but_not_promised(
     resume(settings, 0.5)  # it is not paused, and the log says that it shall not be
     heard = control_tail(settings, 10)
     assert [type(said.event) for said in heard] == [Pause, Resume]
-    assert {said.epoch for said in heard} == {0}
+    seen = read_history_of(settings).transaction
+    assert {(said.epoch, said.transaction) for said in heard} == {(seen.epoch, seen.number)}
+
+
+def test_point_5_status_tells_of_events_that_are_not_believed(
+    filled: FilledTable,
+    sink_file: Path,
+    settings: SinkSettings,
+    producer: Producer,
+    control: object,
+    tmp_path: Path,
+) -> None:
+    filled.good_start()
+    say(producer, settings, envelope(Presence(PresenceKind.ALIVE, frozenset(), {}, "forged")))
+    (tmp_path / "key").write_text("0123456789abcdef" * 4)
+    text = sink_file.read_text()
+    keyed = text.replace("[control]", f'[control]\nkey = "${{file:{tmp_path}/key}}"')
+    sink_file.write_text(keyed)
+    with pytest.raises(RetryLater, match="did not take the request"):
+        pause(load(sink_file), 0.5)
+
+    result = headgate("status", sink_file)
+    assert result.exit_code == 1
+    assert "1 unsigned events of this sink were passed over" in result.output
+    assert "0123456789abcdef" not in result.output
+    assert [type(said.event) for said in control_tail(load(sink_file), 10)] == [Pause]
+
+    sink_file.write_text(text)
+    result = headgate("status", sink_file)
+    assert result.exit_code == 1
+    assert "1 signed events of this sink could not be checked" in result.output
 
 
 def test_pause_without_a_control_topic(sink_file: Path) -> None:

@@ -30,6 +30,11 @@ MUTANTS: dict[str, Mutant] = {
 UNSHOWN = {
     "P10": "a writer that hangs, or fails for no reason of others, is not in the simulation: "
     "protocol/test_p10_hopeless.py",
+    "G4": "signatures are judged in front of the machines: protocol/test_g4_signed.py",
+    "G5": "its parts are C3, C5, C6, C9, C11 and P7, and each is judged by itself: "
+    "protocol/test_g5_replays.py",
+    "G6": "nobody there forges numbers: protocol/test_g6_bounds.py",
+    "C11": "what an operator asked long ago costs no row: protocol/test_c11_requests.py",
     "Q6": "what a writer makes of a record is not the machines': protocol/test_q6_disposal.py and "
     "unit/participant/writers/test_aside.py",
 }

@@ -8,10 +8,9 @@ from typing import Any
 from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.ports import Batch, CommitAttempt, CommitOutcome, Landed, TableView
+from headgate.control_protocol.ports import Batch, CommitAttempt, CommitOutcome, Landed
 from headgate.control_protocol.testing import FakeBatchWriter
 from headgate.coordinator import admission, commitment, machine, speech, standard
-from headgate.coordinator.fencing import Resolution
 from headgate.coordinator.state import Sample, State
 from headgate.coordinator.tables import quarantined
 from headgate.coordinator.tables.quarantined import QuarantinedTable
@@ -52,13 +51,6 @@ def quarantine_goes_back(right: Any, record: Any, quarantine: Any) -> Any:
     """The quarantine's offsets are the last commit's, also where it read a range again."""
     after = right(record, quarantine)
     return after if record.claim else replace(after, offsets=record.offsets)
-
-
-@FAMILY.replaces("Q3", (commitment, "resolve"))
-def landed_beside_a_rival(right: Any, attempt: CommitAttempt, view: TableView) -> Resolution:
-    """Who finds its commit in the table does not look whether another has the quarantine."""
-    table = replace(view, quarantine=None)
-    return Resolution.LANDED if right(attempt, table) is Resolution.LANDED else right(attempt, view)
 
 
 @FAMILY.replaces("Q3", COMMIT)

@@ -85,8 +85,9 @@ def test_other_events_pass_as_they_are() -> None:
         assert Assembler().add(sent) is sent
 
 
-def test_what_waited_longest_is_forgotten_first() -> None:
-    assembler = Assembler(parts_held_max=2)
+def test_point_6_what_waited_longest_is_forgotten_first_by_bytes() -> None:
+    part = codec.encoded_bytes(THREE[0])
+    assembler = Assembler(held_bytes_max=2 * part + part // 2)
     senders = [Sender("worker", str(n)) for n in range(3)]
     for sender in senders:
         assembler.add(replace(THREE[0], sender=sender))
@@ -94,6 +95,16 @@ def test_what_waited_longest_is_forgotten_first() -> None:
     assert kept is not None
     # the first sender's early part is gone, so the rest of it is no whole
     assert all(assembler.add(replace(sent, sender=senders[0])) is None for sent in THREE[1:])
+
+
+def test_point_6_parts_of_hostile_senders_take_bounded_memory() -> None:
+    """However many, and however small or large each of them is."""
+    assembler = Assembler(held_bytes_max=10_000)
+    for number in range(2_000):
+        half = replace(status_of(number % 7 + 1), status_number=number, part=0, parts=2)
+        assert assembler.add(envelope(half)) is None
+    assert assembler._held <= 10_000
+    assert len(assembler._piles) < 500
 
 
 def test_one_file_larger_than_a_part_is_named() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,12 +12,13 @@ from protocol.values import ALICE, BOB, LOCATION, P0, P1, P2, RIVAL, TABLE, fold
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.identifiers import ControlOffset, TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.coordinator.admission import Prefixes, Standard, Verdict, judge, named
+from headgate.coordinator.admission import Prefixes, Standard, Verdict, judge, named, with_committed
 from headgate.coordinator.state import HeardStatus
 
 PREFIXES = Prefixes(folder(1, 1).rsplit("/", 1)[0], TransactionNumber(9))
 FIXED = frozenset({P0, P1})
 START = offsets(0, 0)
+STANDARD = Standard(START, FIXED, TABLE, PREFIXES)
 RANGES = st.tuples(st.integers(0, 8), st.integers(0, 4)).map(lambda r: (r[0], r[0] + r[1]))
 CLAIMS = st.dictionaries(st.sampled_from([P0, P1]), RANGES, min_size=1)
 SAID = st.lists(st.tuples(st.sampled_from([ALICE, BOB, RIVAL]), CLAIMS), max_size=12).map(
@@ -101,9 +104,14 @@ def test_a_refusal_names_status_sender_and_reason() -> None:
         ("1/../2/f", False),
         ("1/./f", False),
         ("1//f", False),
+        ("01/f", False),
+        ("\u0661/f", False),
+        ("\u00b2/f", False),
+        ("1 /f", False),
+        ("9" * 5_000 + "/f", False),
     ],
 )
-def test_prefixes_allow_issued_folders_and_no_detours(path: str, allowed: bool) -> None:
+def test_point_6_prefixes_allow_issued_folders_and_no_detours(path: str, allowed: bool) -> None:
     newest = TransactionNumber(2)
 
     assert PREFIXES.allow(f"{PREFIXES.root}/{path}", newest) is allowed
@@ -114,9 +122,29 @@ def test_a_folder_whose_name_only_begins_alike_is_another() -> None:
     assert not PREFIXES.allow(f"{PREFIXES.root}x/1/f", TransactionNumber(2))
 
 
+def test_point_6_files_that_this_epoch_committed_are_not_admitted_again() -> None:
+    first = of(status(1, {P0: (0, 5)}))
+    files = judged([first]).files
+    known = with_committed(STANDARD, files)
+    forged = of(status(2, {P0: (5, 10)}, files=files))
+    (why,) = judge([forged], replace(STANDARD, offsets=offsets(5, 0), committed=known)).refused
+    assert "was committed before" in why
+
+    aged = replace(STANDARD.prefixes, oldest=TransactionNumber(2))
+    assert with_committed(replace(STANDARD, committed=known, prefixes=aged), ()) == {}
+
+
+def test_point_16_skipped_records_are_refused_where_the_settings_skip_none() -> None:
+    claim = Claim(OffsetRange(0, 5), records=0, skipped=5)
+    forged = of(WriteStatus(1, (TableStatus(TABLE, {P0: claim}),)))
+    assert judge([forged], STANDARD).refused == ()
+    (why,) = judge([forged], replace(STANDARD, may_skip=False)).refused
+    assert "the settings skip none" in why
+
+
 def of(said: WriteStatus) -> HeardStatus:
     return HeardStatus(ControlOffset(0), ALICE, TransactionNumber(1), said)
 
 
 def judged(heard: list[HeardStatus]) -> Verdict:
-    return judge(heard, Standard(START, FIXED, TABLE, PREFIXES))
+    return judge(heard, STANDARD)

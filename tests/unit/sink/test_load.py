@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.seal import Keys
+from headgate.control_protocol.wire import Wire
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.coordinator.tables.creation import TableDeclaration
 from headgate.sink.declaration import declaration
@@ -387,3 +389,31 @@ def test_dead_letters_go_nowhere_else(policy: str, topic: str, source: str) -> N
     text = MINIMAL if source == "trips" else MINIMAL.replace('["trips"]', f'["trips", "{source}"]')
     section = f'[quarantine]\npolicy = "{policy}"\ndead_letter_topic = "{topic}"\n'
     assert "quarantine.dead_letter_topic" in refusal(text + section).message
+
+
+def with_keys(folder: Path, **keys: str) -> SinkSettings:
+    lines = ["[control]"]
+    for name, key in keys.items():
+        (folder / name).write_text(f"{key}\n")
+        lines.append(f'{name} = "${{file:{folder / name}}}"')
+    return sink(*lines)
+
+
+def test_point_5_keys_come_from_files_and_are_never_shown(tmp_path: Path) -> None:
+    new, old = "0123456789abcdef" * 4, "fedcba9876543210" * 4
+    settings = with_keys(tmp_path, key=new, accepted_key=old)
+    assert settings.control.keys == Keys((new, old))
+    assert settings.wire == Wire(settings.name, Keys((new, old)))
+    assert new not in repr(settings) and old not in repr(settings)
+    assert settings.redacted(f"bad {new} and {old}") == "bad *** and ***"
+    assert not sink().control.keys
+
+
+def test_point_5_a_key_that_protects_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"control\.key has 7 characters"):
+        with_keys(tmp_path, key="letmein")
+    with pytest.raises(ConfigurationError, match=r"accepted_key is set without"):
+        with_keys(tmp_path, accepted_key="0123456789abcdef" * 2)
+    with pytest.raises(ConfigurationError, match="must be a reference") as caught:
+        sink('[control]\nkey = "0123456789abcdef0123456789abcdef"')
+    assert "0123" not in str(caught.value)

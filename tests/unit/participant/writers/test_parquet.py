@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,11 @@ from pyiceberg.types import (
 )
 from unit.participant.formats.json_tables import EVERYTHING
 
-from headgate.control_protocol.errors import ConfigurationError, TableChanged
+from headgate.control_protocol.errors import ConfigurationError, TableChanged, WriteFailed
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.iceberg_catalog import load_catalog
+from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
+from headgate.control_protocol.ports import Batch
 from headgate.participant.writers.parquet import DataFiles, FileShape
 from headgate.participant.writers.partitioning import PartitionKey
 from headgate.participant.writers.plan import Plans, SourcePlan, plan_for
@@ -269,6 +272,25 @@ def test_a_plan_is_kept_until_it_is_old_or_asked_for_another_source(catalog: Cat
     again = plans.plan_for(start_of(table), SourcePlan({}))
     now_s[0] = 1.5
     assert plans.plan_for(start_of(table), SourcePlan({})) is not again
+
+
+@pytest.mark.parametrize("place", ["/elsewhere/x", "{}", "{}/data", "{}x/data/7", "{}/data/../x"])
+def test_point_6_a_start_whose_folder_is_not_the_tables_is_not_obeyed(
+    catalog: Catalog, place: str
+) -> None:
+    table = catalog.create_table("db.forged", numbers_schema())
+    batch = Batch(
+        number=1,
+        transaction=TransactionId(Epoch(1), TransactionNumber(1)),
+        table=replace(start_of(table), file_prefix=place.format(table.location())),
+        ranges={},
+        target_file_bytes=1,
+    )
+    plans = Plans(catalog)
+    for _ in range(2):
+        with pytest.raises(WriteFailed, match="which is not below"):
+            plans.plan_of(batch, SourcePlan({}))
+    plans.plan_of(replace(batch, table=start_of(table)), SourcePlan({}))
 
 
 def test_another_table_under_the_same_name_is_refused(catalog: Catalog) -> None:

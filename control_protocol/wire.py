@@ -1,0 +1,49 @@
+"""Write one sink's events as messages of the control topic, and read them again (rule G4).
+
+Whose message it is stands at its beginning: another sink's is passed over before its seal is
+checked and its body decoded, so that what others write there costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.control_protocol import codec
+from headgate.control_protocol.codec import Skipped, SkipReason
+from headgate.control_protocol.events import Envelope
+from headgate.control_protocol.identifiers import SinkName, TopicId
+from headgate.control_protocol.seal import Keys, taken_apart
+
+REFUSED = (SkipReason.UNSIGNED, SkipReason.WRONGLY_SIGNED, SkipReason.SIGNED)
+"""Messages of this very sink that were not believed: what a person should hear of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One sink's view of the topic; without a name, that of all sinks, which checks no seal."""
+
+    sink: SinkName | None = None
+    keys: Keys = field(default_factory=Keys)
+
+    def written(self, envelope: Envelope, topic_id: TopicId) -> bytes:
+        """Return the message. ``ValueError`` as ``codec.encode``."""
+        return self.keys.sealed(codec.encode(envelope), envelope.sink, topic_id)
+
+    def read(self, message: bytes, topic_id: TopicId) -> Envelope | Skipped:
+        """Return the envelope, or why it is passed over; raises nothing."""
+        sealed = taken_apart(message)
+        plain = sealed.message if sealed else message
+        named = codec.sink_of(plain)
+        if named is None:
+            return codec.decode(plain)  # which tells why
+        if self.sink is None:
+            return codec.decode(plain)
+        if named != self.sink:
+            return Skipped(SkipReason.OTHER_SINK)
+        if sealed is None:
+            return Skipped(SkipReason.UNSIGNED) if self.keys else codec.decode(plain)
+        if not self.keys:
+            return Skipped(SkipReason.SIGNED, "control.key is not set here")
+        if not self.keys.genuine(sealed, self.sink, topic_id):
+            return Skipped(SkipReason.WRONGLY_SIGNED)
+        return codec.decode(plain)

@@ -1,0 +1,45 @@
+"""What an operator asks of the coordinator: to pause or to go on, once and for all (rule C11).
+
+A request bears the newest transaction that the operator read in the table. The control topic may
+hold it for long, and anybody may say it again: it counts only while nothing has answered it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.control_protocol.events import Envelope, Pause
+from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
+from headgate.control_protocol.ports import CommitAttempt
+from headgate.coordinator.state import PauseRequest, State, Term
+
+_NEVER = TransactionId(Epoch(0), TransactionNumber(0))
+
+
+def requested(state: State, said: Envelope, now_ms: int) -> State:
+    """Remember a request while there is no term, take it up in one; ignore what was answered."""
+    request = PauseRequest(
+        isinstance(said.event, Pause), TransactionId(said.epoch, said.transaction)
+    )
+    term = state.term
+    if term is None:
+        known = state.pause_asked
+        return state if known and request.seen < known.seen else replace(state, pause_asked=request)
+    answered = TransactionId(term.epoch, term.pause_answered)
+    if request.seen < answered or request.paused == term.paused:
+        return state
+    return replace(state, term=replace(term, paused=request.paused, end_due_ms=now_ms))
+
+
+def paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool) -> bool:
+    """Return whether the new term begins paused: as stored, or as asked since the last commit."""
+    request = state.pause_asked
+    before = attempt.base.settled if attempt else None
+    if request is None or request.seen < (before.transaction if before else _NEVER):
+        return stored
+    return request.paused
+
+
+def answered_by(term: Term, *, before: bool, now: bool) -> TransactionNumber:
+    """Return the transaction that last answered a request, once the closing one has landed."""
+    return term.pause_answered if before == now else term.closing

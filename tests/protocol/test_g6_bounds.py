@@ -1,0 +1,128 @@
+"""G6: numbers that nobody can have counted to move nothing that could not be moved on."""
+
+from __future__ import annotations
+
+import pytest
+from protocol.coordinating import EPOCH, Coordinator
+from protocol.participating import Participant, started
+from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, RIVAL, gain, offsets, status
+
+from headgate.control_protocol import codec, record_codec
+from headgate.control_protocol.events import (
+    AckCommit,
+    EndCommit,
+    Envelope,
+    PresenceKind,
+    StartCommit,
+)
+from headgate.control_protocol.identifiers import LEAP_MAX, ControlOffset, TransactionNumber
+from headgate.control_protocol.topic_form import NUMBER_MAX
+from headgate.coordinator.transitions import Phase
+
+AT = offsets(10, 20)
+ALIVE = gain(kind=PresenceKind.ALIVE)
+
+
+@pytest.mark.parametrize("phase", [Phase.FOLLOWING, Phase.RECOVERING, Phase.CLAIMING, Phase.OPEN])
+def test_point_6_an_epoch_that_leaps_moves_no_table(phase: Phase) -> None:
+    coordinator = Coordinator.at(phase)
+    owed = coordinator.owed
+    for sender in (ALICE, RIVAL):
+        for event in (ALIVE, EndCommit()):
+            coordinator.hears(event, sender, epoch=NUMBER_MAX)
+    coordinator.owed = owed
+    coordinator.until(Phase.OPEN)
+    assert coordinator.term.epoch == EPOCH
+
+
+def test_point_6_what_a_coordinator_claims_can_be_written_and_said() -> None:
+    """Above the highest epoch that it believes: records and messages still bear the next ones."""
+    coordinator = Coordinator.at(Phase.OPEN)
+    for _ in range(3):
+        coordinator.hears(ALIVE, ALICE, epoch=coordinator.term.epoch + LEAP_MAX)
+        coordinator.until(Phase.STARTING)
+        record = coordinator.table.record
+        assert record is not None
+        assert record_codec.decode(record.sink, record_codec.encode(record)) == record
+        (start,) = coordinator.said
+        said = Envelope(
+            record.sink,
+            record.transaction.epoch,
+            TransactionNumber(1),
+            COORDINATOR,
+            1,
+            0,
+            start,
+        )
+        assert codec.decode(codec.encode(said)) == said
+        coordinator.until(Phase.OPEN)
+    assert coordinator.term.epoch < EPOCH + 4 * LEAP_MAX
+
+
+@pytest.mark.parametrize("number", [2, 1_000, NUMBER_MAX])
+@pytest.mark.parametrize("phase", [Phase.OPEN, Phase.COLLECTING, Phase.COMMITTING])
+def test_point_6_who_speaks_in_its_name_makes_it_claim_anew(phase: Phase, number: int) -> None:
+    """Participants that believed the END, and would wait for ever, begin again with the epoch."""
+    coordinator = Coordinator.at(Phase.OPEN)
+    if phase is not Phase.OPEN:
+        coordinator.until(Phase.COLLECTING)
+    if phase is Phase.COMMITTING:
+        both = status(1, {P0: (10, 15), P1: (20, 20)}, written_in=(EPOCH, 1))
+        coordinator.hears(both, ALICE, transaction=1)
+        coordinator.waits(1)
+    assert coordinator.phase is phase
+    coordinator.hears(EndCommit(), COORDINATOR, transaction=number)
+    assert coordinator.phase is Phase.RECOVERING
+    coordinator.until(Phase.OPEN)
+    assert coordinator.term.epoch > EPOCH
+
+
+@pytest.mark.parametrize("leap", [1, 1_000, LEAP_MAX, NUMBER_MAX])
+def test_point_6_a_status_in_anothers_name_silences_nobody(leap: int) -> None:
+    participant = Participant.writing(AT)
+    coordinator = Coordinator.at(Phase.COLLECTING)
+    forged = status(leap, {}, unknown={P0})
+    coordinator.hears(forged, ALICE, transaction=1)
+    participant.hears(forged, ALICE)
+    number = participant.answers(1, {P0: 15, P1: 20}).status_number
+
+    genuine = status(number, {P0: (10, 15), P1: (20, 20)}, written_in=(EPOCH, 1))
+    coordinator.hears(genuine, ALICE, transaction=1)
+    coordinator.waits(1)
+    assert coordinator.attempt.record.offsets == offsets(15, 20)
+
+
+@pytest.mark.parametrize("kind", [StartCommit, AckCommit])
+def test_point_6_a_place_that_the_log_has_not_reached_says_nothing(kind: type) -> None:
+    participant = Participant.writing(AT)
+    before = participant.state
+    far = ControlOffset(NUMBER_MAX)
+    forged = started(2, AT, 1, far) if kind is StartCommit else AckCommit(far, offsets(99, 99))
+    participant.hears(forged, transaction=2)
+    assert participant.state == before
+
+
+def test_point_6_a_participant_does_not_follow_a_leap() -> None:
+    participant = Participant.writing(AT)
+    before = participant.state
+    participant.hears(started(1, AT, 1, None), RIVAL, epoch=1 + LEAP_MAX + 1, transaction=1)
+    assert participant.state == before
+
+
+def test_point_6_one_that_just_came_and_followed_it_is_led_back() -> None:
+    participant = Participant()
+    participant.owns(P0, P1)
+    participant.hears_itself()
+    participant.start(1, offsets(1, 1), epoch=NUMBER_MAX)
+    participant.start(4, AT, epoch=7, settled_to=participant.next_offset)
+    assert participant.state.epoch == 7
+    assert participant.positions == AT
+    participant.end(4, epoch=7)
+    assert participant.state.ended == 4
+
+
+def test_point_6_lower_epochs_are_ignored_as_ever() -> None:
+    participant = Participant.writing(AT, epoch=7)
+    before = participant.state
+    participant.hears(started(9, offsets(0, 0), 6, 1), BOB, epoch=6, transaction=9)
+    assert participant.state == before
