@@ -82,6 +82,24 @@ class History:
         return self.tagged or (self.commits[-1].record if self.commits else None)
 
 
+def nothing_of(table: str, branch: str) -> History:
+    """Return the history of a table that does not exist yet."""
+    return History(
+        table=table,
+        uuid="",
+        branch=branch,
+        head=None,
+        tag=None,
+        tag_on_branch=None,
+        claimed=False,
+        complete=True,
+        commits=(),
+        foreign=(),
+        unreadable=(),
+        tagged=None,
+    )
+
+
 def read_history(table: Table, sink: SinkName, branch: str) -> History:
     """Walk the branch from head to root. ``table`` must have been loaded afresh."""
     metadata = table.metadata

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from headgate.operations.audit_report import AuditReport
 from headgate.operations.check import Check, State
+from headgate.operations.condition import LastError
 from headgate.operations.status import PartitionStatus, StatusReport
 
 _MARKS = {
@@ -41,12 +42,17 @@ def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> Non
 
 
 def show_status(console: Console, report: StatusReport) -> None:
-    state = _state(report)
+    colour = "bold" if report.exit_code == 0 else "bold red"
+    paused = ", paused" if report.paused and report.condition != "paused" else ""
     console.print(
         Text.assemble(
-            (report.sink, "bold"), f" into {report.table} ({report.branch}): ", (state, "bold")
+            (report.sink, "bold"),
+            f" into {report.table} ({report.branch}): ",
+            (report.condition + paused, colour),
         )
     )
+    if report.last_error:
+        _show_error(console, report.last_error)
     facts = {
         "epoch": report.epoch,
         "coordinator": report.coordinator,
@@ -87,11 +93,12 @@ def show_status(console: Console, report: StatusReport) -> None:
     show_notes(console, report.notes)
 
 
-def _state(report: StatusReport) -> str:
-    if not report.epoch:
-        return "never started"
-    working = "running" if report.participants else "no participant seen"
-    return f"paused, {working}" if report.paused else working
+def _show_error(console: Console, error: LastError) -> None:
+    when = f", {_time(error.time_ms)}" if error.time_ms else ""
+    whose = f" [{error.member}{when}]" if error.member else ""
+    word = "past error" if error.past else "last error"
+    mark = (f"  {word:<18}", "dim" if error.past else "red")
+    console.print(Text.assemble(mark, f"{error.code} {error.text}", (whose, "dim")), soft_wrap=True)
 
 
 def show_audit(console: Console, report: AuditReport) -> None:

@@ -10,8 +10,10 @@ from urllib.parse import unquote, urlparse
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from headgate.control_protocol.errors import HeadgateError, MissingRights, TableMissing
+from headgate.control_protocol.errors import HeadgateError, MissingRights, StopSink, TableMissing
 from headgate.control_protocol.iceberg_catalog import catalog_failure, load_catalog
+from headgate.coordinator.recovery import recorded
+from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.sink.settings import CatalogSettings, SinkSettings
 
 ANSWER_S_MAX = 5.0
@@ -43,6 +45,18 @@ def opened_table(settings: SinkSettings) -> Iterator[Table]:
         except Exception as error:
             raise _failure(error, settings.table.identifier) from error
         yield table
+
+
+def refusal(settings: SinkSettings, table: Table) -> StopSink | None:
+    """Return the error with which a coordinator would stop at this table, if it would."""
+    sink = IcebergTable(
+        table.catalog, settings.table.identifier, settings.name, settings.table.branch
+    )
+    try:
+        recorded(sink.read(), settings.coordinator)
+    except StopSink as error:
+        return error
+    return None
 
 
 def _failure(error: Exception, identifier: str) -> HeadgateError:

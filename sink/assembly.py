@@ -18,7 +18,6 @@ from pyiceberg.catalog import Catalog
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
-from headgate.control_protocol.kafka_log import KafkaLog
 from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.ports import Batch, BatchWriter, BatchWritten, SinkTable
 from headgate.coordinator import driver as coordinator
@@ -47,6 +46,7 @@ from headgate.participant.writers.put import PutWriter, chunk_of
 from headgate.participant.writers.ranges import write_chunks, write_ranges
 from headgate.participant.writers.shaping import Shaping
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
+from headgate.sink.departure import control_log, departing
 from headgate.sink.settings import SinkSettings, WriterKind
 
 _log = logging.getLogger("headgate.sink")
@@ -85,7 +85,8 @@ def run(
     written, gives its partitions up, and joins every thread.
     """
     stop = stop or threading.Event()
-    with _signals(stop), opened(settings) as sink:
+    sender = new_sender()
+    with _signals(stop), departing(settings, sender), opened(settings, sender) as sink:
         while not stop.is_set():
             sink.run_once(TURN_MS)
             if on_progress:
@@ -105,8 +106,9 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             "remove [transform], or run the sink by headgate run",
         )
     with ExitStack() as stack:
+        sender = new_sender()
+        stack.enter_context(departing(settings, sender))
         catalog = _ready(settings, stack)
-        sender = _sender()
         plans = Plans(catalog)
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
         member = EmbeddedMember(buffers)
@@ -119,7 +121,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 
         writer = PutWriter(buffers, write)
         stack.callback(writer.close)
-        log = KafkaLog(settings.kafka, settings.control.topic)
+        log = control_log(settings)
         stack.callback(log.close)
         service = CoordinatorService(
             settings.source.topics, lambda: _coordinator(settings, catalog, sender)
@@ -146,13 +148,13 @@ class OpenSink(participant.ParticipantDriver):
 
 
 @contextmanager
-def opened(settings: SinkSettings) -> Iterator[OpenSink]:
+def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[OpenSink]:
     """Everything opened in order, and closed in reverse whatever happens."""
+    sender = sender or new_sender()
     with ExitStack() as stack:
         catalog = _ready(settings, stack)
-        sender = _sender()
         writer = stack.enter_context(_writer(settings, catalog))
-        log = KafkaLog(settings.kafka, settings.control.topic)
+        log = control_log(settings)
         stack.callback(log.close)
         service = CoordinatorService(
             settings.source.topics, lambda: _coordinator(settings, catalog, sender)
@@ -182,7 +184,8 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
     return catalog
 
 
-def _sender() -> Sender:
+def new_sender() -> Sender:
+    """This process as a participant: a readable name, and an incarnation of its own."""
     return Sender(f"{socket.gethostname()}-{os.getpid()}", uuid.uuid4().hex[:12])
 
 
@@ -192,7 +195,7 @@ def _coordinator(
     """A coordinator's life has an incarnation of its own: its commits are told apart by it."""
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])
     with ExitStack() as opening:
-        log = KafkaLog(settings.kafka, settings.control.topic)
+        log = control_log(settings)
         opening.callback(log.close)
         topics = KafkaSourceTopics(settings.kafka, settings.source.topics, settings.source.group_id)
         opening.callback(topics.close)

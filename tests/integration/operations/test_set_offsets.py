@@ -21,7 +21,7 @@ def offsets(sink: Deployment, *arguments: str, answer: str | None = None) -> Res
 
 
 def stopped(sink: Deployment) -> None:
-    """Its last sign of life has to grow old: a sink says nothing when it ends."""
+    """Its last word has to be heard, or its last sign of life to grow old."""
     sink.stop()
     sink.wait_until(lambda: not sink.shares(), "silence")
 

@@ -198,4 +198,4 @@ def test_status_does_not_call_a_sink_well_that_nobody_runs(
     filled: FilledTable, sink_file: Path
 ) -> None:
     filled.good_start()
-    assert lines(headgate("status", sink_file).stdout)[0].endswith(": no participant seen")
+    assert lines(headgate("status", sink_file).stdout)[0].endswith(": not known")  # no broker
