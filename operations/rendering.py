@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.operations.audit_report import AuditReport
+from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.operations.check import Check, State
 from headgate.operations.condition import LastError
 from headgate.operations.status import PartitionStatus, StatusReport
@@ -18,6 +18,11 @@ _MARKS = {
     State.OK: ("ok", "green"),
     State.WRONG: ("wrong", "red"),
     State.UNCHECKED: ("?", "yellow"),
+}
+_COLOURS = {
+    Verdict.WELL: "bold green",
+    Verdict.NOT_PROVEN: "bold yellow",
+    Verdict.WRONG: "bold red",
 }
 
 
@@ -134,7 +139,10 @@ def show_audit(console: Console, report: AuditReport) -> None:
     )
     for text in report.proven:
         console.print(Text.assemble(("proven    ", "green"), text), soft_wrap=True)
-    show_notes(console, report.unproven)
+    for text in report.remarks:
+        console.print(Text.assemble(("          ", "dim"), text), soft_wrap=True)
+    for text in report.unproven:
+        console.print(Text.assemble(("unproven  ", "yellow"), text), soft_wrap=True)
     for finding in report.findings:
         console.print(
             Text.assemble(("wrong     ", "red"), (f"{finding.what}: ", "bold"), finding.evidence),
@@ -144,11 +152,13 @@ def show_audit(console: Console, report: AuditReport) -> None:
 
 
 def _verdict(report: AuditReport) -> Text:
-    colour = "bold green" if report.well else "bold red"
+    colour = _COLOURS[report.verdict]
     produced, present = report.total("produced"), report.total("in_table")
     lost, twice = report.total("lost"), report.total("twice")
     if produced is not None and present is not None:
-        lost_words = f"{lost:,} lost" if lost else "none lost"
+        word = "absent" if report.verdict is Verdict.NOT_PROVEN else "lost"
+        lost_words = f"{lost:,} {word}" if lost else "none lost"
+        twice = max(twice or 0, sum(report.surplus.values()))
         twice_words = f"{twice:,} twice" if twice else "none twice"
         kept = report.total("in_quarantine")
         kept_words = f", {kept:,} in quarantine" if kept is not None else ""
@@ -156,7 +166,12 @@ def _verdict(report: AuditReport) -> Text:
         words = f"{produced:,} produced, {where}, {lost_words}, {twice_words}"
     else:
         words = f"{report.committed_records:,} rows committed"
-    verdict = "well" if report.well else f"{len(report.findings)} found wrong"
+    if report.findings:
+        verdict = f"{len(report.findings)} found wrong"
+    elif report.unproven:
+        verdict = "not proven"
+    else:
+        verdict = "well"
     return Text(f"{report.sink} into {report.table}: {words}: {verdict}", colour)
 
 

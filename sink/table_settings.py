@@ -104,6 +104,13 @@ class TableSettings:
     location: str = field(
         default="", metadata=about("Location of a created table; empty: the catalog's choice.")
     )
+    shared_with: tuple[str, ...] = field(
+        default=(),
+        metadata=about(
+            "Names of other sinks that may bring records of the same topics into this table and "
+            "branch; each names the others. Their rows are there once per sink."
+        ),
+    )
     record_columns: RecordColumns = field(
         default_factory=RecordColumns,
         metadata=about("Columns for a record's origin, key and headers."),
