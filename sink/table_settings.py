@@ -29,6 +29,13 @@ class ColumnSettings:
         default=False, metadata=about("Whether a record without this field is refused.")
     )
     doc: str = field(default="", metadata=about("Comment that the table keeps for readers."))
+    from_record: bool = field(
+        default=False,
+        metadata=about(
+            "Whether table.record_columns fills this column and no field of the value does; only "
+            "a record column that needs another type, doc or place than its default is declared."
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
