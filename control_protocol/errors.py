@@ -57,6 +57,12 @@ class ControlTopicUnfit(ConfigurationError):
     code = "HG-104"
 
 
+class SourceShared(ConfigurationError):
+    """Another sink fills the same branch of the table from the same topic."""
+
+    code = "HG-113"
+
+
 # ---------------------------------------------------------------- the sink stops; a person decides
 
 

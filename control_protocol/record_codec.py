@@ -120,6 +120,15 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     )
 
 
+def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:
+    """The topics of another sink; none where its record is not for this version to read."""
+    try:
+        record = decode(sink, summary)
+    except RecordUnreadable:
+        return {}
+    return record.topic_ids if record else {}
+
+
 def _key(sink: SinkName, name: str) -> str:
     return f"headgate.{sink}.{name}"
 

@@ -18,6 +18,7 @@ from headgate.coordinator.recovery import (
     recorded,
     refuse_other_group,
     refuse_recreated,
+    refuse_shared,
 )
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import State, Term
@@ -36,6 +37,8 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
     record = recorded(view, state.settings)
     for other in (record, view.quarantine.settled if view.quarantine else None):
         refuse_other_group(other, state.identity)
+    ids = {topic: now.topic_id for topic, now in sources.topics.items()}
+    refuse_shared(view, ids, state.identity.shared_with)
     resumption = _resumption(state, record, sources)
     claimed = CommitRecord(
         sink=state.identity.sink,

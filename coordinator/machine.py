@@ -47,7 +47,7 @@ from headgate.coordinator.ageing import issued
 from headgate.coordinator.claim import claim, table_found
 from headgate.coordinator.commitment import answered, collected, resolved
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
-from headgate.coordinator.recovery import fitted
+from headgate.coordinator.recovery import fitted, refuse_shared
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import HeardStatus, State
 from headgate.coordinator.transitions import Phase
@@ -151,6 +151,7 @@ def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step
     term = term_of(state)
     fit = fitted(term.offsets, term.topic_ids, sources.topics, state.settings)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
+    refuse_shared(term.view, ids, state.identity.shared_with)
     # a re-created topic whose offsets fit by chance: work on the old one may still be on its way
     anew = any(term.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
     if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):

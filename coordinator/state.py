@@ -26,11 +26,15 @@ from headgate.coordinator.transitions import Phase
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who coordinates what; never changes during a coordinator's life."""
+    """Who coordinates what; never changes during a coordinator's life.
+
+    ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
+    """
 
     sink: SinkName
     group_id: str
     sender: Sender
+    shared_with: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

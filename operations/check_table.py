@@ -12,7 +12,13 @@ from pyiceberg.types import IcebergType
 from headgate.control_protocol.errors import MissingRights, TableChanged, TableMissing
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.recovery import fitted, recorded, refuse_other_group, refuse_recreated
+from headgate.coordinator.recovery import (
+    fitted,
+    recorded,
+    refuse_other_group,
+    refuse_recreated,
+    refuse_shared,
+)
 from headgate.coordinator.state import Identity
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.tables.type_text import parse_columns
@@ -130,6 +136,8 @@ class TableCheck:
         settings = self._settings
         with source_topics(settings) as topics:
             now, note = topics.describe(), topics.committed_note()
+        ids = {topic: state.topic_id for topic, state in now.items()}
+        refuse_shared(self._view, ids, settings.table.shared_with)
         refuse_recreated(self._view, None, note, settings.coordinator)
         record = recorded(self._view, settings.coordinator)
         if record is None:

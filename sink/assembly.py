@@ -203,7 +203,12 @@ def _coordinator(
         opening.callback(table.close)
         start_ms = settings.source.start_at_ms
         driver = coordinator.CoordinatorDriver(
-            Identity(settings.name, settings.source.group_id, life),
+            Identity(
+                settings.name,
+                settings.source.group_id,
+                life,
+                frozenset(settings.table.shared_with),
+            ),
             settings.coordinator,
             coordinator.World(
                 log,

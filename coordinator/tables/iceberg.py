@@ -32,7 +32,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, marker_property
-from headgate.coordinator.tables.lineage import lineage, newest_record, properties_of
+from headgate.coordinator.tables.lineage import lineage, newest_record, other_sinks, properties_of
 from headgate.coordinator.tables.manifests import ManifestList, SnapshotFiles, manifest_files
 from headgate.coordinator.tables.proposal import Proposal
 from headgate.coordinator.tables.supported import refuse_unread, refuse_unsupported
@@ -108,6 +108,7 @@ class IcebergTable:
             record=self._record_under(metadata, tag) if tag else None,
             lineage=lineage(metadata, self._branch, self._tag, marker_property(self._sink)),
             branch_record=newest_record(metadata, self._branch, self._sink),
+            others=other_sinks(metadata, self._branch, self._sink),
         )
 
     def _record_under(self, metadata: TableMetadata, snapshot_id: int) -> CommitRecord:
