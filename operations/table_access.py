@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -14,6 +12,7 @@ from headgate.control_protocol.errors import HeadgateError, MissingRights, StopS
 from headgate.control_protocol.iceberg_catalog import catalog_failure, load_catalog
 from headgate.coordinator.recovery import recorded
 from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.sink.preconditions import refuse_catalog, sqlite_file
 from headgate.sink.settings import CatalogSettings, SinkSettings
 
 ANSWER_S_MAX = 5.0
@@ -22,6 +21,7 @@ ANSWER_S_MAX = 5.0
 @contextmanager
 def opened_catalog(settings: CatalogSettings) -> Iterator[Catalog]:
     """The catalog, as it is. Raises what ``load_catalog`` raises, ``TableMissing`` for no file."""
+    refuse_catalog(settings)
     database = sqlite_file(settings)
     if database and not database.exists():  # connecting to SQLite would create it
         raise TableMissing(
@@ -69,19 +69,3 @@ def _failure(error: Exception, identifier: str) -> HeadgateError:
     ):
         return TableMissing(f"{what}: the catalog is empty")
     return catalog_failure(error, what)
-
-
-def sqlite_file(settings: CatalogSettings) -> Path | None:
-    """The file of a SQLite catalog."""
-    scheme, _, path = settings.properties.get("uri", "").partition(":///")
-    if scheme.partition("+")[0] != "sqlite" or not path or path.startswith(":memory:"):
-        return None
-    return Path(path.partition("?")[0])
-
-
-def local_path(location: str) -> Path | None:
-    """The folder of a location on this machine, ``None`` for any other."""
-    if location.startswith("/"):
-        return Path(location)
-    parsed = urlparse(location)
-    return Path(unquote(parsed.path)) if parsed.scheme == "file" and parsed.path else None

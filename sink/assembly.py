@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.iceberg_catalog import load_catalog
+from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableMissing
+from headgate.control_protocol.iceberg_catalog import catalog_failure, load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
 from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.ports import Batch, BatchWriter, BatchWritten, SinkTable
@@ -29,6 +29,7 @@ from headgate.coordinator.state import Identity
 from headgate.coordinator.tables.creation import ensure_table
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.tables.quarantined import QuarantinedTable
+from headgate.coordinator.tables.supported import refuse_unread
 from headgate.coordinator.tables.unsent import UnsentRows
 from headgate.participant import driver as participant
 from headgate.participant.embedding import (
@@ -47,11 +48,19 @@ from headgate.participant.writers.ranges import write_chunks, write_ranges
 from headgate.participant.writers.shaping import Shaping
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
 from headgate.sink.departure import control_log, departing
+from headgate.sink.preconditions import (
+    future_location,
+    refuse_catalog,
+    refuse_place,
+    refuse_table,
+)
 from headgate.sink.settings import SinkSettings, WriterKind
 
 _log = logging.getLogger("headgate.sink")
 
 TURN_MS = 50
+_TOPIC_PATIENCE_S = 5.0
+_TOPIC_AGAIN_S = 0.5
 BUFFER_BYTES_MAX = 64 * 1024 * 1024
 """What a task keeps of the records put, before it pauses the loop's consumer."""
 
@@ -174,14 +183,54 @@ def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[Ope
 
 
 def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
-    """The catalog, once the table and the control topic are there."""
+    """The catalog, once the table and the control topic are there.
+
+    What ``headgate check`` would refuse is refused before anything is created.
+    """
+    refuse_catalog(settings.catalog)
+    _require_sources(settings)
     catalog = load_catalog(settings.catalog.name, settings.catalog.properties)
     stack.callback(catalog.close)
+    _refuse(catalog, settings)
     ensure_table(catalog, settings.table.identifier, declaration(settings.table))
     if settings.quarantine.keeps:
         ensure_table(catalog, settings.quarantine.table, quarantine_declaration())
     ensure_control_topic(settings.kafka, settings.control.topic)
     return catalog
+
+
+def _require_sources(settings: SinkSettings) -> None:
+    """Raises ``ConfigurationError`` for a topic that is missing, and not only new to a broker."""
+    topics = KafkaSourceTopics(settings.kafka, settings.source.topics, settings.source.group_id)
+    patience_s = time.monotonic() + _TOPIC_PATIENCE_S
+    try:
+        while True:
+            try:
+                topics.describe()
+            except MissingRights:
+                raise
+            except ConfigurationError:
+                if time.monotonic() > patience_s:
+                    raise
+                time.sleep(_TOPIC_AGAIN_S)
+            else:
+                return
+    finally:
+        topics.close()
+
+
+def _refuse(catalog: Catalog, settings: SinkSettings) -> None:
+    try:
+        table = catalog.load_table(settings.table.identifier)
+    except Exception as error:
+        refuse_unread(settings.table.identifier, error)
+        failure = catalog_failure(error, f"table {settings.table.identifier} cannot be read")
+        if not isinstance(failure, TableMissing):
+            raise failure from error
+        refuse_place(future_location(settings))
+        return
+    refuse_table(table, settings)
+    refuse_place(table.location())
 
 
 def new_sender() -> Sender:

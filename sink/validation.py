@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SINK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_DURATION_MS_MAX = 366 * 24 * 3_600_000
 _MAX_POLL_INTERVAL_MS = 300_000
 _SESSION_TIMEOUT_MS = 45_000
 """Both are librdkafka's defaults."""
@@ -218,6 +219,8 @@ def _check_positive(settings: SinkSettings) -> None:
             least = 0 if key in zero_allowed else 1
             if type(value) is int and value < least:
                 _wrong(f"{section}.{key} cannot be {value}", f"it must be at least {least}")
+            if type(value) is int and key.endswith("_ms") and value > _DURATION_MS_MAX:
+                _wrong(f"{section}.{key} cannot be {value}", "it must be at most a year")
     if settings.spark.parallelism < 0:
         _wrong("spark.parallelism is negative", "0 means: as many as there are cores")
 

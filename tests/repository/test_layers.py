@@ -60,6 +60,7 @@ ADAPTERS = {
         "headgate.participant.writers",
         "headgate.sink.assembly",
         "headgate.sink.declaration",
+        "headgate.sink.preconditions",
     },
     "pyspark": {"headgate.participant.spark"},
     "sqlglot": {"headgate.participant.transform.select_text"},
@@ -72,6 +73,7 @@ ADAPTERS = {
         "headgate.participant.writers",
         "headgate.participant.loops",
         "headgate.participant.packed",
+        "headgate.sink.preconditions",
     },
 }
 
