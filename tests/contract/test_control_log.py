@@ -66,7 +66,8 @@ class KafkaWorld:
         ensure_control_topic(self._config, topic)
 
     def open(self) -> CountingLog:
-        log = KafkaLog(self._config, self._topic, KafkaLogTimes(identity_ms=50))
+        config = {**self._config, "group.id": "sink"}
+        log = KafkaLog(config, self._topic, KafkaLogTimes(identity_ms=50))
         self._stack.callback(log.close)
         return log
 
