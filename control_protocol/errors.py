@@ -63,6 +63,12 @@ class SourceShared(ConfigurationError):
     code = "HG-113"
 
 
+class OtherConfiguration(ConfigurationError):
+    """Participants of one sink were started with different sink files."""
+
+    code = "HG-114"
+
+
 # ---------------------------------------------------------------- the sink stops; a person decides
 
 

@@ -85,6 +85,8 @@ def encode(record: CommitRecord) -> dict[str, str]:
         values["valid-through-ms"] = str(record.valid_through_ms)
     if record.quarantine is not None:
         values["quarantine"] = record.quarantine
+    if record.control_topic is not None:
+        values["control-topic"] = record.control_topic
     return {_key(record.sink, name): value for name, value in values.items()}
 
 
@@ -117,6 +119,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         valid_through_ms=fields.optional_number("valid-through-ms"),
         paused=fields.flag("paused"),
         quarantine=fields.optional_text("quarantine"),
+        control_topic=fields.optional_text("control-topic"),
     )
 
 

@@ -50,6 +50,7 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         valid_through_ms=resumption.valid_through_ms,
         paused=resumption.paused,
         quarantine=view.quarantine.uuid if view.quarantine else None,
+        control_topic=state.identity.control_topic,
     )
     attempt = CommitAttempt(view, claimed, quarantined=() if view.quarantine else None)
     topics = frozenset(sources.topics)

@@ -147,7 +147,9 @@ def refuse_recreated(
     raise TableRecreated(
         f"{view.table} has UUID {view.uuid}, but this sink wrote to {before}: the table was "
         "dropped and re-created",
-        "set coordinator.on_table_recreated to restart to fill the new table from source.start_at, "
+        "if the sink's other participants have another table in their file, correct this one; if "
+        "it was re-created, set coordinator.on_table_recreated to restart to fill the new table "
+        "from source.start_at, "
         "or use another sink name and group id",
     )
 

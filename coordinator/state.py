@@ -29,12 +29,14 @@ class Identity:
     """Who coordinates what; never changes during a coordinator's life.
 
     ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
+    ``control_topic``: for the record (rule P10).
     """
 
     sink: SinkName
     group_id: str
     sender: Sender
     shared_with: frozenset[str] = frozenset()
+    control_topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from headgate.participant.actions import (
     Tell,
     Ticked,
 )
-from headgate.participant.settling import entered, settled
+from headgate.participant.settling import entered, other_table, settled
 from headgate.participant.state import (
     Draft,
     OpenTransaction,
@@ -324,6 +324,8 @@ def _heard_coordinator(state: State, record: LogRecord) -> Step:
     if first or said.epoch > state.epoch:
         state = replace(entered(state, Epoch(said.epoch)), coordinator=said.sender)
     match said.event:
+        case StartCommit(tables=(table, *_)) if state.table not in (None, table.table):
+            return state, (Stop(other_table(state, said.sender, table.table)),)
         case StartCommit() as start:
             return _started(state, record, start), ()
         case EndCommit():

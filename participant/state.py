@@ -99,7 +99,8 @@ class State:
     ``files`` and ``quarantined`` hold the unannounced work.
     ``ended`` and ``answered`` are the newest END heard and answered. ``failed`` are the
     partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
-    ``unheard``: presences appended but not yet heard.
+    ``unheard``: presences appended but not yet heard. ``table``: the one that this participant's
+    own sink file names (rule P10).
     """
 
     sink: SinkName
@@ -131,6 +132,7 @@ class State:
     resend_at_ms: int | None = None
     retry_at_ms: int | None = None
     alive_due_ms: int = 0
+    table: str | None = None
 
     @property
     def phase(self) -> Phase:

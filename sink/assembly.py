@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableMissing
-from headgate.control_protocol.iceberg_catalog import catalog_failure, load_catalog
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
 from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.ports import Batch, BatchWriter, BatchWritten, SinkTable
@@ -29,7 +29,6 @@ from headgate.coordinator.state import Identity
 from headgate.coordinator.tables.creation import ensure_table
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.tables.quarantined import QuarantinedTable
-from headgate.coordinator.tables.supported import refuse_unread
 from headgate.coordinator.tables.unsent import UnsentRows
 from headgate.participant import driver as participant
 from headgate.participant.embedding import (
@@ -48,19 +47,14 @@ from headgate.participant.writers.ranges import write_chunks, write_ranges
 from headgate.participant.writers.shaping import Shaping
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
 from headgate.sink.departure import control_log, departing
-from headgate.sink.preconditions import (
-    future_location,
-    refuse_catalog,
-    refuse_place,
-    refuse_table,
-)
+from headgate.sink.lookout import Lookout
+from headgate.sink.preconditions import refuse_catalog
 from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.sink.starting import refuse_start, require_sources
 
 _log = logging.getLogger("headgate.sink")
 
 TURN_MS = 50
-_TOPIC_PATIENCE_S = 5.0
-_TOPIC_AGAIN_S = 0.5
 BUFFER_BYTES_MAX = 64 * 1024 * 1024
 """What a task keeps of the records put, before it pauses the loop's consumer."""
 
@@ -138,7 +132,8 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         stack.callback(service.close)
         world = participant.World(member, log, writer, service, SystemClock())
         driver = participant.ParticipantDriver(
-            State(settings.name, sender, settings.participant), world
+            State(settings.name, sender, settings.participant, table=settings.table.identifier),
+            world,
         )
         yield SinkTask(driver, buffers, member)
         driver.close()
@@ -147,9 +142,22 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 class OpenSink(participant.ParticipantDriver):
     """A participant on real ports."""
 
-    def __init__(self, initial: State, world: participant.World, service: CoordinatorService):
+    def __init__(
+        self,
+        initial: State,
+        world: participant.World,
+        service: CoordinatorService,
+        lookout: Lookout,
+    ) -> None:
         super().__init__(initial, world)
         self._service = service
+        self._lookout = lookout
+        self._clock = world.clock
+
+    def run_once(self, timeout_ms: int) -> None:
+        super().run_once(timeout_ms)
+        unheard = bool(self.state.owned) and self.state.coordinator is None and not self.leads
+        self._lookout.look(self._clock.monotonic_ms(), unheard=unheard)
 
     @property
     def leads(self) -> bool:
@@ -178,7 +186,12 @@ def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[Ope
         stack.callback(group.close)
         stack.callback(service.close)
         world = participant.World(group, log, writer, service, SystemClock())
-        sink = OpenSink(State(settings.name, sender, settings.participant), world, service)
+        state = State(settings.name, sender, settings.participant, table=settings.table.identifier)
+        table = IcebergTable(
+            catalog, settings.table.identifier, settings.name, settings.table.branch
+        )
+        lookout = Lookout(settings, lambda: table.read().record, world.clock.monotonic_ms())
+        sink = OpenSink(state, world, service, lookout)
         yield sink
 
 
@@ -188,49 +201,15 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
     What ``headgate check`` would refuse is refused before anything is created.
     """
     refuse_catalog(settings.catalog)
-    _require_sources(settings)
+    require_sources(settings)
     catalog = load_catalog(settings.catalog.name, settings.catalog.properties)
     stack.callback(catalog.close)
-    _refuse(catalog, settings)
+    refuse_start(catalog, settings)
     ensure_table(catalog, settings.table.identifier, declaration(settings.table))
     if settings.quarantine.keeps:
         ensure_table(catalog, settings.quarantine.table, quarantine_declaration())
     ensure_control_topic(settings.kafka, settings.control.topic)
     return catalog
-
-
-def _require_sources(settings: SinkSettings) -> None:
-    """Raises ``ConfigurationError`` for a topic that is missing, and not only new to a broker."""
-    topics = KafkaSourceTopics(settings.kafka, settings.source.topics, settings.source.group_id)
-    patience_s = time.monotonic() + _TOPIC_PATIENCE_S
-    try:
-        while True:
-            try:
-                topics.describe()
-            except MissingRights:
-                raise
-            except ConfigurationError:
-                if time.monotonic() > patience_s:
-                    raise
-                time.sleep(_TOPIC_AGAIN_S)
-            else:
-                return
-    finally:
-        topics.close()
-
-
-def _refuse(catalog: Catalog, settings: SinkSettings) -> None:
-    try:
-        table = catalog.load_table(settings.table.identifier)
-    except Exception as error:
-        refuse_unread(settings.table.identifier, error)
-        failure = catalog_failure(error, f"table {settings.table.identifier} cannot be read")
-        if not isinstance(failure, TableMissing):
-            raise failure from error
-        refuse_place(future_location(settings))
-        return
-    refuse_table(table, settings)
-    refuse_place(table.location())
 
 
 def new_sender() -> Sender:
@@ -257,6 +236,7 @@ def _coordinator(
                 settings.source.group_id,
                 life,
                 frozenset(settings.table.shared_with),
+                settings.control.topic,
             ),
             settings.coordinator,
             coordinator.World(

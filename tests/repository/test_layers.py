@@ -61,6 +61,7 @@ ADAPTERS = {
         "headgate.sink.assembly",
         "headgate.sink.declaration",
         "headgate.sink.preconditions",
+        "headgate.sink.starting",
     },
     "pyspark": {"headgate.participant.spark"},
     "sqlglot": {"headgate.participant.transform.select_text"},

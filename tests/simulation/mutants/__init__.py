@@ -28,5 +28,9 @@ UNSHOWN = {
     "integration/iceberg/test_expiry.py",
     "Q6": "what a writer makes of a record is not the machines': protocol/test_q6_disposal.py and "
     "unit/participant/writers/test_aside.py",
+    "T7": "the simulation has one sink: protocol/test_t7_shared.py and "
+    "integration/sink/test_shared_source.py",
+    "P10": "the simulation has one configuration: protocol/test_p10_one_configuration.py and "
+    "unit/sink/test_lookout.py",
 }
 """Rules that simulation and exploration cannot break, with who else shows them."""
