@@ -63,6 +63,18 @@ class SourcesTooLarge(ConfigurationError):
     code = "HG-105"
 
 
+class SourceShared(ConfigurationError):
+    """Another sink fills the same branch of the table from the same topic."""
+
+    code = "HG-113"
+
+
+class OtherConfiguration(ConfigurationError):
+    """Participants of one sink were started with different sink files."""
+
+    code = "HG-114"
+
+
 # ---------------------------------------------------------------- the sink stops; a person decides
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
+    Departure,
     EndCommit,
     Envelope,
     Event,
@@ -60,6 +61,7 @@ _SCHEMA_NAMES: dict[type[Event], str] = {
     Presence: "presence",
     Pause: "pause",
     Resume: "resume",
+    Departure: "departure",
 }
 
 
@@ -102,6 +104,8 @@ def _event_form(event: Event) -> Form:
             return _settlement_form(event)
         case Presence():
             return _presence_form(event)
+        case Departure():
+            return {"code": event.code, "error": event.error}
         case EndCommit() | Pause() | Resume():
             return {}
 
@@ -238,4 +242,5 @@ _EVENTS: dict[str, Callable[[Form], Event]] = {
     "presence": _presence,
     "pause": lambda _: Pause(),
     "resume": lambda _: Resume(),
+    "departure": lambda form: Departure(form["code"], form["error"]),
 }

@@ -1,4 +1,4 @@
-"""What travels on the control topic: seven events and their envelope (PROTOCOL.md, section 4).
+"""What travels on the control topic: nine events and their envelope (PROTOCOL.md, section 4).
 
 Plain frozen values. Their Avro form is ``codec.py`` with the schemas of ``headgate.schemas``.
 """
@@ -212,7 +212,28 @@ class Resume:
     """An operator asks the sink to fetch again."""
 
 
-Event = StartCommit | EndCommit | WriteStatus | AckCommit | AbortCommit | Presence | Pause | Resume
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A participant's process ends: in order, or with the error of this ``code``.
+
+    It is for people (``headgate status``); no machine reads it.
+    """
+
+    code: str = ""
+    error: str = ""
+
+
+Event = (
+    StartCommit
+    | EndCommit
+    | WriteStatus
+    | AckCommit
+    | AbortCommit
+    | Presence
+    | Pause
+    | Resume
+    | Departure
+)
 
 
 @dataclass(frozen=True, slots=True)

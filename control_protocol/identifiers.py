@@ -71,3 +71,9 @@ def branch_of_tag(name: str) -> str | None:
     """The branch that a sink's tag belongs to; ``None`` for a tag that is no sink's."""
     sink, _, branch = name.removeprefix("headgate-").partition("@")
     return branch or "main" if name.startswith("headgate-") and sink else None
+
+
+def sink_of_tag(name: str, branch: str) -> SinkName | None:
+    """The sink whose tag for this branch bears the name; ``None`` for any other tag."""
+    sink = SinkName(name.removeprefix("headgate-").partition("@")[0])
+    return sink if sink and name == tag_name(sink, branch) else None

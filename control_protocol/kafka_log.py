@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from headgate.control_protocol.codec import MESSAGE_BYTES_MAX, Skipped, SkipReason
 from headgate.control_protocol.errors import (
     AppendUnconfirmed,
+    ConfigurationError,
     ControlTopicUnfit,
     HeadgateError,
     LogDiscontinuity,
@@ -101,9 +103,9 @@ class KafkaLog:
     """A ``ControlLog`` on a topic that exists. Reads from its begin until ``seek``.
 
     ``kafka_config`` holds librdkafka's names; what this class relies on cannot be overridden. No
-    group is joined, but brokers are asked for the coordinator of ``group.id`` all the same.
-    ``wire`` says whose events are read and how they are signed. ``skipped`` counts the messages
-    that were passed over, by reason. Use from one thread.
+    group is joined, but brokers are asked for the coordinator of ``group.id`` all the same: it must
+    be one that the principal may describe. ``wire`` says whose events are read and how they are
+    signed. ``skipped`` counts the messages that were passed over, by reason. Use from one thread.
     """
 
     def __init__(
@@ -117,7 +119,9 @@ class KafkaLog:
         self._wire = wire or Wire()
         self._times = times or KafkaLogTimes()
         self._config: dict[str, Any] = {**_QUIET, **kafka_config, "error_cb": _trouble}
-        group_id = self._config.pop("group.id", "headgate-control-log")
+        group_id = self._config.pop("group.id", "")
+        if not group_id:
+            raise ConfigurationError("a control log needs group.id", "give it the sink's own group")
         try:
             self._identity = _Identity(
                 AdminClient(for_other_clients(self._config)), topic, self._times
@@ -145,8 +149,12 @@ class KafkaLog:
             for message in messages:
                 producer.produce(self._topic, message, partition=_PARTITION, on_delivery=delivered)
             missing = producer.flush((self._times.delivery_ms + self._times.request_ms) / 1000)
-        except (kafka.KafkaException, BufferError) as error:
+        # Of a fatal error (no right to write) the client raises inside its own callbacks, which
+        # Python tells as a SystemError.
+        except (kafka.KafkaException, BufferError, SystemError) as error:
             self._discard(producer)
+            if fatal := _fatal(error):
+                raise self._append_failure([fatal], 0) from error
             raise AppendUnconfirmed(f"control topic {self._topic}: {error}") from error
         if errors or missing:
             self._discard(producer)
@@ -204,8 +212,9 @@ class KafkaLog:
     def _discard(self, producer: kafka.Producer) -> None:
         """What was not confirmed must not be sent behind what is appended later."""
         self._producer = None
-        producer.purge()
-        producer.flush(self._times.request_ms / 1000)
+        with suppress(kafka.KafkaException, SystemError):  # of what is known to be broken
+            producer.purge()
+            producer.flush(self._times.request_ms / 1000)
 
     def _append_failure(self, errors: list[kafka.KafkaError], missing: int) -> HeadgateError:
         codes = {error.code() for error in errors}
@@ -323,6 +332,16 @@ class _Identity:
             self._topic
         ]
         return answer
+
+
+def _fatal(error: BaseException | None) -> kafka.KafkaError | None:
+    """The refusal behind what the client raised, if it is one that no repetition mends."""
+    while error is not None:
+        cause = error.args[0] if error.args else None
+        if isinstance(cause, kafka.KafkaError) and cause.code() in _NO_RIGHTS:
+            return cause
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def failure(topic: str, error: kafka.KafkaException) -> HeadgateError:

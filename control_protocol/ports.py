@@ -15,6 +15,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import DataFile, Envelope, LogRecord, TableStart
 from headgate.control_protocol.identifiers import (
     ControlOffset,
+    SinkName,
     TopicId,
     TopicPartition,
     TransactionId,
@@ -74,7 +75,8 @@ class TableView:
 
     ``record`` is the commit record under the tag; ``branch_record`` the newest one that the branch
     itself still holds (they differ after a rollback). ``quarantine`` is the view of the sink's
-    quarantine table, if it has one (rule Q1).
+    quarantine table, if it has one (rule Q1). ``others``: what other sinks' tags on this branch say
+    that they read (rule T7).
     """
 
     table: str
@@ -88,6 +90,7 @@ class TableView:
     lineage: Lineage
     branch_record: CommitRecord | None = None
     quarantine: TableView | None = None
+    others: Mapping[SinkName, Mapping[str, TopicId]] = field(default_factory=dict)
 
     @property
     def settled(self) -> CommitRecord | None:

@@ -21,7 +21,8 @@ class CommitRecord:
     whether its call landed finds itself here, or not (rule C8). ``offsets`` are the next ones to
     read. ``records`` counts the rows this commit added, ``quarantined`` and ``skipped`` the other
     records of its ranges. ``valid_through_ms`` is epoch milliseconds. ``quarantine`` is the UUID of
-    the quarantine table, if the sink has one. A claim (rule C2) is the record of transaction 0.
+    the quarantine table, if the sink has one. ``control_topic`` is where its coordinator speaks
+    (``None`` in records of older releases). A claim (rule C2) is the record of transaction 0.
     """
 
     sink: SinkName
@@ -36,6 +37,7 @@ class CommitRecord:
     valid_through_ms: int | None = None
     paused: bool = False
     quarantine: str | None = None
+    control_topic: str | None = None
 
     @property
     def claim(self) -> bool:

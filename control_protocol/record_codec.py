@@ -86,6 +86,8 @@ def encode(record: CommitRecord) -> dict[str, str]:
         values["valid-through-ms"] = str(record.valid_through_ms)
     if record.quarantine is not None:
         values["quarantine"] = record.quarantine
+    if record.control_topic is not None:
+        values["control-topic"] = record.control_topic
     return {_key(record.sink, name): value for name, value in values.items()}
 
 
@@ -123,7 +125,17 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         valid_through_ms=fields.optional_number("valid-through-ms"),
         paused=fields.flag("paused"),
         quarantine=fields.optional_text("quarantine"),
+        control_topic=fields.optional_text("control-topic"),
     )
+
+
+def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:
+    """The topics of another sink; none where its record is not for this version to read."""
+    try:
+        record = decode(sink, summary)
+    except RecordUnreadable:
+        return {}
+    return record.topic_ids if record else {}
 
 
 def _key(sink: SinkName, name: str) -> str:

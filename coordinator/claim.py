@@ -20,6 +20,7 @@ from headgate.coordinator.recovery import (
     recorded,
     refuse_other_group,
     refuse_recreated,
+    refuse_shared,
 )
 from headgate.coordinator.requests import paused_at_start
 from headgate.coordinator.speech import say
@@ -40,6 +41,8 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
     record = recorded(view, state.settings)
     for other in (record, view.quarantine.settled if view.quarantine else None):
         refuse_other_group(other, state.identity)
+    ids = {topic: now.topic_id for topic, now in sources.topics.items()}
+    refuse_shared(view, ids, state.identity.shared_with)
     resumption = _resumption(state, record, sources)
     claimed = CommitRecord(
         sink=state.identity.sink,
@@ -51,6 +54,7 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         valid_through_ms=resumption.valid_through_ms,
         paused=resumption.paused,
         quarantine=view.quarantine.uuid if view.quarantine else None,
+        control_topic=state.identity.control_topic,
     )
     refuse_unreadable(claimed)
     read = frozenset(sources.topics)

@@ -163,6 +163,7 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
         valid_through_ms=through,
         paused=term.paused,
         quarantine=term.view.quarantine.uuid if term.view.quarantine else None,
+        control_topic=state.identity.control_topic,
     )
 
 

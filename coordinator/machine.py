@@ -50,7 +50,7 @@ from headgate.coordinator.capacity import refuse_too_many
 from headgate.coordinator.claim import claim, table_found
 from headgate.coordinator.commitment import answered, collected, resolved
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
-from headgate.coordinator.recovery import fitted
+from headgate.coordinator.recovery import fitted, refuse_shared
 from headgate.coordinator.renewal import looked, prepared
 from headgate.coordinator.requests import requested
 from headgate.coordinator.speech import say
@@ -158,6 +158,7 @@ def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step
     term = term_of(state)
     fit = fitted(term.offsets, term.topic_ids, sources.topics, state.settings)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
+    refuse_shared(term.view, ids, state.identity.shared_with)
     # a re-created topic whose offsets fit by chance: work on the old one may still be on its way
     anew = any(term.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
     if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):

@@ -6,13 +6,14 @@ policy here; nothing is skipped silently (PROTOCOL.md, section "Recovery").
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from headgate.control_protocol.errors import (
     HistoryUndecidable,
     OffsetOutOfRange,
     SinkNameTaken,
+    SourceShared,
     TableRecreated,
     TableRolledBack,
     TagMissing,
@@ -147,7 +148,8 @@ def refuse_recreated(
     raise TableRecreated(
         f"{view.table} has UUID {view.uuid}, but this sink wrote to {before}: the table was "
         "dropped and re-created",
-        "headgate resume SINK --accept HG-202=restart (at each start: "
+        "if the sink's other participants have another table in their file, correct this one; if "
+        "it was re-created, headgate resume SINK --accept HG-202=restart (at each start: "
         "coordinator.on_table_recreated) fills the new table from source.start_at; or use another "
         "sink name and group id",
     )
@@ -161,6 +163,22 @@ def refuse_other_group(record: CommitRecord | None, identity: Identity) -> None:
             f"not to {identity.group_id!r}",
             "give the sink another name, or use the same source.group_id",
         )
+
+
+def refuse_shared(
+    view: TableView, topic_ids: Mapping[str, TopicId], meant: Collection[str]
+) -> None:
+    """T7. Raises ``SourceShared``: each record would be in the branch once per sink."""
+    for sink, theirs in sorted(view.others.items()):
+        same = sorted(t for t, id_ in topic_ids.items() if theirs.get(t) == id_)
+        if same and sink not in meant:
+            raise SourceShared(
+                f"{view.table}: sink {sink!r} fills the same branch from the same topic, "
+                f"{', '.join(same)}: each record would be there twice",
+                "is this sink one of two names for the same? then use that name; if the other is "
+                f"no longer used, delete its tag; if both are meant, name {sink!r} in "
+                "table.shared_with",
+            )
 
 
 def fitted(

@@ -29,11 +29,17 @@ Committed = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who coordinates what; never changes during a coordinator's life."""
+    """Who coordinates what; never changes during a coordinator's life.
+
+    ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
+    ``control_topic``: for the record (rule P11).
+    """
 
     sink: SinkName
     group_id: str
     sender: Sender
+    shared_with: frozenset[str] = frozenset()
+    control_topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

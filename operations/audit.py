@@ -15,7 +15,6 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import (
     ConfigurationError,
-    HeadgateError,
     RetryLater,
     TableChanged,
 )
@@ -36,6 +35,7 @@ from headgate.operations.audit_files import (
     examine_commits,
     examine_live,
     live_files,
+    of_other_sinks,
 )
 from headgate.operations.audit_quarantine import QuarantineEvidence, examine_quarantine
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_records
@@ -48,6 +48,14 @@ from headgate.operations.audit_source import (
     passed_over,
     rewound,
 )
+from headgate.operations.audit_whole import (
+    WholeTable,
+    accounts,
+    set_aside,
+    shared,
+    topics_of_others,
+    whole_table,
+)
 from headgate.operations.history import History, read_history
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.source_scan import scan_source
@@ -57,8 +65,7 @@ from headgate.sink.settings import SinkSettings
 _TRIES = 3
 
 
-def _silent(_what: str, _done: int, _total: int) -> None:
-    """Nobody watches."""
+def _silent(*_: object) -> None: ...
 
 
 def audit(
@@ -82,7 +89,7 @@ def audit(
                 missing = error
             # what is wrong may only have been expired or compacted away under the audit: look again
             final = tries_left == 0 or table.refresh().metadata_location == began
-            if report and (report.well or final):
+            if report and (not report.findings or final):
                 return report
             if missing and final:
                 raise TableChanged(
@@ -116,6 +123,9 @@ class _Inquiry:
         self._findings: list[Finding] = []
         self._proven: list[str] = []
         self._unproven: list[str] = []
+        self._expired: list[str] = []  # unproven only where records could not be compared
+        self._remarks: list[str] = []
+        self._whole: WholeTable | None = None
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None
 
@@ -130,11 +140,10 @@ class _Inquiry:
         self._findings += findings
         self._examine_row_count()
         if not history.complete:
-            self._unproven.append("older snapshots have expired: their commits cannot be examined")
+            self._expired.append("older snapshots have expired: their commits cannot be examined")
         if history.commits:
-            self._proven.append(
-                f"{len(history.commits)} commits in order: epochs never fall, offsets never go back"
-            )
+            back = "" if any(move.end < move.begin for move in self._allowed) else ", offsets"
+            self._proven.append(f"{len(history.commits)} commits in order: epochs{back} never fall")
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
 
     def _examine_moves(self) -> None:
@@ -158,7 +167,7 @@ class _Inquiry:
         others = sum(f.added_records - f.deleted_records for f in history.foreign)
         expected = sum(commit.record.records for commit in history.commits) + others
         if any(file.deletes for file in self._files):
-            self._unproven.append("others marked rows as deleted: live rows cannot be counted")
+            self._expired.append("others marked rows as deleted: live rows cannot be counted")
         elif history.complete and expected != self._live_rows:
             self._findings.append(
                 Finding(
@@ -189,6 +198,8 @@ class _Inquiry:
                 f"{topic}: created anew under this sink, so that offsets name two records; only "
                 "the commits' counts are compared"
             )
+        if not with_source:
+            self._unproven.append("the source was not asked")
         source = self._ask_source(record, spans, seen) if with_source else _Source()
         lost: list[Finding] = []
         for at, span in spans.items():
@@ -202,7 +213,11 @@ class _Inquiry:
             lost += [finding for finding in findings if finding.what == "record-lost"]
             self._findings += [finding for finding in findings if finding.what != "record-lost"]
         self._weigh_lost(lost)
+        findings, unproven = set_aside(self._history, self._settings)
+        self._findings += findings
+        self._unproven += unproven
         self._compare_counts(source)
+        self._weigh_whole(record, seen)
         self._conclude(seen)
 
     def _scan_table(self) -> TableRecords | None:
@@ -222,9 +237,10 @@ class _Inquiry:
                 self._table,
                 self._history.head,
                 columns,
-                self._others_files() | self._damaged,
+                self._damaged,
                 rewound=rewound(self._allowed),
                 on_progress=self._on_progress,
+                apart=of_other_sinks(self._files, self._history),
             )
         except (ValueError, NotImplementedError) as error:  # pyiceberg reads no equality deletes
             self._unproven.append(f"the rows cannot be read here: {error}")
@@ -232,13 +248,18 @@ class _Inquiry:
         if told := sum(partition.told for partition in seen.partitions.values()):
             self._unproven.append(f"{told} rows are there again, because offsets were set back")
         if seen.foreign_rows:
-            self._unproven.append(f"{seen.foreign_rows} rows of others carry no coordinates")
+            text = f"{seen.foreign_rows} rows of others carry no coordinates"
+            theirs = sum(f.added_records for f in self._history.foreign if f.sink is None)
+            (self._remarks if seen.foreign_rows <= theirs else self._unproven).append(text)
         return seen
 
-    def _others_files(self) -> frozenset[str]:
-        """Files that other sinks brought: the same source records may rightly be in them again."""
-        others = {f.snapshot_id for f in self._history.foreign if f.sink is not None}
-        return frozenset(file.path for file in self._files if file.added_by in others)
+    def _weigh_whole(self, record: CommitRecord, seen: TableRecords | None) -> None:
+        if seen is None or self._renewed:
+            return
+        whole = whole_table(seen, seen.others, record, topics_of_others(self._history))
+        self._whole = whole
+        self._findings += shared(whole, self._settings.table.shared_with)
+        self._remarks.append(accounts(whole))
 
     def _ask_source(
         self,
@@ -256,7 +277,7 @@ class _Inquiry:
                 lambda records: self._on_progress("source records", records, 0),
             )
         except (RetryLater, ConfigurationError) as error:
-            self._unproven.append(f"the source was not compared: {_plain(error)}")
+            self._unproven.append(f"the source was not compared: {error.message}")
             return _Source()
         missing = passed_over(self._history, self._allowed)
         for at in ranges:
@@ -330,14 +351,19 @@ class _Inquiry:
             self._proven.append(f"{compared} commits hold as many rows as the source has records")
 
     def _conclude(self, seen: TableRecords | None) -> None:
-        doubled = seen is not None and any(p.told for p in seen.partitions.values())
-        if seen is not None and not self._renewed and not doubled:
+        surplus = self._whole is not None and bool(self._whole.surplus)
+        if seen is not None and not self._renewed and not surplus:
             where = "in the table and its quarantine" if self._aside else "in the table"
-            self._proven.append(f"no record is {where} twice, none beyond the stored offsets")
-        if self._partitions and all(partition.lost == 0 for partition in self._partitions):
+            beyond = "" if self._allowed else ", none beyond the stored offsets"
+            self._proven.append(f"no record is {where} twice{beyond}")
+        compared = [partition.lost == 0 for partition in self._partitions]
+        if compared and all(compared):
+            but = ", but for those that were passed over" if _forward(self._allowed) else ""
             self._proven.append(
-                "every record that the source holds up to the stored offsets is there"
+                f"every record that the source holds up to the stored offsets is there{but}"
             )
+        (self._remarks if compared and all(compared) else self._unproven).extend(self._expired)
+        self._expired = []
 
     # --------------------------------------------------------------------------------- the verdict
 
@@ -356,15 +382,19 @@ class _Inquiry:
             committed_records=sum(commit.record.records for commit in history.commits),
             live_files=len(self._files),
             live_rows=self._live_rows,
+            rows=self._whole.rows if self._whole else None,
+            distinct=self._whole.distinct if self._whole else None,
+            surplus=self._whole.surplus if self._whole else {},
             quarantined_rows=self._aside.rows if self._aside else None,
             skipped_records=self._skipped_records,
             partitions=tuple(self._partitions),
             # What was disproved must not be listed as proven beside the finding.
             proven=() if self._findings else tuple(self._proven),
-            unproven=tuple(self._unproven),
+            unproven=(*self._unproven, *self._expired),
             findings=tuple(self._findings),
+            remarks=tuple(self._remarks),
         )
 
 
-def _plain(error: HeadgateError) -> str:
-    return error.message
+def _forward(moves: list[Move]) -> bool:
+    return any(move.begin < move.end for move in moves)

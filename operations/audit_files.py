@@ -6,7 +6,7 @@ The adapter of the audit for pyiceberg's manifests and file access.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.identifiers import SinkName
 from headgate.operations.audit_report import Finding
 from headgate.operations.history import History
 
@@ -101,6 +102,12 @@ def live_files(table: Table, head: int | None) -> list[LiveFile]:
         for manifest in snapshot.manifests(table.io)
         for entry in manifest.fetch_manifest_entry(table.io)
     ]
+
+
+def of_other_sinks(files: list[LiveFile], history: History) -> Mapping[str, SinkName]:
+    """Files that other sinks brought, and which."""
+    brought = {found.snapshot_id: found.sink for found in history.foreign if found.sink is not None}
+    return {file.path: brought[file.added_by] for file in files if file.added_by in brought}
 
 
 def examine_live(

@@ -17,7 +17,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 from pyroaring import BitMap64
 
-from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.operations.audit_files import OnProgress
 from headgate.participant.writers.numbering import bitmap
 
@@ -68,6 +68,7 @@ class TableRecords:
     partitions: dict[TopicPartition, SeenOffsets] = field(default_factory=dict)
     rewound: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
     foreign_rows: int = 0
+    others: dict[SinkName, TableRecords] = field(default_factory=dict)
 
     def of(self, at: TopicPartition) -> SeenOffsets:
         if at not in self.partitions:
@@ -83,15 +84,21 @@ def scan_records(
     *,
     rewound: Mapping[TopicPartition, BitMap64],
     on_progress: OnProgress,
+    apart: Mapping[str, SinkName] | None = None,
 ) -> TableRecords:
-    """Read the three coordinate columns of every live file except the skipped ones."""
+    """Read the three coordinate columns of every live file except the skipped ones.
+
+    ``apart``: files of other sinks, whose records are kept apart under ``others``.
+    """
     scan = table.scan(snapshot_id=head, selected_fields=columns)
     tasks = [task for task in scan.plan_files() if task.file.file_path not in skipped_files]
     found = TableRecords(rewound=rewound)
     for done, task in enumerate(tasks):
         on_progress("rows", done, len(tasks))
+        sink = (apart or {}).get(task.file.file_path)
+        into = found if sink is None else found.others.setdefault(sink, TableRecords())
         for batch in _batches(table, scan.projection(), task):
-            _count_in(found, batch, columns, task.file.file_path)
+            _count_in(into, batch, columns, task.file.file_path)
     for seen in found.partitions.values():
         seen.offsets.run_optimize()
     return found

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
+
+
+class Verdict(StrEnum):
+    """Proven, not contradicted but not proven either, or contradicted."""
+
+    WELL = "well"
+    NOT_PROVEN = "not proven"
+    WRONG = "wrong"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +49,10 @@ class PartitionAudit:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """The judgement: well when there is no finding. ``unproven`` says what nobody can tell.
+    """The judgement: wrong by ``findings``, not proven by ``unproven``, and well by neither.
 
+    ``rows``, ``distinct``, ``surplus``: every row of this sink's partitions in the table, whoever
+    brought it (``audit_whole``); ``None`` without coordinates. ``remarks`` limit nothing.
     ``quarantined_rows``: ``None`` without a quarantine. ``skipped_records``: by all commits.
     """
 
@@ -56,16 +67,30 @@ class AuditReport:
     committed_records: int
     live_files: int
     live_rows: int
+    rows: int | None
+    distinct: int | None
+    surplus: Mapping[str, int]
     quarantined_rows: int | None
     skipped_records: int
     partitions: tuple[PartitionAudit, ...]
     proven: tuple[str, ...]
     unproven: tuple[str, ...]
     findings: tuple[Finding, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.findings:
+            return Verdict.WRONG
+        return Verdict.NOT_PROVEN if self.unproven else Verdict.WELL
 
     @property
     def well(self) -> bool:
-        return not self.findings
+        return self.verdict is Verdict.WELL
+
+    def exit_code(self, *, accept_unproven: bool = False) -> int:
+        accepted = accept_unproven and self.verdict is Verdict.NOT_PROVEN
+        return 0 if self.well or accepted else 1
 
     def total(self, what: str) -> int | None:
         """The sum of one column over all partitions, ``None`` when any of them is not known."""
@@ -73,4 +98,4 @@ class AuditReport:
         return None if not values or None in values else sum(values)
 
     def as_json(self) -> Mapping[str, Any]:
-        return {"well": self.well, **asdict(self)}
+        return {"verdict": self.verdict.value, "well": self.well, **asdict(self)}

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
-
 from pyiceberg.table import Table
-from pyiceberg.types import IcebergType
 
-from headgate.control_protocol.errors import MissingRights, TableChanged, TableMissing
+from headgate.control_protocol.errors import MissingRights, TableMissing
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.recovery import fitted, recorded, refuse_other_group, refuse_recreated
+from headgate.coordinator.recovery import (
+    fitted,
+    recorded,
+    refuse_other_group,
+    refuse_recreated,
+    refuse_shared,
+)
 from headgate.coordinator.state import Identity
 from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.type_text import parse_columns
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.table_access import (
-    local_path,
-    opened_catalog,
-    opened_table,
-    sqlite_file,
-)
+from headgate.operations.table_access import opened_catalog, opened_table
 from headgate.participant.writers.metrics import leaves_of
 from headgate.participant.writers.metrics_modes import metrics_modes
 from headgate.participant.writers.parquet_options import ParquetOptions, unheeded
 from headgate.sink.declaration import declared
+from headgate.sink.preconditions import (
+    future_location,
+    local_path,
+    refuse_place,
+    refuse_table,
+    sqlite_file,
+    writable,
+)
 from headgate.sink.settings import SinkSettings
 
 
@@ -55,7 +58,7 @@ class TableCheck:
             if not self._settings.table.create:
                 raise
             return f"{error.message}: the first start makes it"
-        if (database := sqlite_file(catalog)) and not _writable(database):
+        if (database := sqlite_file(catalog)) and not writable(database):
             raise MissingRights(
                 f"catalog {catalog.name!r}: {database} may not be written", "grant write access"
             )
@@ -76,23 +79,12 @@ class TableCheck:
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
 
     def columns(self) -> str:
-        """Every declared column is in the table, with the declared type."""
+        """Every declared column is in the table, with the declared type, and can be written."""
         assert self._table is not None  # asked only when the table exists
-        there = {field.name: field.field_type for field in self._table.schema().fields}
-        wanted = parse_columns(declared(self._settings.table).columns)
-        for field in wanted:
-            if field.name not in there:
-                raise TableChanged(
-                    f"{self._settings.table.identifier} has no column {field.name!r}",
-                    f"add it as {field.field_type}, or remove it from the sink file",
-                )
-            if not _same_type(field.field_type, there[field.name]):
-                raise TableChanged(
-                    f"column {field.name!r} of {self._settings.table.identifier} is "
-                    f"{there[field.name]}, the sink file says {field.field_type}",
-                    "correct the sink file, or change the table",
-                )
-        return f"{len(there)} in the table, {len(wanted)} of them declared here and equal"
+        schema = self._table.schema()
+        refuse_table(self._table, self._settings)
+        wanted = len(declared(self._settings.table).columns)
+        return f"{len(schema.fields)} in the table, {wanted} of them declared here and equal"
 
     def files(self) -> str:
         """Whether files can be written as the table's properties ask, and what is not followed."""
@@ -130,6 +122,8 @@ class TableCheck:
         settings = self._settings
         with source_topics(settings) as topics:
             now, note = topics.describe(), topics.committed_note()
+        ids = {topic: state.topic_id for topic, state in now.items()}
+        refuse_shared(self._view, ids, settings.table.shared_with)
         refuse_recreated(self._view, None, note, settings.coordinator)
         record = recorded(self._view, settings.coordinator)
         if record is None:
@@ -139,37 +133,13 @@ class TableCheck:
 
     def storage(self) -> str:
         """Local folders can be asked without writing; object stores cannot."""
-        location = self._table.metadata.location if self._table else self._future_location()
+        table = self._table
+        location = table.metadata.location if table else future_location(self._settings)
+        refuse_place(location)
         folder = local_path(location)
         if folder is None:
             raise NotChecked(
                 f"writing to {location or 'the catalog`s own choice'} was not tried, because a "
                 "check changes nothing"
             )
-        for place in (folder, folder / "data", folder / "metadata"):
-            nearest = next(p for p in (place, *place.parents) if p.exists())
-            if not nearest.is_dir() or not _writable(nearest):
-                raise MissingRights(
-                    f"files cannot be written under {place}: {nearest} "
-                    f"{'may not be written' if nearest.is_dir() else 'is no folder'}",
-                    "grant write access, or choose another location",
-                )
         return f"{folder} may be written"
-
-    def _future_location(self) -> str:
-        settings = self._settings
-        return settings.table.location or settings.catalog.properties.get("warehouse", "")
-
-
-def _same_type(declared_type: IcebergType, table_type: IcebergType) -> bool:
-    """Compared as text without the ids of nested fields, which only the table knows."""
-    return _without_ids(declared_type) == _without_ids(table_type)
-
-
-def _without_ids(kind: IcebergType) -> str:
-    return re.sub(r"\b\d+: ", "", str(kind))
-
-
-def _writable(path: Path) -> bool:
-    """By the effective user: that is who would write."""
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

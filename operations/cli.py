@@ -103,9 +103,15 @@ def status(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
 @_sink_file
 @_as_json
 @click.option("--no-source", is_flag=True, help="Judge from the table alone.")
+@click.option("--accept-unproven", is_flag=True, help="Exit with 0 when nothing is wrong.")
 @click.pass_context
-def audit(ctx: click.Context, sink: Path, *, as_json: bool, no_source: bool) -> None:
-    """Prove that every record is in the table exactly once; exit 1 and evidence when not."""
+def audit(
+    ctx: click.Context, sink: Path, *, as_json: bool, no_source: bool, accept_unproven: bool
+) -> None:
+    """Prove that every record is in the table exactly once: well, not proven, or wrong.
+
+    Only what is well exits with 0; see --accept-unproven.
+    """
     from headgate.operations.audit import audit as judge
     from headgate.operations.progress import shown_progress
     from headgate.operations.rendering import show_audit
@@ -117,7 +123,7 @@ def audit(ctx: click.Context, sink: Path, *, as_json: bool, no_source: bool) -> 
         _print_json(report.as_json())
     else:
         show_audit(_console(), report)
-    ctx.exit(0 if report.well else 1)
+    ctx.exit(report.exit_code(accept_unproven=accept_unproven))
 
 
 @main.command()

@@ -6,14 +6,14 @@ The adapter of operations for pyiceberg's table metadata: everything here is rea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.errors import RecordUnreadable
-from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, marker_property
 
@@ -35,7 +35,8 @@ class SinkCommit:
 
 @dataclass(frozen=True, slots=True)
 class ForeignSnapshot:
-    """A snapshot on the branch by somebody else; ``sink``: another sink's name, if it is one's.
+    """A snapshot on the branch by somebody else; ``sink``: another sink's name, if it is one's,
+    and ``topic_ids`` those that it reads.
 
     ``deleted_records`` went with their files; ``row_deletes`` are marked in delete files.
     """
@@ -45,7 +46,8 @@ class ForeignSnapshot:
     added_records: int
     deleted_records: int
     row_deletes: int
-    sink: str | None
+    sink: SinkName | None
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
 
     @property
     def removed_rows(self) -> int:
@@ -80,6 +82,24 @@ class History:
     def record(self) -> CommitRecord | None:
         """The sink's state: under its tag, else the newest that the branch holds."""
         return self.tagged or (self.commits[-1].record if self.commits else None)
+
+
+def nothing_of(table: str, branch: str) -> History:
+    """Return the history of a table that does not exist yet."""
+    return History(
+        table=table,
+        uuid="",
+        branch=branch,
+        head=None,
+        tag=None,
+        tag_on_branch=None,
+        claimed=False,
+        complete=True,
+        commits=(),
+        foreign=(),
+        unreadable=(),
+        tagged=None,
+    )
 
 
 def read_history(table: Table, sink: SinkName, branch: str) -> History:
@@ -164,6 +184,8 @@ def _decoded(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | None, s
 
 
 def _foreign(snapshot: Snapshot) -> ForeignSnapshot:
+    sink = sink_of(snapshot)
+    record = _decoded(snapshot, sink)[0] if sink else None
     return ForeignSnapshot(
         snapshot_id=snapshot.snapshot_id,
         operation=snapshot.summary.operation.value if snapshot.summary else "append",
@@ -171,17 +193,18 @@ def _foreign(snapshot: Snapshot) -> ForeignSnapshot:
         deleted_records=_count(snapshot, "deleted-records"),
         row_deletes=_count(snapshot, "added-position-deletes")
         + _count(snapshot, "added-equality-deletes"),
-        sink=sink_of(snapshot),
+        sink=sink,
+        topic_ids=record.topic_ids if record else {},
     )
 
 
-def sink_of(snapshot: Snapshot) -> str | None:
+def sink_of(snapshot: Snapshot) -> SinkName | None:
     """The name of the sink whose commit record a snapshot carries."""
     for key in summary_of(snapshot):
         prefix, _, rest = key.partition(".")
         name, _, property_name = rest.partition(".")
         if prefix == "headgate" and property_name == "epoch":
-            return name
+            return SinkName(name)
     return None
 
 

@@ -9,14 +9,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.operations.audit_report import AuditReport
+from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.operations.check import Check, State
+from headgate.operations.condition import LastError
 from headgate.operations.status import PartitionStatus, StatusReport
 
 _MARKS = {
     State.OK: ("ok", "green"),
     State.WRONG: ("wrong", "red"),
     State.UNCHECKED: ("?", "yellow"),
+}
+_COLOURS = {
+    Verdict.WELL: "bold green",
+    Verdict.NOT_PROVEN: "bold yellow",
+    Verdict.WRONG: "bold red",
 }
 
 
@@ -41,12 +47,17 @@ def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> Non
 
 
 def show_status(console: Console, report: StatusReport) -> None:
-    state = _state(report)
+    colour = "bold" if report.exit_code == 0 else "bold red"
+    paused = ", paused" if report.paused and report.condition != "paused" else ""
     console.print(
         Text.assemble(
-            (report.sink, "bold"), f" into {report.table} ({report.branch}): ", (state, "bold")
+            (report.sink, "bold"),
+            f" into {report.table} ({report.branch}): ",
+            (report.condition + paused, colour),
         )
     )
+    if report.last_error:
+        _show_error(console, report.last_error)
     facts = {
         "epoch": report.epoch,
         "coordinator": report.coordinator,
@@ -87,11 +98,12 @@ def show_status(console: Console, report: StatusReport) -> None:
     show_notes(console, report.notes)
 
 
-def _state(report: StatusReport) -> str:
-    if not report.epoch:
-        return "never started"
-    working = "running" if report.participants else "no participant seen"
-    return f"paused, {working}" if report.paused else working
+def _show_error(console: Console, error: LastError) -> None:
+    when = f", {_time(error.time_ms)}" if error.time_ms else ""
+    whose = f" [{error.member}{when}]" if error.member else ""
+    word = "past error" if error.past else "last error"
+    mark = (f"  {word:<18}", "dim" if error.past else "red")
+    console.print(Text.assemble(mark, f"{error.code} {error.text}", (whose, "dim")), soft_wrap=True)
 
 
 def show_audit(console: Console, report: AuditReport) -> None:
@@ -127,7 +139,10 @@ def show_audit(console: Console, report: AuditReport) -> None:
     )
     for text in report.proven:
         console.print(Text.assemble(("proven    ", "green"), text), soft_wrap=True)
-    show_notes(console, report.unproven)
+    for text in report.remarks:
+        console.print(Text.assemble(("          ", "dim"), text), soft_wrap=True)
+    for text in report.unproven:
+        console.print(Text.assemble(("unproven  ", "yellow"), text), soft_wrap=True)
     for finding in report.findings:
         console.print(
             Text.assemble(("wrong     ", "red"), (f"{finding.what}: ", "bold"), finding.evidence),
@@ -137,11 +152,13 @@ def show_audit(console: Console, report: AuditReport) -> None:
 
 
 def _verdict(report: AuditReport) -> Text:
-    colour = "bold green" if report.well else "bold red"
+    colour = _COLOURS[report.verdict]
     produced, present = report.total("produced"), report.total("in_table")
     lost, twice = report.total("lost"), report.total("twice")
     if produced is not None and present is not None:
-        lost_words = f"{lost:,} lost" if lost else "none lost"
+        word = "absent" if report.verdict is Verdict.NOT_PROVEN else "lost"
+        lost_words = f"{lost:,} {word}" if lost else "none lost"
+        twice = max(twice or 0, sum(report.surplus.values()))
         twice_words = f"{twice:,} twice" if twice else "none twice"
         kept = report.total("in_quarantine")
         kept_words = f", {kept:,} in quarantine" if kept is not None else ""
@@ -149,7 +166,12 @@ def _verdict(report: AuditReport) -> Text:
         words = f"{produced:,} produced, {where}, {lost_words}, {twice_words}"
     else:
         words = f"{report.committed_records:,} rows committed"
-    verdict = "well" if report.well else f"{len(report.findings)} found wrong"
+    if report.findings:
+        verdict = f"{len(report.findings)} found wrong"
+    elif report.unproven:
+        verdict = "not proven"
+    else:
+        verdict = "well"
     return Text(f"{report.sink} into {report.table}: {words}: {verdict}", colour)
 
 

@@ -134,7 +134,7 @@ def _parsed(text: str) -> tuple[TopicPartition, str]:
 
 def _require_stopped(settings: SinkSettings) -> None:
     report = status(settings)
-    if report.exit_code:
+    if not report.participants_known:
         raise RetryLater(
             f"whether sink {settings.name} is running is not known: {'; '.join(report.notes)}",
             "offsets are set only while no participant runs",

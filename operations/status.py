@@ -9,19 +9,29 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headgate.control_protocol.codec import SkipReason
-from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
-from headgate.control_protocol.events import (
-    EndCommit,
-    Envelope,
-    Presence,
-    PresenceKind,
-    StartCommit,
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    MissingRights,
+    RetryLater,
+    TableMissing,
 )
-from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.events import Envelope, Presence
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.operations.history import History, read_history
+from headgate.operations.condition import (
+    EXIT_CODES,
+    Condition,
+    Facts,
+    Heard,
+    LastError,
+    condition_of,
+    heard,
+    open_transaction,
+)
+from headgate.operations.history import History, nothing_of, read_history
 from headgate.operations.kafka_access import control_tail, source_topics
-from headgate.operations.table_access import opened_table
+from headgate.operations.table_access import opened_table, refusal
 from headgate.sink.settings import SinkSettings
 
 TRANSACTIONS_SHOWN = 10
@@ -41,6 +51,7 @@ _REFUSED = {
         "signed events of this sink could not be checked: this sink file has no control.key"
     ),
 }
+INTERVALS_MISSED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +102,10 @@ class OffsetsReport:
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """``epoch`` 0: never started. ``notes`` and ``exit_code`` as in ``OffsetsReport``."""
+    """``condition``: docs/status.md lists them, and the exit codes. ``epoch`` 0: no claim yet."""
 
     sink: str
+    condition: str
     table: str
     uuid: str
     branch: str
@@ -108,14 +120,14 @@ class StatusReport:
     partitions: tuple[PartitionStatus, ...]
     transactions: tuple[TransactionStatus, ...]
     participants: tuple[ParticipantStatus, ...]
+    participants_known: bool
+    last_error: LastError | None
     notes: tuple[str, ...]
     exit_code: int
 
     @property
     def lag(self) -> int | None:
-        lags = [partition.lag for partition in self.partitions]
-        known = [lag for lag in lags if lag is not None]
-        return sum(known) if lags and len(known) == len(lags) else None
+        return _lag(self.partitions)
 
     def as_json(self) -> Mapping[str, Any]:
         return {**asdict(self), "lag": self.lag}
@@ -124,15 +136,31 @@ class StatusReport:
 def status(settings: SinkSettings) -> StatusReport:
     """Raises what opening the table raises; without the brokers it tells what the table says."""
     notes = _Notes(settings)
-    with opened_table(settings) as table:
-        history = read_history(table, settings.name, settings.table.branch)
+    now_ms = time.time_ns() // 1_000_000
+    history, wrong = _table(settings)
     record = history.record
-    partitions = tuple(_partitions(settings, history, notes))
-    unreachable = any(partition.log_end is None for partition in partitions)
+    logs = _logs(settings, notes, unread_since_ms=now_ms - overdue_ms(settings))
+    partitions = tuple(_partitions(history, logs, notes))
     # Brokers that did not answer once are not waited for a second time.
-    envelopes = [] if unreachable else _heard(settings, notes)
+    envelopes = _heard(settings, notes) if notes.reachable else []
+    said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
+    error = wrong or notes.wrong or said.error
+    condition = condition_of(
+        Facts(
+            reachable=notes.reachable,
+            epoch=record.transaction.epoch if record else 0,
+            paused=record.paused if record else False,
+            lag=_lag(partitions),
+            alive=len(said.alive),
+            ended=said.ended,
+            error=error,
+            stalled=_stalled(history, logs, now_ms - overdue_ms(settings)),
+            overdue=record is None and (said.since_ms or now_ms) < now_ms - overdue_ms(settings),
+        )
+    )
     return StatusReport(
         sink=settings.name,
+        condition=condition.value,
         table=settings.table.identifier,
         uuid=history.uuid,
         branch=history.branch,
@@ -140,16 +168,26 @@ def status(settings: SinkSettings) -> StatusReport:
         epoch=record.transaction.epoch if record else 0,
         transaction=str(record.transaction) if record else None,
         coordinator=str(record.coordinator) if record else None,
-        open_transaction=_open_transaction(envelopes),
+        open_transaction=open_transaction(envelopes),
         paused=record.paused if record else False,
         last_commit_ms=history.commits[-1].committed_ms if history.commits else None,
         valid_through_ms=record.valid_through_ms if record else None,
         partitions=partitions,
         transactions=tuple(_transactions(history)),
-        participants=tuple(_alive(settings, envelopes, time.time_ns() // 1_000_000)),
+        participants=tuple(_alive(said, now_ms)),
+        participants_known=notes.reachable,
+        last_error=error,
         notes=tuple(notes.texts),
-        exit_code=notes.exit_code,
+        exit_code=notes.exit_code
+        if condition is Condition.UNKNOWN and notes.exit_code
+        else EXIT_CODES[condition] or notes.exit_code,
     )
+
+
+def overdue_ms(settings: SinkSettings) -> int:
+    """Records that waited for so long should be in the table, whoever died meanwhile."""
+    times = settings.coordinator
+    return INTERVALS_MISSED * (times.commit_interval_ms + times.commit_timeout_ms)
 
 
 def offsets(settings: SinkSettings) -> OffsetsReport:
@@ -157,30 +195,66 @@ def offsets(settings: SinkSettings) -> OffsetsReport:
     notes = _Notes(settings)
     with opened_table(settings) as table:
         history = read_history(table, settings.name, settings.table.branch)
-    partitions = tuple(_partitions(settings, history, notes))
-    return OffsetsReport(partitions, tuple(notes.texts), notes.exit_code)
+    partitions = tuple(_partitions(history, _logs(settings, notes), notes))
+    error = notes.wrong
+    if error:
+        notes.texts.append(f"{error.code} {error.text}")
+    return OffsetsReport(partitions, tuple(notes.texts), notes.exit_code or (1 if error else 0))
+
+
+def _table(settings: SinkSettings) -> tuple[History, LastError | None]:
+    """What the table says, and what is wrong with it: a coordinator would stop there."""
+    try:
+        with opened_table(settings) as table:
+            history = read_history(table, settings.name, settings.table.branch)
+            refused = refusal(settings, table)
+    except TableMissing:
+        if not settings.table.create:
+            raise
+        return nothing_of(settings.table.identifier, settings.table.branch), None
+    return history, _told(settings, refused) if refused else None
+
+
+def _told(settings: SinkSettings, error: HeadgateError) -> LastError:
+    text = f"{error.message} ({error.hint})" if error.hint else error.message
+    return LastError(error.code, settings.redacted(text))
 
 
 class _Notes:
-    """What could not be asked."""
+    """What could not be asked (``exit_code`` is not 0 then), and what an answer showed as wrong."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
         self.texts: list[str] = []
         self.exit_code = 0
+        self.wrong: LastError | None = None
+
+    @property
+    def reachable(self) -> bool:
+        return self.exit_code == 0
 
     def failed(self, what: str, error: HeadgateError) -> None:
-        self.texts.append(f"{what} not known: {self._settings.redacted(str(error))}")
-        self.exit_code = error.exit_code
+        if isinstance(error, RetryLater | MissingRights):
+            self.texts.append(f"{what} not known: {self._settings.redacted(str(error))}")
+            self.exit_code = error.exit_code
+        else:
+            self.wrong = _told(self._settings, error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """A source partition. ``unread_before``: the first offset that came after the asked time."""
+
+    range: OffsetRange
+    unread_before: int | None = None
 
 
 def _partitions(
-    settings: SinkSettings, history: History, notes: _Notes
+    history: History, logs: Mapping[TopicPartition, _Log], notes: _Notes
 ) -> Iterable[PartitionStatus]:
     stored = history.record.offsets if history.record else {}
-    logs = _logs(settings, notes)
     for at, offset in sorted(stored.items()):
-        log = logs.get(at)  # an empty one is false
+        log = logs[at].range if at in logs else None
         yield PartitionStatus(
             topic=at.topic,
             partition=at.partition,
@@ -193,18 +267,44 @@ def _partitions(
         notes.texts.append(f"not read yet: {', '.join(str(at) for at in unread)}")
 
 
-def _logs(settings: SinkSettings, notes: _Notes) -> Mapping[TopicPartition, OffsetRange]:
+def _logs(
+    settings: SinkSettings, notes: _Notes, unread_since_ms: int | None = None
+) -> Mapping[TopicPartition, _Log]:
     try:
         with source_topics(settings) as topics:
             found = topics.describe()
+            before = topics.offsets_at(unread_since_ms) if unread_since_ms else {}
     except (RetryLater, ConfigurationError) as error:
         notes.failed("lag and participants are", error)
         return {}
     return {
-        TopicPartition(name, number): log
+        (at := TopicPartition(name, number)): _Log(log, before.get(at))
         for name, topic in found.items()
         for number, log in topic.partitions.items()
     }
+
+
+def _stalled(
+    history: History, logs: Mapping[TopicPartition, _Log], since_ms: int
+) -> tuple[TopicPartition, ...]:
+    """Partitions that have not moved since then, though there were records to read then."""
+    record = history.record
+    earlier = [commit.record for commit in history.commits if commit.committed_ms <= since_ms]
+    if record is None or not earlier:
+        return ()
+    return tuple(
+        at
+        for at, offset in sorted(record.offsets.items())
+        if earlier[-1].offsets.get(at) == offset
+        and at in logs
+        and offset < max(logs[at].unread_before or 0, logs[at].range.begin)
+    )
+
+
+def _lag(partitions: Iterable[PartitionStatus]) -> int | None:
+    lags = [partition.lag for partition in partitions]
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if lags and len(known) == len(lags) else None
 
 
 def _transactions(history: History) -> Iterable[TransactionStatus]:
@@ -233,35 +333,15 @@ def _heard(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
     return envelopes
 
 
-def _open_transaction(envelopes: list[Envelope]) -> str | None:
-    """The newest transaction that a coordinator opened and did not end yet."""
-    for envelope in reversed(envelopes):
-        match envelope.event:
-            case StartCommit():
-                return f"{envelope.epoch}.{envelope.transaction}"
-            case EndCommit():
-                return f"{envelope.epoch}.{envelope.transaction} (closing)"
-    return None
-
-
-def _alive(
-    settings: SinkSettings, envelopes: list[Envelope], now_ms: int
-) -> Iterable[ParticipantStatus]:
-    """By each participant's last PRESENCE; one that says that it lost everything has left."""
-    last: dict[Sender, tuple[Envelope, Presence]] = {}
-    for envelope in envelopes:
-        if isinstance(envelope.event, Presence):
-            last[envelope.sender] = (envelope, envelope.event)
-    silence_ms_max = SIGNS_MISSED * settings.participant.presence_interval_ms
-    for sender, (envelope, presence) in sorted(last.items()):
-        seen_ms_ago = max(0, now_ms - envelope.time_ms)
-        left = presence.kind is PresenceKind.LOST and not presence.owned
-        if seen_ms_ago <= silence_ms_max and not left:
-            yield ParticipantStatus(
-                member=sender.member,
-                incarnation=sender.incarnation,
-                state=presence.state,
-                partitions=tuple(str(at) for at in sorted(presence.owned)),
-                buffered_records=presence.buffered_records,
-                seen_ms_ago=seen_ms_ago,
-            )
+def _alive(said: Heard, now_ms: int) -> Iterable[ParticipantStatus]:
+    for sender, envelope in sorted(said.alive.items()):
+        presence = envelope.event
+        assert isinstance(presence, Presence)  # that is how somebody is alive
+        yield ParticipantStatus(
+            member=sender.member,
+            incarnation=sender.incarnation,
+            state=presence.state,
+            partitions=tuple(str(at) for at in sorted(presence.owned)),
+            buffered_records=presence.buffered_records,
+            seen_ms_ago=max(0, now_ms - envelope.time_ms),
+        )

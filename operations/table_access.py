@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from headgate.control_protocol.errors import HeadgateError, MissingRights, TableMissing
+from headgate.control_protocol.errors import HeadgateError, MissingRights, StopSink, TableMissing
 from headgate.control_protocol.iceberg_catalog import catalog_failure, load_catalog
+from headgate.coordinator.recovery import recorded
+from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.sink.preconditions import refuse_catalog, sqlite_file
 from headgate.sink.settings import CatalogSettings, SinkSettings
 
 ANSWER_S_MAX = 5.0
@@ -20,6 +21,7 @@ ANSWER_S_MAX = 5.0
 @contextmanager
 def opened_catalog(settings: CatalogSettings) -> Iterator[Catalog]:
     """The catalog, as it is. Raises what ``load_catalog`` raises, ``TableMissing`` for no file."""
+    refuse_catalog(settings)
     database = sqlite_file(settings)
     if database and not database.exists():  # connecting to SQLite would create it
         raise TableMissing(
@@ -45,6 +47,18 @@ def opened_table(settings: SinkSettings) -> Iterator[Table]:
         yield table
 
 
+def refusal(settings: SinkSettings, table: Table) -> StopSink | None:
+    """Return the error with which a coordinator would stop at this table, if it would."""
+    sink = IcebergTable(
+        table.catalog, settings.table.identifier, settings.name, settings.table.branch
+    )
+    try:
+        recorded(sink.read(), settings.coordinator)
+    except StopSink as error:
+        return error
+    return None
+
+
 def _failure(error: Exception, identifier: str) -> HeadgateError:
     what = f"table {identifier} cannot be read"
     if isinstance(error, PermissionError):
@@ -55,19 +69,3 @@ def _failure(error: Exception, identifier: str) -> HeadgateError:
     ):
         return TableMissing(f"{what}: the catalog is empty")
     return catalog_failure(error, what)
-
-
-def sqlite_file(settings: CatalogSettings) -> Path | None:
-    """The file of a SQLite catalog."""
-    scheme, _, path = settings.properties.get("uri", "").partition(":///")
-    if scheme.partition("+")[0] != "sqlite" or not path or path.startswith(":memory:"):
-        return None
-    return Path(path.partition("?")[0])
-
-
-def local_path(location: str) -> Path | None:
-    """The folder of a location on this machine, ``None`` for any other."""
-    if location.startswith("/"):
-        return Path(location)
-    parsed = urlparse(location)
-    return Path(unquote(parsed.path)) if parsed.scheme == "file" and parsed.path else None

@@ -41,12 +41,13 @@ from headgate.participant.actions import (
     Input,
     ReleaseAsked,
     ReleaseExpired,
+    Stop,
     Submit,
     Tell,
     Ticked,
 )
 from headgate.participant.misfortune import batch_failed, overdue
-from headgate.participant.settling import believed, entered, settled
+from headgate.participant.settling import believed, entered, other_table, settled
 from headgate.participant.state import (
     Draft,
     OpenTransaction,
@@ -315,6 +316,8 @@ def _heard_coordinator(state: State, record: LogRecord) -> Step:
     if first or said.epoch != state.epoch:
         state = replace(entered(state, Epoch(said.epoch)), coordinator=said.sender)
     match said.event:
+        case StartCommit(tables=(table, *_)) if state.table not in (None, table.table):
+            return state, (Stop(other_table(state, said.sender, table.table)),)
         case StartCommit() as start:
             return _started(state, record, start), ()
         case EndCommit():

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from headgate.control_protocol.errors import OtherConfiguration
 from headgate.control_protocol.events import LogRecord, Settlement, StartCommit
 from headgate.control_protocol.identifiers import (
     LEAP_MAX,
     ControlOffset,
     Epoch,
+    Sender,
     TopicPartition,
     TransactionNumber,
 )
@@ -104,3 +106,12 @@ def _learned(
         else own
         for p, own in owned.items()
     }
+
+
+def other_table(state: State, coordinator: Sender, table: str) -> OtherConfiguration:
+    """P11: what this participant wrote would be committed where its file does not say."""
+    return OtherConfiguration(
+        f"sink {state.sink!r} is coordinated by {coordinator.member} into {table}, but this sink "
+        f"file names {state.table}",
+        "give all participants of the sink the same file, or this one another name and group",
+    )

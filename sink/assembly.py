@@ -17,7 +17,6 @@ from pyiceberg.catalog import Catalog
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
-from headgate.control_protocol.kafka_log import KafkaLog
 from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter, SinkTable
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
@@ -47,7 +46,11 @@ from headgate.participant.writers.put import PutWriter, chunk_of
 from headgate.participant.writers.shaping import Shaping
 from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
+from headgate.sink.departure import control_log, departing
+from headgate.sink.lookout import Lookout
+from headgate.sink.preconditions import refuse_catalog
 from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.sink.starting import refuse_start, require_sources
 
 _log = redacted_logger("headgate.sink")
 
@@ -92,7 +95,8 @@ def run(
     written, gives its partitions up, and joins every thread.
     """
     stop = stop or threading.Event()
-    with _signals(stop), opened(settings) as sink:
+    sender = new_sender()
+    with _signals(stop), departing(settings, sender), opened(settings, sender) as sink:
         while not stop.is_set():
             sink.run_once(TURN_MS)
             if on_progress:
@@ -112,9 +116,10 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             "remove [transform], or run the sink by headgate run",
         )
     with ExitStack() as stack:
+        sender = new_sender()
+        stack.enter_context(departing(settings, sender))
         stack.enter_context(_discreet(settings))
         catalog = _ready(settings, stack)
-        sender = _sender()
         plans = Plans(catalog)
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
         member = EmbeddedMember(buffers)
@@ -135,7 +140,8 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         stack.callback(service.close)
         world = participant.World(member, log, writer, service, SystemClock(), settings.redaction)
         driver = participant.ParticipantDriver(
-            State(settings.name, sender, settings.participant), world
+            State(settings.name, sender, settings.participant, table=settings.table.identifier),
+            world,
         )
         yield SinkTask(driver, buffers, member)
         driver.close()
@@ -144,9 +150,22 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 class OpenSink(participant.ParticipantDriver):
     """A participant on real ports."""
 
-    def __init__(self, initial: State, world: participant.World, service: CoordinatorService):
+    def __init__(
+        self,
+        initial: State,
+        world: participant.World,
+        service: CoordinatorService,
+        lookout: Lookout,
+    ) -> None:
         super().__init__(initial, world)
         self._service = service
+        self._lookout = lookout
+        self._clock = world.clock
+
+    def run_once(self, timeout_ms: int) -> None:
+        super().run_once(timeout_ms)
+        unheard = bool(self.state.owned) and self.state.coordinator is None and not self.leads
+        self._lookout.look(self._clock.monotonic_ms(), unheard=unheard)
 
     @property
     def leads(self) -> bool:
@@ -154,12 +173,12 @@ class OpenSink(participant.ParticipantDriver):
 
 
 @contextmanager
-def opened(settings: SinkSettings) -> Iterator[OpenSink]:
+def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[OpenSink]:
     """Everything opened in order, and closed in reverse whatever happens."""
+    sender = sender or new_sender()
     with ExitStack() as stack:
         stack.enter_context(_discreet(settings))
         catalog = _ready(settings, stack)
-        sender = _sender()
         writer = stack.enter_context(_writer(settings, catalog))
         log = control_log(settings)
         stack.callback(log.close)
@@ -176,7 +195,12 @@ def opened(settings: SinkSettings) -> Iterator[OpenSink]:
         stack.callback(group.close)
         stack.callback(service.close)
         world = participant.World(group, log, writer, service, SystemClock(), settings.redaction)
-        sink = OpenSink(State(settings.name, sender, settings.participant), world, service)
+        state = State(settings.name, sender, settings.participant, table=settings.table.identifier)
+        table = IcebergTable(
+            catalog, settings.table.identifier, settings.name, settings.table.branch
+        )
+        lookout = Lookout(settings, lambda: table.read().record, world.clock.monotonic_ms())
+        sink = OpenSink(state, world, service, lookout)
         yield sink
 
 
@@ -192,9 +216,15 @@ def _discreet(settings: SinkSettings) -> Iterator[None]:
 
 
 def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
-    """The catalog, once the table and the control topic are there."""
+    """The catalog, once the table and the control topic are there.
+
+    What ``headgate check`` would refuse is refused before anything is created.
+    """
+    refuse_catalog(settings.catalog)
+    require_sources(settings)
     catalog = load_catalog(settings.catalog.name, settings.catalog.properties)
     stack.callback(catalog.close)
+    refuse_start(catalog, settings)
     ensure_table(catalog, settings.table.identifier, declaration(settings.table))
     if settings.quarantine.keeps:
         ensure_table(catalog, settings.quarantine.table, quarantine_declaration())
@@ -202,12 +232,8 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
     return catalog
 
 
-def control_log(settings: SinkSettings) -> KafkaLog:
-    config = {**settings.kafka, "group.id": settings.source.group_id}
-    return KafkaLog(config, settings.control.topic, wire=settings.wire)
-
-
-def _sender() -> Sender:
+def new_sender() -> Sender:
+    """This process as a participant: a readable name, and an incarnation of its own."""
     return Sender(f"{socket.gethostname()}-{os.getpid()}", uuid.uuid4().hex[:12])
 
 
@@ -230,7 +256,13 @@ def _coordinator(
         opening.callback(table.close)
         start_ms = settings.source.start_at_ms
         driver = coordinator.CoordinatorDriver(
-            Identity(settings.name, settings.source.group_id, life),
+            Identity(
+                settings.name,
+                settings.source.group_id,
+                life,
+                frozenset(settings.table.shared_with),
+                settings.control.topic,
+            ),
             settings.coordinator,
             coordinator.World(
                 log,

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from pyiceberg.schema import Schema
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.coordinator.tables.creation import TableDeclaration, check_version, partition_spec
+from headgate.coordinator.tables.creation import (
+    TableDeclaration,
+    check_version,
+    partition_spec,
+    refuse_retention,
+)
 from headgate.coordinator.tables.type_text import parse_columns
 from headgate.participant.writers.shaping import TransformPlan
 
@@ -106,6 +111,7 @@ def check_declaration(table: TableSettings) -> None:
             check_version(schema, wanted.properties)
         except ConfigurationError as error:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
+        refuse_retention(wanted.properties, "table.properties")
     try:
         partition_spec(schema, wanted.partition_by)
     except ConfigurationError as error:

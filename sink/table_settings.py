@@ -29,6 +29,13 @@ class ColumnSettings:
         default=False, metadata=about("Whether a record without this field is refused.")
     )
     doc: str = field(default="", metadata=about("Comment that the table keeps for readers."))
+    from_record: bool = field(
+        default=False,
+        metadata=about(
+            "Whether table.record_columns fills this column and no field of the value does; only "
+            "a record column that needs another type, doc or place than its default is declared."
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +110,13 @@ class TableSettings:
     )
     location: str = field(
         default="", metadata=about("Location of a created table; empty: the catalog's choice.")
+    )
+    shared_with: tuple[str, ...] = field(
+        default=(),
+        metadata=about(
+            "Names of other sinks that may bring records of the same topics into this table and "
+            "branch; each names the others. Their rows are there once per sink."
+        ),
     )
     record_columns: RecordColumns = field(
         default_factory=RecordColumns,

@@ -12,11 +12,14 @@ from headgate.sink import kafka_keys
 from headgate.sink.declaration import check_declaration, transform_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headgate.sink.settings import SinkSettings
-    from headgate.sink.table_settings import TableSettings
+    from headgate.sink.table_settings import ColumnSettings, TableSettings
 
 _SINK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_DURATION_MS_MAX = 366 * 24 * 3_600_000
 _MAX_POLL_INTERVAL_MS = 300_000
 _SESSION_TIMEOUT_MS = 45_000
 """Both are librdkafka's defaults."""
@@ -109,10 +112,46 @@ def _check_table(table: TableSettings) -> None:
     ):
         if len(set(names)) < len(names) or "" in names:
             _wrong(f"{section} has a column without a name, or names one twice", "name each once")
+    _check_record_columns("table.columns", table.columns, table)
+    _check_case(table)
     if table.create and not (table.columns or table.record_columns.named()):
         _wrong("table.create is on, but no column is declared", "add [[table.columns]]")
     if table.columns:
         check_declaration(table)
+
+
+def _check_case(table: TableSettings) -> None:
+    """Spark and many readers do not tell such columns apart."""
+    first: dict[str, str] = {}
+    named = [column.name for column in table.columns]
+    for name in (*named, *table.record_columns.named().values()):
+        if first.setdefault(name.lower(), name) != name:
+            _wrong(
+                f"the columns {first[name.lower()]!r} and {name!r} differ only in case",
+                "rename one: Spark and other readers take them for the same",
+            )
+
+
+def _check_record_columns(
+    section: str, columns: Sequence[ColumnSettings], table: TableSettings
+) -> None:
+    """A column is filled from the value or from the rest of the record: both would be one lost."""
+    parts = {column: what for what, column in table.record_columns.named().items()}
+    for column in columns:
+        part = parts.get(column.name)
+        if part and not column.from_record:
+            _wrong(
+                f"table.record_columns.{part} = {column.name!r} would overwrite the data of the "
+                f"column {column.name!r} in {section}",
+                "give it a name of its own; or, if the column is meant for it, leave it out of "
+                f"{section} or declare it with from_record = true",
+            )
+        if column.from_record and not part:
+            _wrong(
+                f"{section}: {column.name!r} is from_record, but table.record_columns does not "
+                "name it",
+                "name it there, or remove from_record",
+            )
 
 
 def _check_format(settings: SinkSettings) -> None:
@@ -173,6 +212,7 @@ def _check_transform(settings: SinkSettings) -> None:
     transform, spark = settings.transform, settings.spark
     if transform.sql and transform.python:
         _wrong("transform.sql and transform.python are both set", "keep one of them")
+    _check_record_columns("transform.columns", transform.columns, settings.table)
     if transform.columns and not transform:
         _wrong("transform.columns are set without a transform", "set transform.sql or .python")
     if transform_plan(transform) and spark.writer == "in-process":
@@ -193,6 +233,8 @@ def _check_positive(settings: SinkSettings) -> None:
             least = 0 if key in zero_allowed else 1
             if type(value) is int and value < least:
                 _wrong(f"{section}.{key} cannot be {value}", f"it must be at least {least}")
+            if type(value) is int and key.endswith("_ms") and value > _DURATION_MS_MAX:
+                _wrong(f"{section}.{key} cannot be {value}", "it must be at most a year")
     if settings.spark.parallelism < 0:
         _wrong("spark.parallelism is negative", "0 means: as many as there are cores")
 

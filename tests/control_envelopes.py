@@ -9,6 +9,7 @@ from headgate.control_protocol.events import (
     AckCommit,
     Claim,
     DataFile,
+    Departure,
     EndCommit,
     Envelope,
     Event,
@@ -95,6 +96,7 @@ EXAMPLES: dict[str, Event] = {
     ),
     "pause": Pause(),
     "resume": Resume(),
+    "departure": Departure("HG-207", "orders/0 offset 7: not JSON"),
 }
 
 
@@ -198,6 +200,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     ),
     st.just(Pause()),
     st.just(Resume()),
+    st.builds(Departure, _TEXT, _TEXT),
 )
 ENVELOPES = st.builds(
     Envelope,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.control_protocol import record_codec
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
 from headgate.control_protocol.events import DataFile
-from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.identifiers import SinkName, TopicId, sink_of_tag, tag_name
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -97,7 +98,17 @@ class FakeTable:
             record=None if tag is None else self._record_under(tag),
             lineage=self._lineage(tag),
             branch_record=self._branch_record(),
+            others=self._others(),
         )
+
+    def _others(self) -> dict[SinkName, Mapping[str, TopicId]]:
+        """Rule T7."""
+        found = {sink_of_tag(tag, self._branch): id_ for tag, id_ in self._catalog.tags.items()}
+        return {
+            sink: record_codec.topics_of(sink, self._catalog.snapshots[id_].summary)
+            for sink, id_ in found.items()
+            if sink is not None and sink != self._sink
+        }
 
     def _record_under(self, tag: int) -> CommitRecord:
         record = record_codec.decode(self._sink, self._catalog.snapshots[tag].summary)

@@ -101,6 +101,17 @@ def check_version(schema: Schema, properties: Mapping[str, str]) -> None:
             )
 
 
+def refuse_retention(properties: Mapping[str, str], whose: str) -> None:
+    """Raises ``ConfigurationError``: an age or a number below 1 would ask for no history at all."""
+    for key in (MAX_AGE_MS, KEEP_MIN):
+        value = properties.get(key, "1")
+        if not (value.isdecimal() and int(value) >= 1):
+            raise ConfigurationError(
+                f"{whose}: the property {key} cannot be {value!r}",
+                "write a whole number of at least 1, or remove the property",
+            )
+
+
 def _ensure_namespaces(catalog: Catalog, identifier: str) -> None:
     levels = Catalog.namespace_from(identifier)
     for depth in range(1, len(levels) + 1):

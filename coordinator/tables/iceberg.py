@@ -43,7 +43,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
 from headgate.coordinator.tables.evidence import decided
-from headgate.coordinator.tables.lineage import lineage, newest_record, properties_of
+from headgate.coordinator.tables.lineage import lineage, newest_record, other_sinks, properties_of
 from headgate.coordinator.tables.manifests import ManifestList, SnapshotFiles, manifest_files
 from headgate.coordinator.tables.proposal import Proposal
 from headgate.coordinator.tables.supported import refuse_unread, refuse_unsupported
@@ -126,6 +126,7 @@ class IcebergTable:
             record=self._record_under(metadata, tag) if tag else None,
             lineage=lineage(metadata, self._branch, self._sink),
             branch_record=newest_record(metadata, self._branch, self._sink),
+            others=other_sinks(metadata, self._branch, self._sink),
         )
 
     def _decided(self, table: Table) -> Lineage:

@@ -8,10 +8,15 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
-from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.identifiers import SinkName, TopicId, sink_of_tag, tag_name
 from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, holds_record, marker_property
+from headgate.control_protocol.record_codec import (
+    decode,
+    holds_record,
+    marker_property,
+    topics_of,
+)
 
 
 def lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:
@@ -48,6 +53,20 @@ def newest_record(metadata: TableMetadata, branch: str, sink: SinkName) -> Commi
         if record := decode(sink, properties_of(snapshot)):
             return record
     return None
+
+
+def other_sinks(
+    metadata: TableMetadata, branch: str, sink: SinkName
+) -> dict[SinkName, Mapping[str, TopicId]]:
+    """The other sinks with a tag for this branch, and the topics that they read (rule T7)."""
+    snapshots = by_id(metadata)
+    found: dict[SinkName, Mapping[str, TopicId]] = {}
+    for name, ref in metadata.refs.items():
+        other = sink_of_tag(name, branch)
+        if other not in (None, sink) and ref.snapshot_id in snapshots:
+            assert other is not None  # asked above
+            found[other] = topics_of(other, properties_of(snapshots[ref.snapshot_id]))
+    return found
 
 
 def origin(metadata: TableMetadata, branch: str) -> SnapshotRef | None:

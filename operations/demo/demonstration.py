@@ -19,7 +19,6 @@ from typing import NoReturn
 import click
 from rich.console import Console
 
-from headgate.control_protocol.kafka_log import KafkaLog
 from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.operations.audit_report import AuditReport
 from headgate.operations.demo.broker import (
@@ -43,6 +42,7 @@ from headgate.operations.demo.produce import create_topic
 from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.sink_file import PARTITIONS, TOPIC, sink_file_text
 from headgate.operations.demo.stream import TripStream
+from headgate.sink.departure import control_log
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings, WriterKind
 
@@ -158,7 +158,7 @@ def _cast(show: Show, cast: ExitStack) -> Play:
     spark = ", each with a Spark of its own" if options.writer == WriterKind.SPARK else ""
     pids = " and ".join(str(participant.pid) for participant in participants)
     screen.say("processes", f"headgate run sink.toml as pids {pids}{spark}")
-    log = KafkaLog(settings.kafka, settings.control.topic)
+    log = control_log(settings)
     cast.callback(log.close)
     stream = TripStream(bootstrap, TOPIC, records=options.records, seed=options.seed)
     cast.callback(stream.stop)

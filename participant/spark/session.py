@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -123,7 +124,8 @@ def open_session(options: SparkOptions) -> OpenSession:
     scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
     spark = None
     try:
-        spark = found or _made(session_class, options)
+        with _interrupt_handler_kept():
+            spark = found or _made(session_class, options)
         local = _is_local(spark, options)
         if not local:
             _ship(spark, scratch)
@@ -136,6 +138,19 @@ def open_session(options: SparkOptions) -> OpenSession:
             raise
         raise _translated(options, error) from error
     return OpenSession(spark, parallelism, made=found is None, scratch=scratch)
+
+
+@contextmanager
+def _interrupt_handler_kept() -> Iterator[None]:
+    """PySpark answers Ctrl-C by cancelling all jobs and raising: no orderly end is left then."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # it sets its handler in the main thread only
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _session_class() -> Any:

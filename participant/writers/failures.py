@@ -7,6 +7,7 @@ from collections.abc import Callable
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
+    MissingRights,
     OffsetOutOfRange,
     StopSink,
     TopicRecreated,
@@ -77,8 +78,16 @@ def attempted(number: int, write: Callable[[], BatchWritten]) -> BatchOutcome:
         return failed(number, error)
 
 
+_DENIED = "ACCESS_DENIED"
+"""How Arrow's clients of object stores name it, in an ``OSError``."""
+
+
 def failed(number: int, error: Exception) -> BatchFailed:
     """The outcome of a batch that ended in ``error``."""
+    if isinstance(error, PermissionError) or (isinstance(error, OSError) and _DENIED in str(error)):
+        error = MissingRights(
+            f"the table's files may not be written: {error}", "grant write access to its location"
+        )
     if not isinstance(error, HeadgateError):
         return BatchFailed(number, _said(error), unforeseen=narrowable(error))
     hopeless = isinstance(error, (StopSink, ConfigurationError))

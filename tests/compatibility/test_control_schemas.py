@@ -28,6 +28,7 @@ FROZEN = {
     "presence": "a3e9b35912a486f4",
     "pause": "2ffae80a43e52f00",
     "resume": "9620c18921dd736e",
+    "departure": "6690a71ad308e8b3",
 }
 
 

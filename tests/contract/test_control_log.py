@@ -68,7 +68,8 @@ class KafkaWorld:
         ensure_control_topic(self._config, topic)
 
     def open(self, wire: Wire | None = None) -> CountingLog:
-        log = KafkaLog(self._config, self._topic, KafkaLogTimes(identity_ms=50), wire)
+        config = {**self._config, "group.id": "sink"}
+        log = KafkaLog(config, self._topic, KafkaLogTimes(identity_ms=50), wire)
         self._stack.callback(log.close)
         return log
 

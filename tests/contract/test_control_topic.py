@@ -18,6 +18,7 @@ from headgate.control_protocol.kafka_topic import control_topic_exists, ensure_c
 from headgate.operations.demo.broker import EmbeddedKafka
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
+GROUP = {"group.id": "sink"}
 
 
 @pytest.mark.integration
@@ -65,7 +66,7 @@ def test_an_unfit_topic_is_refused_with_the_reason(
 def test_brokers_that_do_not_answer_are_unreachable() -> None:
     with pytest.raises(Unreachable, match="control topic nowhere"):
         ensure_control_topic(NOBODY, "nowhere", timeout_ms=300)
-    log = KafkaLog(NOBODY, "nowhere", KafkaLogTimes(delivery_ms=300, request_ms=300))
+    log = KafkaLog({**NOBODY, **GROUP}, "nowhere", KafkaLogTimes(delivery_ms=300, request_ms=300))
     try:
         with pytest.raises(Unreachable):
             log.read(0)
@@ -77,10 +78,15 @@ def test_brokers_that_do_not_answer_are_unreachable() -> None:
         log.close()
 
 
+def test_point_22_no_group_but_the_sinks_own_is_asked_for() -> None:
+    with pytest.raises(ConfigurationError, match=r"group\.id"):
+        KafkaLog(NOBODY, "nowhere")
+
+
 def test_settings_that_the_client_refuses_are_named() -> None:
     for refused in (KafkaLog, ensure_control_topic):
         with pytest.raises(ConfigurationError, match="no_such_setting"):
-            refused({**NOBODY, "no_such_setting": "1"}, "nowhere")
+            refused({**NOBODY, **GROUP, "no_such_setting": "1"}, "nowhere")
 
 
 @pytest.mark.integration
@@ -90,8 +96,10 @@ def test_a_broker_that_dies_and_returns_costs_only_unconfirmed_appends(
     config = {"bootstrap.servers": own_kafka.bootstrap}
     ensure_control_topic(config, "control")
     before, during, after = (envelope(EXAMPLES["presence"], sequence=n) for n in range(3))
-    log = KafkaLog(config, "control")
-    hurried = KafkaLog(config, "control", KafkaLogTimes(delivery_ms=1_000, request_ms=1_000))
+    log = KafkaLog(config | GROUP, "control")
+    hurried = KafkaLog(
+        config | GROUP, "control", KafkaLogTimes(delivery_ms=1_000, request_ms=1_000)
+    )
     heard: list[int] = []
     try:
         log.append([before])

@@ -395,7 +395,9 @@ class Deployment:
         that the sink was told to begin at.
         """
         report = audit(self.settings)
-        assert report.well, "\n".join([*map(str, report.findings), *map(str, self.participants)])
+        assert not report.findings, "\n".join(
+            [*map(str, report.findings), *map(str, self.participants)]
+        )
         surprising = [text for text in report.unproven if not text.startswith(tuple(unproven))]
         assert not surprising, surprising
         source = {

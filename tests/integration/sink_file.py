@@ -59,10 +59,17 @@ def toml(sections: Sections) -> str:
         if name.endswith(".columns") and isinstance(section, Mapping):
             for column, kind in section["columns"].items():
                 lines += [f"[[{name}]]", f'name = "{column}"', f'type = "{kind}"']
+                if column in _record_columns(sections):
+                    lines.append("from_record = true")
         elif isinstance(section, Mapping):
             lines.append(f"[{name}]")
             lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in section.items()]
     return "\n".join(lines) + "\n"
+
+
+def _record_columns(sections: Sections) -> Sequence[str]:
+    named = sections.get("table.record_columns", {})
+    return list(named.values()) if isinstance(named, Mapping) else []
 
 
 def record(number: int) -> bytes:

@@ -61,6 +61,8 @@ ADAPTERS = {
         "headgate.participant.writers",
         "headgate.sink.assembly",
         "headgate.sink.declaration",
+        "headgate.sink.preconditions",
+        "headgate.sink.starting",
     },
     "pyspark": {"headgate.participant.spark"},
     "sqlglot": {"headgate.participant.transform.select_text"},
@@ -73,6 +75,7 @@ ADAPTERS = {
         "headgate.participant.writers",
         "headgate.participant.loops",
         "headgate.participant.packed",
+        "headgate.sink.preconditions",
     },
 }
 

@@ -11,9 +11,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from unit.operations.filled_table import FilledTable
 
+from headgate.control_protocol.bad_records import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.operations.audit import audit
-from headgate.operations.audit_report import AuditReport
+from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import RecordColumns
 
@@ -47,6 +48,8 @@ def test_all_that_was_produced_is_there(
         *(20, 20, 0, 0, 2)
     ]
     assert "2 commits hold as many rows as the source has records" in report.proven
+    assert report.verdict is Verdict.WELL
+    assert (report.rows, report.distinct, report.surplus) == (20, 20, {})
 
 
 def test_markers_and_aborted_records_are_no_loss(
@@ -80,6 +83,23 @@ def test_a_lost_record_is_named(
     assert whats(report) == ["commit-count", "record-lost"]
     assert any("1 records, offsets 10" in finding.evidence for finding in report.findings)
     assert report.partitions[0].lost == 1
+
+
+def test_point_16_records_that_a_forged_status_skipped_are_not_well(
+    filled: FilledTable, settings: SinkSettings, produced: Callable[[int, int], None]
+) -> None:
+    produced(0, 4_010)
+    produced(1, 10)
+    filled.good_start()
+    filled.write(1, 3, {0: 4_010, 1: 10}, [], skipped=4_000)
+    report = audit(settings)
+    assert "skipped" in whats(report)
+    assert report.verdict is Verdict.WRONG
+    skips = replace(settings, quarantine=replace(settings.quarantine, policy=Disposal.SKIP))
+    report = audit(skips)
+    assert report.verdict is Verdict.NOT_PROVEN
+    assert not any("every record" in text for text in report.proven)
+    assert report.exit_code() == 1
 
 
 def test_without_coordinates_the_counts_tell(

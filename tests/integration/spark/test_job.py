@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -61,6 +62,18 @@ def test_the_job_runs_through_spark_connect(deploy: Deploy) -> None:
     sink.start(command=[sys.executable, *JOB])
     sink.wait_until_lag_zero(START_S)
     sink.stop()
+    sink.judge()
+
+
+def test_point_22_ctrl_c_ends_a_run_with_spark_in_order(deploy: Deploy) -> None:
+    sink = deploy({"spark": {"writer": "spark", "master": "local[2]"}})
+    sink.produce(1_000)
+    (participant,) = sink.start()
+    sink.wait_until_lag_zero(START_S)
+    os.kill(participant.pid, signal.SIGINT)
+    assert participant.ended() == 0, str(participant)
+    assert "Aborted" not in participant.log_text()
+    sink.participants.remove(participant)
     sink.judge()
 
 

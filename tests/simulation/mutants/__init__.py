@@ -37,5 +37,9 @@ UNSHOWN = {
     "C11": "what an operator asked long ago costs no row: protocol/test_c11_requests.py",
     "Q6": "what a writer makes of a record is not the machines': protocol/test_q6_disposal.py and "
     "unit/participant/writers/test_aside.py",
+    "T7": "the simulation has one sink: protocol/test_t7_shared.py and "
+    "integration/sink/test_shared_source.py",
+    "P11": "the simulation has one configuration: protocol/test_p11_one_configuration.py and "
+    "unit/sink/test_lookout.py",
 }
 """Rules that simulation and exploration cannot break, with who else shows them."""

@@ -8,14 +8,15 @@ import pyarrow as pa
 import pytest
 from unit.operations.filled_table import FilledTable
 
+from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import TableChanged
-from headgate.control_protocol.identifiers import Sender, SinkName
+from headgate.control_protocol.identifiers import Sender, SinkName, TopicId
 from headgate.control_protocol.record import OPERATOR
 from headgate.control_protocol.record_codec import encode
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.operations.audit import audit
 from headgate.operations.audit_chain import moved_by_claims
-from headgate.operations.audit_report import AuditReport
+from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.operations.audit_source import passed_over
 from headgate.operations.history import read_history
 from headgate.sink.settings import SinkSettings
@@ -30,7 +31,7 @@ def examined(settings: SinkSettings) -> AuditReport:
 
 def found(settings: SinkSettings) -> set[str]:
     report = examined(settings)
-    assert report.well == (not report.findings)
+    assert (report.verdict is Verdict.WRONG) == bool(report.findings)
     assert not (report.findings and report.proven)
     return {finding.what for finding in report.findings}
 
@@ -49,10 +50,10 @@ def test_a_table_without_fault_is_well(filled: FilledTable, settings: SinkSettin
     ]
 
 
-def test_an_empty_table_is_well(filled: FilledTable, settings: SinkSettings) -> None:
+def test_an_empty_table_proves_nothing(filled: FilledTable, settings: SinkSettings) -> None:
     filled.table.transaction().remove_properties("headgate.trips.claimed").commit_transaction()
     report = examined(settings)
-    assert report.well
+    assert report.verdict is Verdict.NOT_PROVEN
     assert report.unproven == ("the sink has not committed anything yet",)
 
 
@@ -62,7 +63,7 @@ def test_without_coordinates_it_says_what_cannot_be_told(
     filled.good_start()
     plain = replace(settings, table=replace(settings.table, record_columns=RecordColumns()))
     report = examined(plain)
-    assert report.well
+    assert report.verdict is Verdict.NOT_PROVEN
     assert report.total("in_table") is None
     assert any("single records cannot be told apart" in text for text in report.unproven)
 
@@ -72,7 +73,7 @@ def test_an_unreachable_source_is_said_and_is_no_finding(
 ) -> None:
     filled.good_start()
     report = audit(settings)
-    assert report.well
+    assert report.verdict is Verdict.NOT_PROVEN
     assert any(text.startswith("the source was not compared") for text in report.unproven)
 
 
@@ -137,7 +138,7 @@ def test_a_gap_that_a_claim_made(filled: FilledTable, settings: SinkSettings) ->
     assert found(settings) == {"gap"}
     policy = CoordinatorSettings(on_offset_out_of_range=OffsetPolicy.LATEST)
     report = examined(replace(settings, coordinator=policy))
-    assert report.well
+    assert report.verdict is Verdict.NOT_PROVEN
     assert any("moved trips/0 from 10 to 15" in text for text in report.unproven)
 
 
@@ -200,7 +201,7 @@ def test_what_was_only_compacted_away_meanwhile_is_no_fault(
         else:
             path.write_bytes(content)
 
-    assert audit(settings, with_source=False, on_progress=watched).well
+    assert audit(settings, with_source=False, on_progress=watched).findings == ()
     assert rounds.count("commits") == 2
 
 
@@ -275,18 +276,54 @@ def test_rows_of_others_are_no_finding(filled: FilledTable, settings: SinkSettin
     filled.good_start()
     filled.table.append(pa.table({"topic": [None, None]}, ARROW_TOPIC))
     report = examined(settings)
-    assert report.well
+    assert report.verdict is Verdict.NOT_PROVEN
     assert report.live_rows == 22
-    assert "2 rows of others carry no coordinates" in report.unproven
+    assert "2 rows of others carry no coordinates" in report.remarks
 
 
-def test_another_sink_may_hold_the_same_records(
+def test_point_16_records_that_another_sink_brought_again(
     filled: FilledTable, settings: SinkSettings
 ) -> None:
     filled.good_start()
     other = replace(filled.record(1, 1, {0: 5}, 5), sink=SinkName("copy"))
     filled.append(filled.files([(0, o) for o in range(5)]), encode(other))
+    assert found(settings) == {"records-shared"}
+    report = examined(settings)
+    assert (report.rows, report.distinct, report.surplus) == (25, 20, {"sink copy": 5})
+    meant = replace(settings, table=replace(settings.table, shared_with=("copy",)))
+    report = examined(meant)
+    assert report.findings == ()
+    assert "25 rows of 20 different records, 5 more than records: 5 by sink copy" in report.remarks
+    assert not any("twice" in text for text in report.proven)
+
+
+def test_point_16_a_topic_of_the_same_name_elsewhere_is_another(
+    filled: FilledTable, settings: SinkSettings
+) -> None:
+    filled.good_start()
+    elsewhere = {filled.topic: TopicId("on-another-cluster")}
+    record = filled.record(1, 1, {0: 5}, 5, topic_ids=elsewhere)
+    other = replace(record, sink=SinkName("copy"))
+    filled.append(filled.files([(0, o) for o in range(5)]), encode(other))
     assert found(settings) == set()
+    assert examined(settings).surplus == {}
+
+
+def test_point_16_records_that_no_setting_lets_go(
+    filled: FilledTable, settings: SinkSettings
+) -> None:
+    filled.good_start()
+    filled.write(1, 3, {0: 4_010, 1: 10}, [], skipped=4_000)
+    assert found(settings) == {"skipped"}
+    skips = replace(settings, quarantine=replace(settings.quarantine, policy=Disposal.SKIP))
+    report = examined(skips)
+    assert report.verdict is Verdict.NOT_PROVEN
+    assert "4000 records were skipped: nothing tells which they were" in report.unproven
+    assert report.exit_code() == 1
+    assert report.exit_code(accept_unproven=True) == 0
+    filled.write(1, 4, {0: 4_011, 1: 10}, [], quarantined=1)
+    assert found(skips) == {"quarantined"}
+    assert examined(skips).exit_code(accept_unproven=True) == 1
 
 
 def test_expired_history_is_said(filled: FilledTable, settings: SinkSettings) -> None:
@@ -294,7 +331,7 @@ def test_expired_history_is_said(filled: FilledTable, settings: SinkSettings) ->
     oldest = filled.table.metadata.snapshots[0].snapshot_id
     filled.table.maintenance.expire_snapshots().by_id(oldest).commit()
     report = examined(settings)
-    assert report.well
+    assert report.verdict is Verdict.NOT_PROVEN
     assert report.claims == 0
     assert any("older snapshots have expired" in text for text in report.unproven)
 
@@ -311,7 +348,7 @@ def operator(filled: FilledTable, epoch: int, offsets: dict[int, int]) -> None:
     filled.commit(filled.record(epoch, 0, offsets, coordinator=Sender(OPERATOR, f"hand-{epoch}")))
 
 
-def test_offsets_set_back_by_hand_are_named_and_their_rows_may_be_there_again(
+def test_point_16_offsets_set_back_by_hand_are_named_and_their_rows_may_be_there_again(
     filled: FilledTable, settings: SinkSettings
 ) -> None:
     filled.good_start()
@@ -323,6 +360,9 @@ def test_offsets_set_back_by_hand_are_named_and_their_rows_may_be_there_again(
     assert report.findings == ()
     assert report.unproven[0].endswith(": headgate offsets set moved trips/0 from 10 to 6")
     assert "4 rows are there again, because offsets were set back" in report.unproven
+    assert (report.rows, report.distinct, report.surplus) == (24, 20, {"offsets set": 4})
+    assert report.verdict is Verdict.NOT_PROVEN
+    assert not any("offsets never" in text or "beyond" in text for text in report.proven)
     assert not any("twice" in text for text in report.proven)
     filled.write(3, 2, {0: 11, 1: 10}, [(0, 10), (0, 2)], records=2)
     assert found(settings) == {"record-twice"}  # and of 2 nobody said that it shall come again

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +31,8 @@ from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import ColumnSettings
 
 COLUMNS = (
-    ColumnSettings(name="topic", type="string"),
-    ColumnSettings(name="offset", type="long"),
+    ColumnSettings(name="topic", type="string", from_record=True),
+    ColumnSettings(name="offset", type="long", from_record=True),
 )
 
 
@@ -116,7 +117,7 @@ def test_lost_table_metadata(filled: FilledTable, settings: SinkSettings) -> Non
     [
         (ColumnSettings(name="fare", type="double"), "db.trips has no column 'fare'"),
         (
-            ColumnSettings(name="offset", type="string"),
+            ColumnSettings(name="offset", type="string", from_record=True),
             "column 'offset' of db.trips is long, the sink file says string",
         ),
     ],
@@ -237,3 +238,85 @@ def test_an_object_store_is_said_to_be_unchecked(settings: SinkSettings) -> None
     check = TableCheck(with_catalog(settings, warehouse="s3://bucket/warehouse"))
     with pytest.raises(NotChecked, match=r"s3://bucket/warehouse was not tried"):
         check.storage()
+
+
+# ------------------------------------------------------------------------------- what cannot work
+
+
+def test_point_21_a_catalog_whose_folder_is_missing(settings: SinkSettings) -> None:
+    absent = with_catalog(settings, uri="sqlite:////absent/lake/catalog.db")
+    with pytest.raises(ConfigurationError, match="the folder /absent/lake does not exist"):
+        TableCheck(with_table(absent, create=True, columns=COLUMNS)).catalog()
+
+
+def test_point_21_a_catalog_of_a_type_that_does_not_exist(settings: SinkSettings) -> None:
+    with pytest.raises(ConfigurationError, match="is not a catalog that pyiceberg has"):
+        TableCheck(with_catalog(settings, type="sqll")).catalog()
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "message"),
+    [
+        ("file:///proc/lake", "/proc/lake is not storage"),
+        ("/sys/lake", "/sys/lake is not storage"),
+        ("s4://bucket/lake", "nothing can be written to a s4 address"),
+    ],
+)
+def test_point_21_a_warehouse_that_is_none(
+    settings: SinkSettings, warehouse: str, message: str
+) -> None:
+    wanted = with_table(with_catalog(settings, warehouse=warehouse), create=True, columns=COLUMNS)
+    check = TableCheck(wanted)
+    with pytest.raises(ConfigurationError, match=message):
+        check.storage()
+
+
+def edited(filled: FilledTable, change: Callable[[dict[str, Any]], None]) -> None:
+    """The table's metadata file as another program would have written it."""
+    path = Path(filled.table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    change(metadata)
+    path.write_text(json.dumps(metadata))
+
+
+def test_point_21_a_partition_transform_that_nobody_here_knows(
+    filled: FilledTable, settings: SinkSettings
+) -> None:
+    field = {"source-id": 3, "field-id": 1000, "name": "z", "transform": "zorder[4]"}
+    edited(filled, lambda table: table["partition-specs"][0]["fields"].append(field))
+    check = TableCheck(settings)
+    check.table()
+    with pytest.raises(TableChanged, match=r"partition field z: the transform .* is not known"):
+        check.columns()
+
+
+def test_point_21_a_column_that_cannot_hold_the_records_offset(
+    filled: FilledTable, settings: SinkSettings
+) -> None:
+    def dated(table: dict[str, Any]) -> None:
+        table["schemas"][0]["fields"][2]["type"] = "date"
+
+    edited(filled, dated)
+    kind = ColumnSettings(name="offset", type="date", from_record=True)
+    check = TableCheck(with_table(settings, columns=(kind,)))
+    check.table()
+    with pytest.raises(TableChanged, match="cannot hold the records' offset"):
+        check.columns()
+
+
+@pytest.mark.parametrize(
+    "key", ["history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"]
+)
+def test_point_21_a_retention_below_one(
+    filled: FilledTable, settings: SinkSettings, key: str
+) -> None:
+    filled.table.transaction().set_properties({key: "-1"}).commit_transaction()
+    check = TableCheck(settings)
+    check.table()
+    with pytest.raises(ConfigurationError, match="cannot be '-1'"):
+        check.columns()
+
+
+def test_point_21_an_interval_of_ages(settings: SinkSettings) -> None:
+    with pytest.raises(ConfigurationError, match="at most a year"):
+        replace(settings, coordinator=CoordinatorSettings(commit_interval_ms=10**15))

@@ -98,13 +98,16 @@ def test_an_unreadable_catalog_is_three(sink_file: Path, tmp_path: Path) -> None
         assert len(lines(result.stderr)) == 1
 
 
-def test_an_audit_without_fault_is_zero(filled: FilledTable, sink_file: Path) -> None:
+def test_point_16_an_audit_that_proves_nothing_is_zero_only_where_that_is_accepted(
+    filled: FilledTable, sink_file: Path
+) -> None:
     filled.good_start()
     result = headgate("audit", sink_file, "--no-source")
-    assert result.exit_code == 0
-    assert lines(result.stdout)[-1] == "trips into db.trips: 20 rows committed: well"
+    assert result.exit_code == 1
+    assert lines(result.stdout)[-1] == "trips into db.trips: 20 rows committed: not proven"
+    assert headgate("audit", sink_file, "--no-source", "--accept-unproven").exit_code == 0
     document = json.loads(headgate("audit", sink_file, "--no-source", "--json").stdout)
-    assert document["well"] is True
+    assert (document["verdict"], document["well"]) == ("not proven", False)
     assert document["findings"] == []
     assert [p["in_table"] for p in document["partitions"]] == [10, 10]
 
@@ -198,4 +201,4 @@ def test_status_does_not_call_a_sink_well_that_nobody_runs(
     filled: FilledTable, sink_file: Path
 ) -> None:
     filled.good_start()
-    assert lines(headgate("status", sink_file).stdout)[0].endswith(": no participant seen")
+    assert lines(headgate("status", sink_file).stdout)[0].endswith(": not known")  # no broker

@@ -363,6 +363,44 @@ def test_the_declaration_of_a_table() -> None:
     assert declaration(replace(table, create=False)) is None
 
 
+OVERWRITTEN = [
+    ('columns = [{name = "id", type = "long"}]', 'offset = "id"', "table.columns"),
+    ('columns = [{name = "id", type = "string"}]', 'key = "id"', "table.columns"),
+    ("", 'key = "id"\n[transform]\nsql = "SELECT id FROM records"', "transform.columns"),
+]
+
+
+@pytest.mark.parametrize(("table", "record", "section"), OVERWRITTEN)
+def test_point_18_a_record_column_never_overwrites_data(
+    table: str, record: str, section: str
+) -> None:
+    text = f"{MINIMAL}{table}\n[table.record_columns]\n{record}\n"
+    if section == "transform.columns":
+        text += 'columns = [{name = "id", type = "long"}]\n'
+    error = refusal(text)
+    part = record.partition(" ")[0]
+    assert f"table.record_columns.{part} = 'id' would overwrite the data" in error.message
+    assert section in error.message
+
+
+def test_point_18_a_declared_column_may_be_the_records() -> None:
+    column = 'columns = [{name = "sent", type = "timestamptz_ns", from_record = true}]'
+    settings = sink(column, '[table.record_columns]\ntimestamp = "sent"')
+    assert settings.table.columns[0].from_record
+    assert "does not name it" in refusal(MINIMAL + column).message
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        'columns = [{name = "id", type = "long"}, {name = "ID", type = "long"}]',
+        'columns = [{name = "Offset", type = "long"}]\n[table.record_columns]\noffset = "offset"',
+    ],
+)
+def test_point_21_columns_that_differ_only_in_case(sections: str) -> None:
+    assert "differ only in case" in refusal(MINIMAL + sections).message
+
+
 def test_a_value_replaced_in_code_is_checked_too() -> None:
     settings = parse(MINIMAL)
     with pytest.raises(ConfigurationError, match=r"source\.topics is empty"):

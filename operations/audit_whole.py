@@ -1,0 +1,116 @@
+"""The table as a whole: how many rows, how many records, and why there are more of the first. Pure.
+
+A reader counts rows, whoever brought them. So rows of other sinks on the same source count here,
+and rows that came again because a person set offsets back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
+from headgate.control_protocol.record import CommitRecord
+from headgate.operations.audit_records import SeenOffsets, TableRecords
+from headgate.operations.audit_report import Finding
+from headgate.operations.history import History
+from headgate.sink.settings import SinkSettings
+
+OFFSETS_SET = "offsets set"
+UNEXPLAINED = "unexplained"
+
+
+@dataclass(slots=True)
+class WholeTable:
+    """Rows with coordinates of the sink's partitions, the different records among them, and the
+    rest: ``surplus`` by cause, which is another sink (``sink NAME``), ``OFFSETS_SET``, or unknown.
+    """
+
+    rows: int = 0
+    distinct: int = 0
+    surplus: dict[str, int] = field(default_factory=dict)
+
+    def count(self, cause: str, rows: int) -> None:
+        if rows:
+            self.surplus[cause] = self.surplus.get(cause, 0) + rows
+
+
+def whole_table(
+    own: TableRecords,
+    others: Mapping[SinkName, TableRecords],
+    record: CommitRecord,
+    their_topics: Mapping[SinkName, Mapping[str, TopicId]],
+) -> WholeTable:
+    """Count what the sinks brought of this sink's partitions, its own first."""
+    whole = WholeTable()
+    for at in record.offsets:
+        seen = own.partitions.get(at, SeenOffsets())
+        whole.count(OFFSETS_SET, seen.told)
+        whole.count(UNEXPLAINED, seen.twice)
+        whole.rows += len(seen.offsets) + seen.told + seen.twice
+        known = seen.offsets.copy()
+        for sink, theirs in sorted(others.items()):
+            if _same_topic(at, record, their_topics.get(sink, {})):
+                _count_theirs(whole, sink, theirs.partitions.get(at, SeenOffsets()), known)
+        whole.distinct += len(known)
+    return whole
+
+
+def _count_theirs(whole: WholeTable, sink: SinkName, seen: SeenOffsets, known: BitMap64) -> None:
+    rows = len(seen.offsets) + seen.told + seen.twice
+    whole.rows += rows
+    whole.count(f"sink {sink}", rows - len(seen.offsets - known))
+    known |= seen.offsets
+
+
+def _same_topic(at: TopicPartition, record: CommitRecord, theirs: Mapping[str, TopicId]) -> bool:
+    """A topic of the same name on another cluster holds other records."""
+    known = theirs.get(at.topic)
+    return known is None or known == record.topic_ids.get(at.topic, known)
+
+
+def topics_of_others(history: History) -> Mapping[SinkName, Mapping[str, TopicId]]:
+    """The topics of each other sink on the branch, as its newest commit names them."""
+    return {found.sink: found.topic_ids for found in history.foreign if found.sink is not None}
+
+
+def shared(whole: WholeTable, meant: Collection[str]) -> Iterator[Finding]:
+    """Rows that another sink brought again, unless the sink file says that it shall."""
+    for cause, rows in sorted(whole.surplus.items()):
+        kind, _, sink = cause.partition(" ")
+        if kind == "sink" and sink not in meant:
+            yield Finding(
+                "records-shared",
+                f"{rows} rows repeat records of this source: sink {sink} fills the same table "
+                "and branch from it, which table.shared_with does not name",
+            )
+
+
+def set_aside(history: History, settings: SinkSettings) -> tuple[list[Finding], list[str]]:
+    """Whether records that are neither row nor quarantined are ones that the settings let go.
+
+    Returns findings, and what cannot be proven.
+    """
+    findings, unproven = [], []
+    policies = (settings.quarantine.policy, settings.quarantine.tombstones)
+    skipped = sum(commit.record.skipped for commit in history.commits)
+    if skipped and not (settings.transform or Disposal.SKIP in policies):
+        evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
+        findings.append(Finding("skipped", evidence))
+    elif skipped:
+        unproven.append(f"{skipped} records were skipped: nothing tells which they were")
+    kept = sum(commit.record.quarantined for commit in history.commits)
+    if kept and not settings.quarantine.keeps:
+        evidence = f"{kept} records were quarantined, but this sink has no quarantine"
+        findings.append(Finding("quarantined", evidence))
+    return findings, unproven
+
+
+def accounts(whole: WholeTable) -> str:
+    """The sum in words."""
+    more = ", ".join(f"{rows:,} by {cause}" for cause, rows in sorted(whole.surplus.items()))
+    surplus = f", {whole.rows - whole.distinct:,} more than records: {more}" if more else ""
+    return f"{whole.rows:,} rows of {whole.distinct:,} different records{surplus}"

@@ -1,0 +1,212 @@
+"""In which condition a sink is, from what its table, its control topic and its brokers say. Pure.
+
+docs/status.md lists the conditions with their exit codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from headgate.control_protocol.errors import WriteFailed
+from headgate.control_protocol.events import (
+    AckCommit,
+    Departure,
+    EndCommit,
+    Envelope,
+    Presence,
+    PresenceKind,
+    StartCommit,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import Sender, TopicPartition
+
+_FROM_PARTICIPANTS = (Presence, WriteStatus, Departure)
+
+
+class Condition(StrEnum):
+    """What a person wants to know first."""
+
+    NEVER_STARTED = "never started"
+    STARTING = "starting"
+    RUNNING = "running"
+    IDLE = "idle"
+    PAUSED = "paused"
+    STALLED = "stalled"
+    FAILING = "failing"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    NOT_RUNNING = "not running"
+    UNKNOWN = "not known"
+
+
+EXIT_CODES: Mapping[Condition, int] = {
+    Condition.NEVER_STARTED: 0,
+    Condition.STARTING: 0,
+    Condition.RUNNING: 0,
+    Condition.IDLE: 0,
+    Condition.PAUSED: 0,
+    Condition.STALLED: 1,
+    Condition.FAILING: 1,
+    Condition.FAILED: 1,
+    Condition.STOPPED: 0,
+    Condition.NOT_RUNNING: 1,
+    Condition.UNKNOWN: 3,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LastError:
+    """The newest error that the sink told of, or that its table or source shows.
+
+    ``past``: the sink committed without complaint since, so it is history.
+    """
+
+    code: str
+    text: str
+    member: str = ""
+    time_ms: int | None = None
+    past: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the end of the control topic says. ``alive``: participants by their last sign of life.
+
+    ``since_ms``: since when somebody alive has been there. ``ended``: everybody who spoke lately
+    said that it ends; ``None`` when nobody spoke at all.
+    """
+
+    alive: Mapping[Sender, Envelope]
+    since_ms: int | None
+    ended: bool | None
+    error: LastError | None
+
+
+def heard(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> Heard:
+    """Read the envelopes of one sink, oldest first.
+
+    Who has been silent for longer than ``silence_ms_max`` does not live any more.
+    """
+    last: dict[Sender, Envelope] = {}
+    signs: dict[Sender, Envelope] = {}
+    first_ms: dict[Sender, int] = {}
+    for envelope in envelopes:
+        if isinstance(envelope.event, _FROM_PARTICIPANTS):
+            last[envelope.sender] = envelope
+            first_ms.setdefault(envelope.sender, envelope.time_ms)
+            if isinstance(envelope.event, Presence):
+                signs[envelope.sender] = envelope
+    alive = {
+        sender: signs[sender]
+        for sender, envelope in last.items()
+        if sender in signs and _lives(envelope, signs[sender], now_ms, silence_ms_max)
+    }
+    return Heard(
+        alive=alive,
+        since_ms=min((first_ms[sender] for sender in alive), default=None),
+        ended=_ended(last.values(), silence_ms_max),
+        error=_last_error(envelopes, frozenset(alive)),
+    )
+
+
+def _lives(newest: Envelope, sign: Envelope, now_ms: int, silence_ms_max: int) -> bool:
+    if isinstance(newest.event, Departure) or now_ms - newest.time_ms > silence_ms_max:
+        return False
+    presence = sign.event
+    assert isinstance(presence, Presence)  # kept as such
+    return presence.kind is not PresenceKind.LOST or bool(presence.owned)
+
+
+def _ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
+    """Whether the last to be heard said goodbye; one that was killed long before does not count."""
+    newest = sorted(last, key=lambda envelope: envelope.time_ms)
+    if not newest:
+        return None
+    lately = newest[-1].time_ms - silence_ms_max
+    return all(isinstance(e.event, Departure) for e in newest if e.time_ms >= lately)
+
+
+def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> LastError | None:
+    """The newest one that counts; else the newest of all, which is past.
+
+    An error that ended a process counts until a transaction settled without complaint; one of a
+    batch until its participant wrote again, or left its work to others.
+    """
+    ends: list[LastError] = []
+    batches: dict[Sender, LastError] = {}
+    for envelope in envelopes:
+        said = LastError("", "", envelope.sender.member, envelope.time_ms)
+        match envelope.event:
+            case Departure(code=code, error=error) if code:
+                ends.append(replace(said, code=code, text=error))
+            case WriteStatus(failure=str(failure)) if failure:
+                text = f"a batch could not be written: {failure}"
+                batches[envelope.sender] = replace(said, code=WriteFailed.code, text=text)
+            case WriteStatus(part=part) if part == 0 and envelope.sender in batches:
+                batches[envelope.sender] = replace(batches[envelope.sender], past=True)
+            case AckCommit(reason="") if envelope.epoch > 0:
+                ends = [replace(error, past=True) for error in ends]
+    told = [
+        *ends,
+        *(
+            replace(error, past=error.past or (bool(alive) and sender not in alive))
+            for sender, error in batches.items()
+        ),
+    ]
+    return max(told, key=lambda error: (not error.past, error.time_ms or 0), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a condition is made of. ``reachable``: the brokers answered.
+
+    ``stalled``: partitions whose records have waited for longer than a commit can take.
+    """
+
+    reachable: bool
+    epoch: int
+    paused: bool
+    lag: int | None
+    alive: int
+    ended: bool | None
+    error: LastError | None
+    stalled: Sequence[TopicPartition] = ()
+    overdue: bool = False
+
+
+def condition_of(facts: Facts) -> Condition:
+    """What is wrong comes before what is well; what cannot be asked before what is absent."""
+    if facts.error and not facts.error.past:
+        return Condition.FAILING if facts.alive else Condition.FAILED
+    if not facts.reachable:
+        return Condition.UNKNOWN
+    if facts.alive:
+        return _at_work(facts)
+    if facts.ended:
+        return Condition.STOPPED
+    if facts.ended is None and not facts.epoch:
+        return Condition.NEVER_STARTED
+    return Condition.NOT_RUNNING
+
+
+def _at_work(facts: Facts) -> Condition:
+    if facts.paused:
+        return Condition.PAUSED
+    if facts.stalled or facts.overdue:
+        return Condition.STALLED
+    if not facts.epoch:
+        return Condition.STARTING
+    return Condition.IDLE if facts.lag == 0 else Condition.RUNNING
+
+
+def open_transaction(envelopes: Sequence[Envelope]) -> str | None:
+    """The newest transaction that a coordinator opened and did not end yet."""
+    for envelope in reversed(envelopes):
+        match envelope.event:
+            case StartCommit():
+                return f"{envelope.epoch}.{envelope.transaction}"
+            case EndCommit():
+                return f"{envelope.epoch}.{envelope.transaction} (closing)"
+    return None

@@ -1,0 +1,73 @@
+"""Says on the control topic how a participant's process ended, so that ``status`` can tell later.
+
+It is for people only, and best effort: a process that ends without a word is missed by its silence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headgate.control_protocol.errors import HeadgateError, Unreachable
+from headgate.control_protocol.events import Departure, Envelope
+from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
+from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
+from headgate.control_protocol.kafka_topic import control_topic_exists
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.sink.settings import SinkSettings
+
+_log = redacted_logger("headgate.sink")
+
+_ANSWER_MS = 3_000
+_ERROR_CHARS_MAX = 2_000
+
+
+def control_log(settings: SinkSettings, times: KafkaLogTimes | None = None) -> KafkaLog:
+    """Open the sink's control topic. The sink's own group is the only one that it needs."""
+    config = {**settings.kafka, "group.id": settings.source.group_id}
+    return KafkaLog(config, settings.control.topic, times, settings.wire)
+
+
+@contextmanager
+def departing(settings: SinkSettings, sender: Sender) -> Iterator[None]:
+    """Tell how the body ended; an error is raised on."""
+    try:
+        yield
+    except Unreachable:
+        raise  # the brokers or the catalog are away, and ``status`` finds that out by itself
+    except HeadgateError as error:
+        text = f"{error.message} ({error.hint})" if error.hint else error.message
+        say(settings, sender, Departure(error.code, settings.redacted(text)[:_ERROR_CHARS_MAX]))
+        raise
+    except Exception as error:
+        text = settings.redacted(f"{type(error).__name__}: {error}")
+        say(settings, sender, Departure(HeadgateError.code, text[:_ERROR_CHARS_MAX]))
+        raise
+    say(settings, sender, Departure())
+
+
+def say(settings: SinkSettings, sender: Sender, departure: Departure) -> None:
+    """Append it where there is a control topic; to ask for a missing one might create it."""
+    try:
+        if not control_topic_exists(settings.kafka, settings.control.topic, _ANSWER_MS):
+            return
+        log = control_log(settings, KafkaLogTimes(delivery_ms=_ANSWER_MS, request_ms=_ANSWER_MS))
+        try:
+            log.append([_envelope(settings, sender, departure)])
+        finally:
+            log.close()
+    except HeadgateError as error:
+        _log.debug("the end of this participant was not told: %s", error)
+
+
+def _envelope(settings: SinkSettings, sender: Sender, departure: Departure) -> Envelope:
+    return Envelope(
+        sink=settings.name,
+        epoch=Epoch(0),  # it supersedes nobody
+        transaction=TransactionNumber(0),
+        sender=sender,
+        sequence=0,
+        time_ms=time.time_ns() // 1_000_000,
+        event=departure,
+    )

@@ -1,0 +1,160 @@
+"""What ``headgate check`` and every start ask before anything is created; each refusal is named.
+
+Nothing here writes. What needs brokers is asked by ``assembly``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+from pyiceberg.io import SCHEMA_TO_FILE_IO
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import IcebergType
+
+from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableChanged
+from headgate.coordinator.tables.creation import refuse_retention
+from headgate.coordinator.tables.type_text import parse_columns
+from headgate.participant.writers.partitioning import Partitioner
+from headgate.sink.declaration import declared
+from headgate.sink.settings import CatalogSettings, SinkSettings
+
+_KINDS = ("sql", "rest", "hive", "glue", "dynamodb", "bigquery", "in-memory")
+_NO_STORAGE = ("/proc", "/sys", "/dev")
+_IN_MEMORY = "/dev/shm"  # noqa: S108 - somebody may really keep files there
+_PARTS = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("ms", tz="UTC"),
+}
+
+
+def refuse_catalog(settings: CatalogSettings) -> None:
+    """Raises ``ConfigurationError`` for a type that is not known, and a folder that is missing."""
+    kind = settings.properties.get("type")
+    if kind is not None and kind.lower() not in _KINDS:
+        raise ConfigurationError(
+            "catalog.properties.type is not a catalog that pyiceberg has",
+            f"known are {', '.join(_KINDS)}",
+        )
+    database = sqlite_file(settings)
+    if database and not database.parent.is_dir():
+        raise ConfigurationError(
+            f"catalog {settings.name!r}: the folder {database.parent} does not exist",
+            "create it, or correct catalog.properties.uri",
+        )
+
+
+def refuse_place(location: str) -> None:
+    """Raises where no file could be written: nobody knows the scheme, or the folder is not one."""
+    scheme, separator, _ = location.partition("://")  # a REST server's warehouse may be any name
+    if separator and scheme not in SCHEMA_TO_FILE_IO:
+        raise ConfigurationError(
+            f"nothing can be written to a {scheme} address",
+            f"warehouse and table.location may begin with {', '.join(SCHEMA_TO_FILE_IO)}",
+        )
+    folder = local_path(location)
+    if folder is None:
+        return
+    real = str(folder.resolve())
+    if _within(real, *_NO_STORAGE) and not _within(real, _IN_MEMORY):
+        raise ConfigurationError(
+            f"{folder} is not storage: the system shows its own state there",
+            "choose another warehouse or table.location",
+        )
+    for place in (folder, folder / "data", folder / "metadata"):
+        nearest = next(p for p in (place, *place.parents) if p.exists())
+        if not nearest.is_dir() or not writable(nearest):
+            raise MissingRights(
+                f"files cannot be written under {place}: {nearest} "
+                f"{'may not be written' if nearest.is_dir() else 'is no folder'}",
+                "grant write access, or choose another location",
+            )
+
+
+def refuse_table(table: Table, settings: SinkSettings) -> None:
+    """Raises ``TableChanged`` where records could never become files of this table."""
+    identifier = settings.table.identifier
+    refuse_columns(table.schema(), settings)
+    Partitioner(table.spec(), table.schema())
+    refuse_retention(table.properties, f"table {identifier}")
+    columns = schema_to_pyarrow(table.schema())
+    for part, name in settings.table.record_columns.named().items():
+        if name not in columns.names:
+            raise TableChanged(
+                f"{identifier} has no column {name!r} for the records' {part}",
+                "add it, or correct table.record_columns",
+            )
+        _refuse_part(identifier, part, columns.field(name))
+
+
+def _refuse_part(identifier: str, part: str, column: pa.Field) -> None:
+    try:
+        pa.array([], _PARTS.get(part, pa.null())).cast(column.type)
+    except pa.ArrowNotImplementedError as error:
+        raise TableChanged(
+            f"column {column.name!r} of {identifier} is {column.type}, which cannot hold the "
+            f"records' {part}",
+            "name another column in table.record_columns",
+        ) from error
+
+
+def refuse_columns(schema: Schema, settings: SinkSettings) -> None:
+    """Raises ``TableChanged`` unless every declared column is there with the declared type."""
+    identifier = settings.table.identifier
+    there = {field.name: field.field_type for field in schema.fields}
+    for field in parse_columns(declared(settings.table).columns):
+        if field.name not in there:
+            raise TableChanged(
+                f"{identifier} has no column {field.name!r}",
+                f"add it as {field.field_type}, or remove it from the sink file",
+            )
+        if _without_ids(field.field_type) != _without_ids(there[field.name]):
+            raise TableChanged(
+                f"column {field.name!r} of {identifier} is "
+                f"{there[field.name]}, the sink file says {field.field_type}",
+                "correct the sink file, or change the table",
+            )
+
+
+def _without_ids(kind: IcebergType) -> str:
+    """As text without the ids of nested fields, which only the table knows."""
+    return re.sub(r"\b\d+: ", "", str(kind))
+
+
+def _within(path: str, *folders: str) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def future_location(settings: SinkSettings) -> str:
+    """Where a table that is not there yet would be; empty: the catalog chooses."""
+    return settings.table.location or settings.catalog.properties.get("warehouse", "")
+
+
+def sqlite_file(settings: CatalogSettings) -> Path | None:
+    """The file of a SQLite catalog."""
+    scheme, _, path = settings.properties.get("uri", "").partition(":///")
+    if scheme.partition("+")[0] != "sqlite" or not path or path.startswith(":memory:"):
+        return None
+    return Path(path.partition("?")[0])
+
+
+def local_path(location: str) -> Path | None:
+    """The folder of a location on this machine, ``None`` for any other."""
+    if location.startswith("/"):
+        return Path(location)
+    parsed = urlparse(location)
+    return Path(unquote(parsed.path)) if parsed.scheme == "file" and parsed.path else None
+
+
+def writable(path: Path) -> bool:
+    """By the effective user: that is who would write."""
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return False
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

@@ -1,0 +1,221 @@
+"""Point 22: a sink with exactly the rights that it needs, and each of them taken away once."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from integration.deployment import Deployment
+
+from headgate.control_protocol.kafka_topic import ensure_control_topic
+from headgate.operations.cli import main
+from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars, free_port
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates by openssl"),
+]
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+OP = AclOperation
+SOURCE, CONTROL, MEMBERS = "guarded", "guarded-control", "guarded-sink"
+SINK = [
+    (TOPIC, SOURCE, OP.READ),
+    (TOPIC, SOURCE, OP.DESCRIBE),
+    (TOPIC, CONTROL, OP.READ),
+    (TOPIC, CONTROL, OP.WRITE),
+    (TOPIC, CONTROL, OP.DESCRIBE),
+    (TOPIC, CONTROL, OP.DESCRIBE_CONFIGS),
+    (GROUP, MEMBERS, OP.READ),
+    (GROUP, MEMBERS, OP.DESCRIBE),
+]
+IMPLIED = {OP.DESCRIBE}
+"""READ and WRITE imply it, so that taking it away alone changes nothing."""
+VIEWER = [right for right in SINK if right[2] != OP.WRITE]
+ASKED = {SOURCE: "source topics", CONTROL: "control topic", MEMBERS: "consumer group"}
+
+
+class GuardedKafka(EmbeddedKafka):
+    """Clients of the plain listener may do all; on the other one rules and passwords count."""
+
+    def __init__(self, home: Path, jars: Path) -> None:
+        super().__init__(home, jars)
+        self.guarded = f"127.0.0.1:{free_port()}"
+        self.ca = certificates(home)
+
+    def _configure(self, log_dir: Path) -> Path:
+        config = super()._configure(log_dir)
+        text = config.read_text()
+        for key in ("listeners", "advertised.listeners"):
+            text = text.replace(f"\n{key}=PLAIN", f"\n{key}=GUARDED://{self.guarded},PLAIN")
+        text = text.replace(":PLAINTEXT\n", ":PLAINTEXT,GUARDED:SASL_SSL\n")
+        users = " ".join(f'user_{user}="{user}-password"' for user in ("sink", "viewer"))
+        login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+        config.write_text(
+            f"{text}sasl.enabled.mechanisms=PLAIN\n"
+            f"listener.name.guarded.plain.sasl.jaas.config={login}\n"
+            f"ssl.keystore.type=PEM\nssl.keystore.location={self.ca.with_name('broker.pem')}\n"
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+            "super.users=User:ANONYMOUS\n"
+        )
+        return config
+
+
+def certificates(home: Path) -> Path:
+    """An authority, and a broker's key with a certificate of it. Returns the authority's."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "names").write_text("subjectAltName=IP:127.0.0.1")
+    new = ["req", "-newkey", "rsa:2048", "-nodes"]
+    for arguments in (
+        [*new, "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test-ca"],
+        [*new, "-keyout", "broker.key", "-out", "broker.csr", "-subj", "/CN=localhost"],
+        [
+            *("x509", "-req", "-in", "broker.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
+            *("-CAcreateserial", "-out", "broker.crt", "-extfile", "names"),
+        ],
+    ):
+        subprocess.run(["openssl", *arguments], cwd=home, check=True, capture_output=True)
+    keys = (home / "broker.key").read_text() + (home / "broker.crt").read_text()
+    (home / "broker.pem").write_text(keys)
+    return home / "ca.pem"
+
+
+class Rules:
+    def __init__(self, bootstrap: str) -> None:
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def allow(self, user: str, *rights: tuple[ResourceType, str, AclOperation]) -> None:
+        rules = [self._rule(AclBinding, user, right, AclPermissionType.ALLOW) for right in rights]
+        for future in self.admin.create_acls(rules).values():
+            future.result()
+
+    def take(self, user: str, right: tuple[ResourceType, str, AclOperation]) -> None:
+        rule = self._rule(AclBindingFilter, user, right, AclPermissionType.ANY)
+        for future in self.admin.delete_acls([rule]).values():
+            assert future.result()
+
+    def _rule(self, made: type, user: str, right: object, permission: object) -> object:
+        kind, name, operation = right  # type: ignore[misc]
+        literal = ResourcePatternType.LITERAL
+        return made(kind, name, literal, f"User:{user}", "*", operation, permission)
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    with GuardedKafka(tmp_path_factory.mktemp("guarded"), fetch_broker_jars()) as kafka:
+        rules = Rules(kafka.bootstrap)
+        rules.admin.create_topics([NewTopic(SOURCE, 2, 1)])[SOURCE].result()
+        ensure_control_topic({"bootstrap.servers": kafka.bootstrap}, CONTROL)
+        rules.allow("sink", *SINK)
+        rules.allow("viewer", *VIEWER)
+        yield kafka
+
+
+@pytest.fixture
+def sink(kafka: GuardedKafka, tmp_path: Path) -> Iterator[Deployment]:
+    change = {
+        "kafka": guarded(kafka, "sink"),
+        "source": {"topics": [SOURCE], "group_id": MEMBERS},
+        "control": {"topic": CONTROL},
+        "coordinator": {"on_table_recreated": "restart"},  # each test has a table of its own
+    }
+    with Deployment(
+        tmp_path, kafka.bootstrap, [SOURCE], group=MEMBERS, partitions=2, change=change
+    ) as sink:
+        yield sink
+
+
+def guarded(kafka: GuardedKafka, user: str) -> dict[str, str]:
+    return {
+        "bootstrap.servers": kafka.guarded,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(kafka.ca),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": f"{user}-password",
+    }
+
+
+def headgate(*arguments: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.output
+
+
+def until_check_says(sink: Deployment, question: str, code: str) -> str:
+    """The cluster takes a moment to heed its new rules."""
+    deadline = time.monotonic() + 20
+    while True:
+        _, text = headgate("check", sink.sink_file)
+        line = next((line for line in text.splitlines() if question in line), "")
+        if (f"[{code}]" in line) if code else line.startswith("ok"):
+            return line
+        assert time.monotonic() < deadline, text
+
+
+def test_point_22_the_rights_of_a_sink_are_enough(kafka: GuardedKafka, sink: Deployment) -> None:
+    for question in ASKED.values():
+        until_check_says(sink, question, "")
+    sink.start()
+    sink.produce()
+    sink.wait_until(lambda: sink.committed() == 1_000, "1,000 rows")
+    code, text = headgate("status", sink.sink_file)
+    assert code == 0, text
+    assert headgate("pause", sink.sink_file) == (
+        0,
+        "paused: nothing is fetched until headgate resume\n",
+    )
+    assert headgate("resume", sink.sink_file)[0] == 0
+    viewing(kafka, sink)
+    sink.stop()
+
+
+def viewing(kafka: GuardedKafka, sink: Deployment) -> None:
+    """Who may only look may look at everything, and may not make a sink stop fetching."""
+    viewer = sink.sink_file.with_name("viewer.toml")
+    viewer.write_text(
+        sink.sink_file.read_text()
+        .replace('"sasl.username" = "sink"', '"sasl.username" = "viewer"')
+        .replace('"sink-password"', '"viewer-password"')
+    )
+    code, text = headgate("status", viewer)
+    assert code == 0, text
+    assert headgate("offsets", viewer)[0] == 0
+    code, text = headgate("pause", viewer)
+    assert code == 2, text
+    (line,) = text.splitlines()
+    assert "HG-103" in line
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("right", [right for right in SINK if right[2] not in IMPLIED], ids=str)
+def test_point_22_each_right_that_is_taken_away_is_named(
+    kafka: GuardedKafka, sink: Deployment, right: tuple[ResourceType, str, AclOperation]
+) -> None:
+    rules = Rules(kafka.bootstrap)
+    question = ASKED[right[1]]
+    until_check_says(sink, question, "")
+    rules.take("sink", right)
+    try:
+        line = until_check_says(sink, question, "HG-103")
+        assert right[1] in line
+        sink.produce()
+        sink.start()
+        sink.stopped_by_itself("HG-103")
+    finally:
+        rules.allow("sink", right)

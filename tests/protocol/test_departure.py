@@ -1,0 +1,40 @@
+"""DEPARTURE is for people: no machine heeds it, whoever repeats it and whenever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from protocol.coordinating import EPOCH, Coordinator
+from protocol.participating import Participant
+from protocol.values import ALICE, COORDINATOR, P0, RIVAL
+
+from headgate.control_protocol.events import Departure
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.offsets import Offsets
+from headgate.coordinator.transitions import Phase
+
+SAID = Departure("HG-207", "orders/0: not JSON")
+
+
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.OPEN, Phase.COLLECTING])
+@pytest.mark.parametrize("sender", [COORDINATOR, RIVAL])
+@pytest.mark.parametrize("epoch", [0, EPOCH])
+def test_point_20_a_coordinator_goes_on(phase: Phase, sender: Sender, epoch: int) -> None:
+    coordinator = Coordinator.at(phase)
+    before = coordinator.state
+    assert before.term is not None
+    coordinator.hears(SAID, sender, epoch=epoch)
+    after = coordinator.state
+    assert coordinator.actions == ()
+    assert after.term is not None
+    term = replace(after.term, heard_to=before.term.heard_to)
+    assert replace(after, term=term, highest_epoch=before.highest_epoch) == before
+
+
+@pytest.mark.parametrize("sender", [COORDINATOR, ALICE])
+def test_point_20_a_participant_goes_on(sender: Sender) -> None:
+    participant = Participant.writing(Offsets({P0: 5}))
+    before = participant.state
+    participant.hears(SAID, sender, epoch=0)
+    assert replace(participant.state, ends_due_ms=before.ends_due_ms) == before
