@@ -6,31 +6,36 @@ import time
 
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableMissing
+from headgate.control_protocol.errors import RetryLater, TableMissing
 from headgate.control_protocol.iceberg_catalog import catalog_failure
 from headgate.coordinator.source_topics import KafkaSourceTopics
 from headgate.coordinator.tables.supported import refuse_unread
 from headgate.sink.preconditions import future_location, refuse_place, refuse_table
 from headgate.sink.settings import SinkSettings
 
-_TOPIC_PATIENCE_S = 5.0
-_TOPIC_AGAIN_S = 0.5
+_MISSING_MAX_S = 5.0
+_PATIENCE_S = 30.0
+_AGAIN_S = 0.5
 
 
 def require_sources(settings: SinkSettings) -> None:
-    """Raises ``ConfigurationError`` for a topic that is missing, and not only new to a broker."""
-    topics = KafkaSourceTopics(settings.kafka, settings.source.topics, settings.source.group_id)
-    patience_s = time.monotonic() + _TOPIC_PATIENCE_S
+    """Raises ``ConfigurationError`` for a topic that is missing, and not only new to a broker.
+
+    A leader that is just being elected is waited for; ``Unreachable`` when that took too long.
+    """
+    source = settings.source
+    topics = KafkaSourceTopics(
+        settings.kafka, source.topics, source.group_id, missing_max_s=_MISSING_MAX_S
+    )
+    until_s = time.monotonic() + _PATIENCE_S
     try:
         while True:
             try:
                 topics.describe()
-            except MissingRights:
-                raise
-            except ConfigurationError:
-                if time.monotonic() > patience_s:
+            except RetryLater:
+                if time.monotonic() > until_s:
                     raise
-                time.sleep(_TOPIC_AGAIN_S)
+                time.sleep(_AGAIN_S)
             else:
                 return
     finally:

@@ -5,8 +5,8 @@ has imported it all forks one participant after another; each is then what the c
 a process of its own, to be killed and paused. The command itself is started by the tests of
 ``operations`` and by all that give another command.
 
-Asked by a line on its input, ``{"arguments": [...], "log": path}``, it answers with the pid; a
-participant's exit code is put into ``log`` + ``.exit`` when it has ended.
+Asked by a line on its input (the keys are ``arguments``, ``log`` and ``environment``), it answers
+with the pid; a participant's exit code is put into ``log`` + ``.exit`` when it has ended.
 """
 
 from __future__ import annotations
@@ -70,7 +70,11 @@ def start(arguments: Sequence[str | Path], log: Path) -> Forked:
     starter = _starter()
     assert starter.stdin
     assert starter.stdout
-    asked = {"arguments": [str(argument) for argument in arguments], "log": str(log.resolve())}
+    asked = {
+        "arguments": [str(argument) for argument in arguments],
+        "log": str(log.resolve()),
+        "environment": dict(os.environ),
+    }
     starter.stdin.write(json.dumps(asked) + "\n")
     starter.stdin.flush()
     answer = starter.stdout.readline()
@@ -116,6 +120,8 @@ def main() -> None:
             log = Path(asked["log"])
             child = os.fork()
             if not child:
+                os.environ.clear()
+                os.environ.update(asked["environment"])
                 _become(asked["arguments"], log)
             logs[child] = log
             print(child, flush=True)

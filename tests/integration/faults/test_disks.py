@@ -19,8 +19,10 @@ def test_a_full_disk_delays_and_loses_nothing(deploy: Deploy) -> None:
     sink.produce()
     sink.wait_until_lag_zero()
     before = sink.committed()
+    participant.pause()  # it shall see all of them at once, as one file that is too large
     soft, hard = resource.prlimit(participant.pid, resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, -1))
     sink.produce(40_000)
+    participant.resume()
     sink.wait_until(lambda: participant.said("failed: HG-403"), "failed batch")
     assert sink.committed() == before
     resource.prlimit(participant.pid, resource.RLIMIT_FSIZE, (soft, hard))
