@@ -85,6 +85,19 @@ def test_a_lost_record_is_named(
     assert report.partitions[0].lost == 1
 
 
+def test_point_6_a_claim_without_rows_over_records_is_a_loss(
+    filled: FilledTable, settings: SinkSettings, produced: Callable[[int, int], None]
+) -> None:
+    produced(0, 12)
+    produced(1, 10)
+    filled.good_start()
+    filled.write(1, 3, {0: 12, 1: 10}, [])
+    report = audit(settings)
+    assert "record-lost" in whats(report)
+    assert report.verdict is Verdict.WRONG
+    assert report.partitions[0].lost == 2
+
+
 def test_point_16_records_that_a_forged_status_skipped_are_not_well(
     filled: FilledTable, settings: SinkSettings, produced: Callable[[int, int], None]
 ) -> None:
