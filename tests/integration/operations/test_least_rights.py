@@ -1,4 +1,4 @@
-"""Point 22: a sink with exactly the rights that it needs, and each of them taken away once."""
+"""The rights that docs/security.md gives to each role: enough, and each counts (points 4 and 22)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from integration.deployment import Deployment
+from security_page import given_out
 
 from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.operations.cli import main
@@ -31,22 +32,30 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates by openssl"),
 ]
 
-TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 OP = AclOperation
-SOURCE, CONTROL, MEMBERS = "guarded", "guarded-control", "guarded-sink"
-SINK = [
-    (TOPIC, SOURCE, OP.READ),
-    (TOPIC, SOURCE, OP.DESCRIBE),
-    (TOPIC, CONTROL, OP.READ),
-    (TOPIC, CONTROL, OP.WRITE),
-    (TOPIC, CONTROL, OP.DESCRIBE),
-    (TOPIC, CONTROL, OP.DESCRIBE_CONFIGS),
-    (GROUP, MEMBERS, OP.READ),
-    (GROUP, MEMBERS, OP.DESCRIBE),
-]
+KINDS = {"--topic": ResourceType.TOPIC, "--group": ResourceType.GROUP}
+OPERATIONS = {
+    "read": OP.READ,
+    "write": OP.WRITE,
+    "describe": OP.DESCRIBE,
+    "describeconfigs": OP.DESCRIBE_CONFIGS,
+}
+SOURCE, CONTROL, MEMBERS = "trips", "trips-control", "headgate-trips"
+ROLES = ("trips-sink", "trips-operator", "trips-observer")
+
+
+def rights_of(user: str) -> list[tuple[ResourceType, str, AclOperation]]:
+    """As the page's commands give them."""
+    return [
+        (KINDS[kind], name, OPERATIONS[operation])
+        for (principal, kind, name), operations in given_out().items()
+        if principal == f"User:{user}"
+        for operation in sorted(operations)
+    ]
+
+
 IMPLIED = {OP.DESCRIBE}
 """READ and WRITE imply it, so that taking it away alone changes nothing."""
-VIEWER = [right for right in SINK if right[2] != OP.WRITE]
 ASKED = {SOURCE: "source topics", CONTROL: "control topic", MEMBERS: "consumer group"}
 
 
@@ -64,7 +73,7 @@ class GuardedKafka(EmbeddedKafka):
         for key in ("listeners", "advertised.listeners"):
             text = text.replace(f"\n{key}=PLAIN", f"\n{key}=GUARDED://{self.guarded},PLAIN")
         text = text.replace(":PLAINTEXT\n", ":PLAINTEXT,GUARDED:SASL_SSL\n")
-        users = " ".join(f'user_{user}="{user}-password"' for user in ("sink", "viewer"))
+        users = " ".join(f'user_{user}="{user}-password"' for user in ROLES)
         login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
         config.write_text(
             f"{text}sasl.enabled.mechanisms=PLAIN\n"
@@ -121,15 +130,15 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
         rules = Rules(kafka.bootstrap)
         rules.admin.create_topics([NewTopic(SOURCE, 2, 1)])[SOURCE].result()
         ensure_control_topic({"bootstrap.servers": kafka.bootstrap}, CONTROL)
-        rules.allow("sink", *SINK)
-        rules.allow("viewer", *VIEWER)
+        for role in ROLES:
+            rules.allow(role, *rights_of(role))
         yield kafka
 
 
 @pytest.fixture
 def sink(kafka: GuardedKafka, tmp_path: Path) -> Iterator[Deployment]:
     change = {
-        "kafka": guarded(kafka, "sink"),
+        "kafka": guarded(kafka, "trips-sink"),
         "source": {"topics": [SOURCE], "group_id": MEMBERS},
         "control": {"topic": CONTROL},
         "coordinator": {"on_table_recreated": "restart"},  # each test has a table of its own
@@ -168,49 +177,54 @@ def until_check_says(sink: Deployment, question: str, code: str) -> str:
         assert time.monotonic() < deadline, text
 
 
-def test_point_22_the_rights_of_a_sink_are_enough(kafka: GuardedKafka, sink: Deployment) -> None:
+def test_point_4_the_rights_of_each_role_are_enough(sink: Deployment) -> None:
     for question in ASKED.values():
         until_check_says(sink, question, "")
     sink.start()
     sink.produce()
     sink.wait_until(lambda: sink.committed() == 1_000, "1,000 rows")
-    code, text = headgate("status", sink.sink_file)
-    assert code == 0, text
-    assert headgate("pause", sink.sink_file) == (
-        0,
-        "paused: nothing is fetched until headgate resume\n",
-    )
-    assert headgate("resume", sink.sink_file)[0] == 0
-    viewing(kafka, sink)
+    operating(of_role(sink, "trips-operator"))
+    viewing(of_role(sink, "trips-observer"))
     sink.stop()
 
 
-def viewing(kafka: GuardedKafka, sink: Deployment) -> None:
-    """Who may only look may look at everything, and may not make a sink stop fetching."""
-    viewer = sink.sink_file.with_name("viewer.toml")
-    viewer.write_text(
-        sink.sink_file.read_text()
-        .replace('"sasl.username" = "sink"', '"sasl.username" = "viewer"')
-        .replace('"sink-password"', '"viewer-password"')
-    )
-    code, text = headgate("status", viewer)
+def of_role(sink: Deployment, user: str) -> Path:
+    """The sink file of somebody else."""
+    file = sink.sink_file.with_name(f"{user}.toml")
+    file.write_text(sink.sink_file.read_text().replace('"trips-sink', f'"{user}'))
+    return file
+
+
+def operating(file: Path) -> None:
+    code, text = headgate("status", file)
     assert code == 0, text
-    assert headgate("offsets", viewer)[0] == 0
-    code, text = headgate("pause", viewer)
+    paused = (0, "paused: nothing is fetched until headgate resume\n")
+    assert headgate("pause", file) == paused
+    assert headgate("resume", file)[0] == 0
+
+
+def viewing(file: Path) -> None:
+    """Who may only look may look at everything, and may not make a sink stop fetching."""
+    code, text = headgate("status", file)
+    assert code == 0, text
+    assert headgate("offsets", file)[0] == 0
+    code, text = headgate("pause", file)
     assert code == 2, text
     (line,) = text.splitlines()
     assert "HG-103" in line
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize("right", [right for right in SINK if right[2] not in IMPLIED], ids=str)
+@pytest.mark.parametrize(
+    "right", [right for right in rights_of("trips-sink") if right[2] not in IMPLIED], ids=str
+)
 def test_point_22_each_right_that_is_taken_away_is_named(
     kafka: GuardedKafka, sink: Deployment, right: tuple[ResourceType, str, AclOperation]
 ) -> None:
     rules = Rules(kafka.bootstrap)
     question = ASKED[right[1]]
     until_check_says(sink, question, "")
-    rules.take("sink", right)
+    rules.take("trips-sink", right)
     try:
         line = until_check_says(sink, question, "HG-103")
         assert right[1] in line
@@ -218,4 +232,4 @@ def test_point_22_each_right_that_is_taken_away_is_named(
         sink.start()
         sink.stopped_by_itself("HG-103")
     finally:
-        rules.allow("sink", right)
+        rules.allow("trips-sink", right)

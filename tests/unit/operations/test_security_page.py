@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-from itertools import pairwise
-from pathlib import Path
-
 import pytest
+from security_page import given_out
 
 from headgate.operations.check import _control_topic, _events
 from headgate.operations.check_table import NotChecked
 from headgate.operations.kafka_access import Cluster, Granted
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
-
-PAGE = Path(__file__).parents[3] / "docs" / "security.md"
-Rights = dict[tuple[str, str, str], set[str]]
-
-
-def given_out() -> Rights:
-    """By principal, kind and name of the resource: the operations of the page's commands."""
-    rights: Rights = {}
-    for line in PAGE.read_text().splitlines():
-        if not line.startswith("kafka-acls "):
-            continue
-        words = shlex.split(line)
-        said = list(pairwise(words))
-        principal = dict(said)["--allow-principal"]
-        (kind, name) = next(pair for pair in said if pair[0] in ("--topic", "--group"))
-        rights[principal, kind, name] = {v.lower() for k, v in said if k == "--operation"}
-    return rights
 
 
 def settings() -> SinkSettings:
