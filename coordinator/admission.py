@@ -98,7 +98,7 @@ class Standard:
     """What statuses are judged by: C, the partitions that should be named, table and folders.
 
     ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
-    let a record be in neither table.
+    let a record be in neither table; ``closing``: the transaction that statuses should answer.
     """
 
     offsets: Offsets
@@ -108,6 +108,7 @@ class Standard:
     quarantine: QuarantineStandard | None = None
     committed: Committed = field(default_factory=dict)
     may_skip: bool = True
+    closing: TransactionNumber = TransactionNumber(0)
 
 
 def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
@@ -142,6 +143,8 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
         claims.extend(written.claims.items())
         sure.update(written.claims)
         sure -= heard.status.unknown  # also where a claim is only what was written before a failure
+        if heard.transaction < by.closing:  # what was idle long ago may have records now (C10)
+            sure -= {p for p, claim in written.claims.items() if claim.range.empty}
     return Verdict(
         offsets=offsets,
         files=tuple(files.values()),

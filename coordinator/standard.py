@@ -31,6 +31,7 @@ def standard(state: State, now_ms: int) -> Standard:
         quarantine=quarantine,
         committed=term.committed,
         may_skip=state.limits.may_skip,
+        closing=term.closing,
     )
 
 

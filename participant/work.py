@@ -131,11 +131,12 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
 def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> bool:
     """P3: nothing was read of it, and it was not seen that there is nothing to read.
 
-    What cannot be asked now, or waits for room, is not idle; a paused sink asks nothing.
+    What cannot be asked now, or waits for room, is not idle; nor is what was seen in front of an
+    END before the one that is answered. A paused sink asks nothing.
     """
-    if not claim.range.empty or partition not in readable(state):
+    if not claim.range.empty or state.writing is None or partition not in readable(state):
         return False
-    seen = partition in state.looked
+    seen = partition in state.looked and state.ended <= state.writing.number
     return not seen or state.ends.get(partition, 0) > claim.range.end
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.values import ALICE, BOB, P0, P1, offsets, record, status, topics, view
 
@@ -172,6 +173,20 @@ def settlement(coordinator: Coordinator) -> Settlement:
     (said,) = coordinator.said
     assert isinstance(said, AckCommit)
     return said
+
+
+@pytest.mark.parametrize(("answers", "through"), [(2, 900), (1, 300)])
+def test_point_10_idle_is_who_says_so_to_the_end_that_is_settled(
+    answers: int, through: int
+) -> None:
+    coordinator = Coordinator.at(Phase.COLLECTING)
+    answer(coordinator, 1, {P0: (10, 15), P1: (20, 22)}, {P0: 500, P1: 300})
+    coordinator.until(Phase.COLLECTING)
+    coordinator.hears(status(2, {P1: (22, 22)}), BOB, transaction=answers)
+    coordinator.now_ms += SETTINGS.idleness_ms
+    answer(coordinator, 2, {P0: (15, 16)}, {P0: 900}, transaction=2)
+
+    assert coordinator.attempt.record.valid_through_ms == through
 
 
 def test_point_15_a_claim_that_sets_an_offset_back_knows_no_valid_through() -> None:

@@ -180,3 +180,16 @@ def test_point_10_what_was_seen_before_the_batch_that_end_waits_for_counts() -> 
 
     assert claimed(participant.status) == {P0: (10, 110), P1: (20, 20)}
     assert participant.status.unknown == frozenset()
+
+
+def test_point_10_one_answer_to_several_ends_calls_nothing_idle() -> None:
+    participant = Participant.writing(AT)
+    participant.waits(100)
+    participant.source_ends({P0: 110, P1: 20})
+    participant.end(1)
+    participant.start(2, AT, settled_to=participant.next_offset)
+    participant.end(2)
+    participant.batch_written()
+
+    assert claimed(participant.status) == {P0: (10, 110), P1: (20, 20)}
+    assert participant.status.unknown == {P1}

@@ -256,7 +256,7 @@ class FaultyMember(FakeMember, Struck):
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         self._strike("ends")
-        return super().end_offsets(partitions)
+        return self._world.silence.over(super().end_offsets(partitions))
 
     def commit(self, offsets: Offsets, note: str) -> None:
         self._strike("copy to the group")

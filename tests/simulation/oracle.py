@@ -10,7 +10,7 @@ from simulation.kept import Kept
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.events import StartCommit
-from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, TransactionId
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import FakeCatalog, FakeSource, SourceRecord
 
@@ -42,14 +42,17 @@ class Oracle:
         self.may_fall = False
         self.may_jump = False
         self.checks_valid_through = False
+        self.nobody_is_idle = True
+        self._started_ms: dict[TransactionId, int] = {}
         self.commits = 0
 
     def produced(self, at: TopicPartition, offsets: Iterable[int], timestamp_ms: int) -> None:
         place = (self._source.topic_ids[at.topic], at)
         self.ledger[place].update(dict.fromkeys(offsets, timestamp_ms))
 
-    def started(self, start: StartCommit) -> None:
+    def started(self, start: StartCommit, transaction: TransactionId, now_ms: int) -> None:
         """Once a START was said, nothing from its offsets on may ever be skipped (C2)."""
+        self._started_ms.setdefault(transaction, now_ms)
         if start.tables[0].uuid != self._catalog.uuid:
             return  # said of a table that was dropped meanwhile
         for at, offset in start.offsets.items():
@@ -120,10 +123,16 @@ class Oracle:
             self._past = frozenset(row for row in rows if row.topic_id not in ids)
 
     def _valid_through(self, record: CommitRecord) -> None:
-        """No record that is there already, and not in the table, may be older."""
+        """No record that is there already, and not in the table, may be older.
+
+        A partition that is taken for idle was seen at its end in the transaction: what came after
+        its START may be older than what others brought.
+        """
         through = record.valid_through_ms
         if through is None or not self.checks_valid_through:
             return
+        if not self.nobody_is_idle:
+            through = min(through, self._started_ms.get(record.transaction, 0))
         for at, stored in record.offsets.items():
             left = self.ledger[record.topic_ids[at.topic], at]
             older = [offset for offset, t in left.items() if offset >= stored and t < through]

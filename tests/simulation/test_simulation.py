@@ -33,7 +33,7 @@ FAULTS = (
     *("commit answered without landing", "late commit landed", "late commit refused"),
     *("slow catalog", "FakeCatalog away", "FakeLogServer away", "FakeSource away"),
     *("foreign append", "table compacted", "snapshots expired", "partition added", "source gap"),
-    *("wall clock jumps", "batch fails"),
+    *("wall clock jumps", "batch fails", "partition without leader"),
     *("upheaval: roll back", "upheaval: delete tag", "upheaval: recreate table"),
     *("quarantine commit REFUSED", "quarantine commit LOST_UNKNOWN"),
     *("quarantine commit LANDED_UNKNOWN", "quarantine commit LATE_UNKNOWN"),

@@ -24,6 +24,7 @@ from simulation.node import Actor, Killed, Node
 from simulation.oracle import Oracle
 from simulation.quarantine import Quarantine, has_one
 from simulation.real_catalog import real_catalog
+from simulation.silence import Silence
 from simulation.whole import wholes
 from verdicts import Kind, Violation
 
@@ -36,7 +37,7 @@ from headgate.control_protocol.events import (
     StartCommit,
     WriteStatus,
 )
-from headgate.control_protocol.identifiers import SinkName, TopicPartition
+from headgate.control_protocol.identifiers import SinkName, TopicPartition, TransactionId
 from headgate.control_protocol.ports import Batch, CommitAttempt
 from headgate.control_protocol.testing import (
     AppendFault,
@@ -70,6 +71,7 @@ class World:
         self.random = random.Random(seed)
         self._echoes = random.Random(f"echoes {seed}")
         self.climate = drawn(self.random)
+        self.silence = Silence(self)
         self.rates = self.climate.rates
         self.sink = SinkName("sim")
         self.topics = ("source",)
@@ -123,8 +125,8 @@ class World:
         climate = self.climate
         if climate.rates.lie:
             climate.start_at = replace(climate.start_at, where="earliest")
-        forever = climate.coordinators.idleness_ms == FOR_EVER_MS
-        self.oracle.checks_valid_through = forever and climate.upheaval is None
+        self.oracle.checks_valid_through = climate.upheaval is None
+        self.oracle.nobody_is_idle = climate.coordinators.idleness_ms == FOR_EVER_MS
         self._copies_checked = not climate.rates.lie and climate.upheaval is None
 
     # ------------------------------------------------------------------------------- the transcript
@@ -235,7 +237,8 @@ class World:
             self._tally(envelope)
             self.calm.said(envelope, place)
             if isinstance(envelope.event, StartCommit):
-                self.oracle.started(envelope.event)
+                said = TransactionId(envelope.epoch, envelope.transaction)
+                self.oracle.started(envelope.event, said, self.clock.now_ms)
         if self.chance(self.rates.again):
             self.struck["append twice"] += 1
             self.log.append(*self.log.messages[-len(envelopes) :])

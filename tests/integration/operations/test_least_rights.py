@@ -1,4 +1,4 @@
-"""The rights that docs/security.md gives to each role: enough, and each counts (points 4 and 22)."""
+"""Points 4 and 22: what docs/security.md gives to each role is enough, and each right counts."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from headgate.coordinator import commitment
 from headgate.coordinator.admission import Prefixes
 from headgate.participant import actions as asked
 from headgate.participant import machine as participant
+from headgate.participant import work
 from headgate.participant.state import State
 
 FAMILY = Family()
@@ -150,4 +151,10 @@ def files_of_any_age(right: Any, self: Prefixes, path: str, upto: Any) -> Any:
 @FAMILY.replaces("P9", (commitment, "too_old"))
 def commits_of_any_age(right: Any, *given: Any) -> bool:
     """A commit whose outcome stays unknown is tried for ever."""
+    return False
+
+
+@FAMILY.replaces("P3", (work, "_may_hold_more"))
+def unseen_is_idle(right: Any, state: State, partition: Any, claim: Any) -> bool:
+    """What nobody could ask for its end is said to be idle."""
     return False
