@@ -22,7 +22,7 @@ from headgate.control_protocol.events import Envelope, Settlement
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.parts import Assembler
-from headgate.control_protocol.ports import Clock, ControlLog, SinkTable, SourceTopics, TopicState
+from headgate.control_protocol.ports import Clock, ControlLog, Lead, SourceTopics, TopicState
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.redaction import Redaction
 from headgate.coordinator.actions import (
@@ -75,7 +75,7 @@ class World:
     """The ports of one coordinator."""
 
     log: ControlLog
-    table: SinkTable
+    table: Lead
     topics: SourceTopics
     clock: Clock
     ensure_log: Callable[[], None] = lambda: None

@@ -17,7 +17,7 @@ from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import (
     CommitAttempt,
     Landed,
-    SinkTable,
+    Lead,
     SourceTopics,
     TableView,
     Unknown,
@@ -61,7 +61,7 @@ class World:
     """Whose claim it is, and what it is made on."""
 
     identity: Identity
-    table: SinkTable
+    table: Lead
     topics: SourceTopics
     start_at: StartAt
 
@@ -77,7 +77,7 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
         catalog = opening.enter_context(opened_catalog(settings.catalog))
-        table: SinkTable = IcebergTable(catalog, settings.table.identifier, settings.name, branch)
+        table: Lead = IcebergTable(catalog, settings.table.identifier, settings.name, branch)
         if settings.quarantine.keeps:
             aside = IcebergTable(catalog, settings.quarantine.table, settings.name, branch)
             table = QuarantinedTable(table, aside)
@@ -126,7 +126,7 @@ def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> Co
     return claiming.attempt
 
 
-def _land(table: SinkTable, attempt: CommitAttempt) -> None:
+def _land(table: Lead, attempt: CommitAttempt) -> None:
     outcome = table.commit(attempt)
     if isinstance(outcome, Landed):
         return

@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
 from headgate.control_protocol.kafka_topic import ensure_control_topic
-from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter, SinkTable
+from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter, Lead
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
 from headgate.coordinator.dead_letter_topic import DeadLetterTopic
@@ -278,7 +278,7 @@ def _coordinator(
         return driver, opening.pop_all().close
 
 
-def _table(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> SinkTable:
+def _table(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> Lead:
     branch = settings.table.branch
     table = IcebergTable(catalog, settings.table.identifier, settings.name, branch)
     if not settings.quarantine.keeps:

@@ -23,7 +23,7 @@ from headgate.control_protocol.testing.catalog import MAIN, CommitFault, FakeCat
 
 
 class FakeTable:
-    """``SinkTable`` over the fake catalog."""
+    """``Lead`` over the fake catalog."""
 
     def __init__(self, catalog: FakeCatalog, sink: SinkName, branch: str = MAIN) -> None:
         self._catalog = catalog

@@ -53,7 +53,7 @@ _MALFORMED_MAX = 5
 
 
 class IcebergTable:
-    """``SinkTable`` over any pyiceberg catalog. The catalog stays its opener's to close.
+    """``Lead`` over any pyiceberg catalog. The catalog stays its opener's to close.
 
     A branch that does not exist begins at main's head; the first claim makes it.
     """

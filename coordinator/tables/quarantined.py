@@ -14,19 +14,19 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Landed,
-    SinkTable,
+    Lead,
     TableView,
 )
 from headgate.control_protocol.record import CommitRecord
 
 
 class QuarantinedTable:
-    """``SinkTable`` over two others. Its outcomes are the table's; only a call of the quarantine
+    """``Lead`` over two others. Its outcomes are the table's; only a call of the quarantine
     that did not land ends a commit before that. ``told`` is called, and must not wait, after a
     commit whose quarantine's part landed: what is in there stays, whatever became of the rest."""
 
     def __init__(
-        self, table: SinkTable, quarantine: SinkTable, told: Callable[[], None] = lambda: None
+        self, table: Lead, quarantine: Lead, told: Callable[[], None] = lambda: None
     ) -> None:
         self._table = table
         self._quarantine = quarantine

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
-from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record_codec import marker_property
 from headgate.control_protocol.testing import CommitFault, FakeCatalog, FakeTable, SourceRecord
 from headgate.coordinator.tables.quarantined import QuarantinedTable
@@ -18,7 +18,7 @@ class FakeWorld:
     def __init__(self, _folder: Path) -> None:
         self._catalog = FakeCatalog()
 
-    def open(self, sink: str = "sink", branch: str = "main") -> SinkTable:
+    def open(self, sink: str = "sink", branch: str = "main") -> Lead:
         return FakeTable(self._catalog, SinkName(sink), branch)
 
     def file(self, number: int) -> DataFile:
@@ -70,6 +70,6 @@ class QuarantinedFakeWorld(FakeWorld):
         super().__init__(folder)
         self._aside = FakeCatalog(table="lake.aside", uuid="uuid-aside")
 
-    def open(self, sink: str = "sink", branch: str = "main") -> SinkTable:
+    def open(self, sink: str = "sink", branch: str = "main") -> Lead:
         aside = FakeTable(self._aside, SinkName(sink), branch)
         return QuarantinedTable(super().open(sink, branch), aside)

@@ -20,7 +20,7 @@ from headgate.control_protocol.ports import (
     CommitOutcome,
     Landed,
     Refused,
-    SinkTable,
+    Lead,
 )
 from headgate.control_protocol.testing import (
     FakeBatchWriter,
@@ -257,7 +257,7 @@ class Node:
             self.coordinator = CoordinatorDriver(identity, stage.settings, world, StartAt())
         self.coordinator.lead()
 
-    def _table(self) -> SinkTable:
+    def _table(self) -> Lead:
         if self.stage.quarantine is None:
             return Clerk(self, self.stage.catalog, "table")
         aside = Clerk(self, self.stage.quarantine, "quarantine")

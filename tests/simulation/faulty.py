@@ -26,7 +26,7 @@ from headgate.control_protocol.ports import (
     CommitOutcome,
     Landed,
     Lineage,
-    SinkTable,
+    Lead,
     TableView,
     TopicState,
 )
@@ -116,7 +116,7 @@ class FaultyLog(Struck):
 class FaultyTable(Struck):
     """``called`` is "" for the table, and tells the quarantine's calls from its."""
 
-    def __init__(self, world: World, node: Node, table: SinkTable, called: str = "") -> None:
+    def __init__(self, world: World, node: Node, table: Lead, called: str = "") -> None:
         self._of(world, node)
         self._catalog = world.quarantine.catalog if called and world.quarantine else world.catalog
         self._table, self._called = table, called
@@ -175,7 +175,7 @@ class FaultyTable(Struck):
 class Dated:
     """The sink's table, or both: what is decided to be committed must not be too old then."""
 
-    def __init__(self, world: World, table: SinkTable) -> None:
+    def __init__(self, world: World, table: Lead) -> None:
         self._world, self._table = world, table
         self.read, self.close = table.read, table.close
 

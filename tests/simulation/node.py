@@ -18,7 +18,7 @@ from simulation.real_port import CatalogPort, real_table
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import Sender, TopicPartition
-from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.testing import FakeTable
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorWorld
@@ -129,7 +129,7 @@ class Node:
             limits=world.quarantine.limits if world.quarantine else None,
         )
 
-    def _table(self) -> SinkTable:
+    def _table(self) -> Lead:
         world = self.world
         self.ports = []
         table = FaultyTable(world, self, self._opened(world.catalog, ""))
@@ -138,7 +138,7 @@ class Node:
         aside = self._opened(world.quarantine.catalog, "quarantine ")
         return Dated(world, QuarantinedTable(table, FaultyTable(world, self, aside, "quarantine ")))
 
-    def _opened(self, catalog: Any, called: str) -> SinkTable:
+    def _opened(self, catalog: Any, called: str) -> Lead:
         if isinstance(catalog, RealCatalog):
             return real_table(self.world, self, catalog, called)
         return FakeTable(catalog, self.world.sink)
