@@ -1,4 +1,4 @@
-"""Debts and followers as texts of the lead's record, which a person can read while they are short."""
+"""Debts and followers as texts of the lead's record; a person can read short ones."""
 
 from __future__ import annotations
 

@@ -199,7 +199,9 @@ class Followers(Protocol):
     def draft(self, drafts: Sequence[Draft]) -> tuple[Debt, ...]:
         """The debts of all drafts, in their order; raises as ``Follower.draft`` does."""
 
-    def pay(self, payments: Sequence[CommitAttempt], timeout_ms: int) -> Mapping[str, CommitOutcome]:
+    def pay(
+        self, payments: Sequence[CommitAttempt], timeout_ms: int
+    ) -> Mapping[str, CommitOutcome]:
         """One catalog call per payment; what takes longer is ``Unknown``, and goes on meanwhile."""
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:

@@ -46,9 +46,9 @@ class CommitRecord:
     ``coordinator`` with ``transaction`` identify the commit: a coordinator that does not know
     whether its call landed finds itself here, or not (rule C8). ``offsets`` are the next ones to
     read. ``records`` counts the rows this commit added, ``quarantined`` and ``skipped`` the other
-    records of its ranges. ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is where its
-    coordinator speaks (``None`` in records of older releases). A claim (rule C2) is the record of
-    transaction 0.
+    records of its ranges. ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is where
+    its coordinator speaks (``None`` in records of older releases). A claim (rule C2) is the record
+    of transaction 0.
 
     In the lead's record: ``followers`` are the UUIDs of its followers by name, ``debts`` what they
     are owed, oldest first, ``lapsed`` what they will never receive (rule D8), ``routing`` the

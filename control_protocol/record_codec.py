@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.packed_text import PLAIN_CHARS_MAX, inflated, packed
+from headgate.control_protocol.packed_text import inflated, packed
 from headgate.control_protocol.record import FORMAT_VERSION, UNNAMED, CommitRecord, Debt
 
 VERSIONS_READ = (1, FORMAT_VERSION)

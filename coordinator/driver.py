@@ -22,7 +22,14 @@ from headgate.control_protocol.events import Envelope, Settlement
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.parts import Assembler
-from headgate.control_protocol.ports import Clock, ControlLog, Lead, SourceTopics, TopicState
+from headgate.control_protocol.ports import (
+    Clock,
+    ControlLog,
+    Followers,
+    Lead,
+    SourceTopics,
+    TopicState,
+)
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.redaction import Redaction
 from headgate.coordinator.actions import (
@@ -31,11 +38,17 @@ from headgate.coordinator.actions import (
     CallFailed,
     CommitAnswered,
     CommitTable,
+    DescribeFollowers,
     DescribeSources,
     Discontinued,
+    Drafted,
+    DraftManifests,
+    FollowersRead,
     Heard,
     Input,
     Led,
+    PayDebts,
+    PaymentsAnswered,
     ReadTable,
     SourcesDescribed,
     Stop,
@@ -43,6 +56,7 @@ from headgate.coordinator.actions import (
     TableRead,
     Tell,
     Ticked,
+    TidyDrafts,
 )
 from headgate.coordinator.machine import step
 from headgate.coordinator.settings import CoordinatorSettings
@@ -82,6 +96,8 @@ class World:
     """Creates the control topic when it is missing; called before standing at its end."""
     redaction: Redaction = field(default_factory=Redaction)
     """Masks secrets in what leaves this process."""
+    followers: Followers | None = None
+    """Only where the identity names some."""
 
 
 class CoordinatorDriver:
@@ -173,12 +189,30 @@ class CoordinatorDriver:
                 return described(self._world.topics, self._start_at, first_start=first_start)
             case CommitTable(attempt):
                 return CommitAnswered(self._world.table.commit(attempt))
+            case DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts():
+                return self._call_followers(action)
             case Append():
                 self._world.log.append(self._envelopes(action))
                 self._tell_settled(action)
             case Tell(text, trouble):
                 level = logging.WARNING if trouble else logging.INFO
                 _log.log(level, "sink %s: %s", self.state.identity.sink, text)
+        return None
+
+    def _call_followers(
+        self, action: DescribeFollowers | DraftManifests | PayDebts | TidyDrafts
+    ) -> Input | None:
+        followers = self._world.followers
+        assert followers is not None, "this sink has no followers"
+        match action:
+            case DescribeFollowers(tables):
+                return FollowersRead(followers.describe(tables), self._world.clock.wall_ms())
+            case DraftManifests(drafts):
+                return Drafted(followers.draft(drafts))
+            case PayDebts(payments, timeout_ms):
+                return PaymentsAnswered(followers.pay(payments, timeout_ms))
+            case TidyDrafts(before, owed):
+                followers.tidy(before, owed)
         return None
 
     def _tell_settled(self, said: Append) -> None:

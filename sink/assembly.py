@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
 from headgate.control_protocol.kafka_topic import ensure_control_topic
-from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter, Lead
+from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
 from headgate.coordinator.dead_letter_topic import DeadLetterTopic
@@ -27,8 +27,8 @@ from headgate.coordinator.service import CoordinatorService
 from headgate.coordinator.source_topics import KafkaSourceTopics
 from headgate.coordinator.state import Identity
 from headgate.coordinator.tables.creation import ensure_table
+from headgate.coordinator.tables.followers import FollowerTables
 from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.quarantined import QuarantinedTable
 from headgate.coordinator.tables.unsent import UnsentRows
 from headgate.participant import driver as participant
 from headgate.participant.embedding import (
@@ -49,6 +49,7 @@ from headgate.sink.declaration import declaration, quarantine_declaration, trans
 from headgate.sink.departure import control_log, departing
 from headgate.sink.lookout import Lookout
 from headgate.sink.preconditions import refuse_catalog
+from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
 
@@ -252,8 +253,9 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        table = _table(settings, catalog, opening)
+        table = _iceberg_table(settings, catalog, settings.table.identifier)
         opening.callback(table.close)
+        followers = _followers(settings, catalog, opening)
         start_ms = settings.source.start_at_ms
         driver = coordinator.CoordinatorDriver(
             Identity(
@@ -262,6 +264,8 @@ def _coordinator(
                 life,
                 frozenset(settings.table.shared_with),
                 settings.control.topic,
+                follower_names(settings),
+                routing(settings),
             ),
             settings.coordinator,
             coordinator.World(
@@ -271,6 +275,7 @@ def _coordinator(
                 SystemClock(),
                 lambda: ensure_control_topic(settings.kafka, settings.control.topic),
                 settings.redaction,
+                followers,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
             limits=settings.limits,
@@ -278,17 +283,28 @@ def _coordinator(
         return driver, opening.pop_all().close
 
 
-def _table(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> Lead:
-    branch = settings.table.branch
-    table = IcebergTable(catalog, settings.table.identifier, settings.name, branch)
-    if not settings.quarantine.keeps:
-        return table
-    aside = IcebergTable(catalog, settings.quarantine.table, settings.name, branch)
-    if not settings.quarantine.dead_letter_topic:
-        return QuarantinedTable(table, aside)
-    forwarder = _forwarder(settings, catalog)
-    stack.callback(forwarder.close)
-    return QuarantinedTable(table, aside, forwarder.wake)
+def _iceberg_table(settings: SinkSettings, catalog: Catalog, identifier: str) -> IcebergTable:
+    return IcebergTable(catalog, identifier, settings.name, settings.table.branch)
+
+
+def _followers(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> FollowerTables:
+    """The quarantine, and whatever the lead's record owes something besides."""
+    told: Callable[[], None] = _nobody
+    if settings.quarantine.keeps and settings.quarantine.dead_letter_topic:
+        forwarder = _forwarder(settings, catalog)
+        stack.callback(forwarder.close)
+        told = forwarder.wake
+    followers = FollowerTables(
+        lambda identifier: _iceberg_table(settings, catalog, identifier),
+        SystemClock().wall_ms,
+        told,
+    )
+    stack.callback(followers.close)
+    return followers
+
+
+def _nobody() -> None:
+    """Nobody is told of payments."""
 
 
 def _forwarder(settings: SinkSettings, catalog: Catalog) -> Forwarder:

@@ -24,9 +24,13 @@ _RECORD_BYTES = 100
 
 @dataclass(slots=True)
 class FakeStorage:
-    """Every data file that was ever written: its path and its records, orphans included."""
+    """Every data file that was ever written: its path and its records, orphans included.
+
+    ``manifests``: those that were drafted for followers, and the files that each one names.
+    """
 
     files: dict[str, list[SourceRecord]] = field(default_factory=dict)
+    manifests: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
 
     def write(self, prefix: str, spec_id: int, records: list[SourceRecord]) -> DataFile:
         path = f"{prefix}{len(self.files):05}.parquet"

@@ -9,7 +9,6 @@ from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record_codec import marker_property
 from headgate.control_protocol.testing import CommitFault, FakeCatalog, FakeTable, SourceRecord
-from headgate.coordinator.tables.quarantined import QuarantinedTable
 
 
 class FakeWorld:
@@ -61,15 +60,3 @@ class FakeWorld:
 
     def close(self) -> None:
         pass
-
-
-class QuarantinedFakeWorld(FakeWorld):
-    """The same promises of a table that has a quarantine beside it."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._aside = FakeCatalog(table="lake.aside", uuid="uuid-aside")
-
-    def open(self, sink: str = "sink", branch: str = "main") -> Lead:
-        aside = FakeTable(self._aside, SinkName(sink), branch)
-        return QuarantinedTable(super().open(sink, branch), aside)

@@ -157,14 +157,14 @@ def coordinator_dies_while_committing_and_it_lands_first(stage: Stage) -> None:
     stage.settles()
 
 
-@play("The coordinator dies between the quarantine and the table")
-def coordinator_dies_before_the_table(stage: Stage) -> None:
-    """The quarantine is ahead: START says so, and no bad record goes into it a second time."""
+@play("The coordinator dies between the table and the quarantine")
+def coordinator_dies_before_the_quarantine(stage: Stage) -> None:
+    """The table has decided, and names what the quarantine is owed: the next claim pays it."""
     stage.keep_bad_records()
     both_at_work(stage)
     stage.produce(2, 2)
-    stage.direct("alice is killed with the quarantine committed, and the table not")
-    stage.nodes["alice"].dies_at = "quarantined"
+    stage.direct("alice is killed with the table committed, and the quarantine not")
+    stage.nodes["alice"].dies_at = "committed"
     stage.until("killed")
     stage.produce(1, 1)
     stage.session_expires("alice", "bob")

@@ -20,7 +20,6 @@ from headgate.control_protocol.ports import (
     CommitOutcome,
     Landed,
     Refused,
-    Lead,
 )
 from headgate.control_protocol.testing import (
     FakeBatchWriter,
@@ -40,7 +39,7 @@ from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.coordinator.election import leads
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity
-from headgate.coordinator.tables.quarantined import QuarantinedTable
+from headgate.coordinator.tables.followers import FollowerTables
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.settings import ParticipantSettings
@@ -92,6 +91,13 @@ class Stage:
         self.quarantine = FakeCatalog(
             storage=self.catalog.storage, table="lake.trips_quarantine", uuid="uuid-q"
         )
+
+    @property
+    def followers(self) -> dict[str, FakeCatalog]:
+        return {self.quarantine.table: self.quarantine} if self.quarantine else {}
+
+    def called(self, name: str) -> str:
+        return "quarantine" if self.quarantine and name == self.quarantine.table else name
 
     # --------------------------------------------------------------------------- directions
 
@@ -251,17 +257,19 @@ class Node:
             stage = self.stage
             sender = Sender(self.name, f"{self.life}c")
             world = CoordinatorWorld(
-                Scribe(self), self._table(), FakeTopics(stage.source, TOPICS), stage.clock
+                Scribe(self),
+                Clerk(self, stage.catalog, "table"),
+                FakeTopics(stage.source, TOPICS),
+                stage.clock,
+                followers=FollowerTables(
+                    lambda name: Clerk(self, stage.followers[name], stage.called(name)),
+                    stage.clock.wall_ms,
+                    threads=False,
+                ),
             )
-            identity = Identity(SINK, "rides-group", sender)
+            identity = Identity(SINK, "rides-group", sender, followers=tuple(stage.followers))
             self.coordinator = CoordinatorDriver(identity, stage.settings, world, StartAt())
         self.coordinator.lead()
-
-    def _table(self) -> Lead:
-        if self.stage.quarantine is None:
-            return Clerk(self, self.stage.catalog, "table")
-        aside = Clerk(self, self.stage.quarantine, "quarantine")
-        return QuarantinedTable(Clerk(self, self.stage.catalog, "table"), aside)
 
     def failure(self) -> BaseException | None:
         return None
@@ -305,6 +313,10 @@ class Clerk(FakeTable):
         outcome = super().commit(attempt)
         record = attempt.record
         what = "claim" if record.claim else f"{record.records} rows"
+        if attempt.debts:
+            what = f"paid {record.records} rows"
+        elif record.debts:
+            what += f", owes {sum(debt.rows for debt in record.debts)}"
         match outcome:
             case Landed(snapshot):
                 answer = f"snapshot {snapshot}"
@@ -316,5 +328,5 @@ class Clerk(FakeTable):
             f"        {self._name}: {self._node.name} commits {record.transaction} ({what}), "
             f"{brief_offsets(record.offsets)} -> {answer}"
         )
-        self._node.reaches("committed" if self._name == "table" else "quarantined")
+        self._node.reaches("committed" if self._name == "table" else "paid")
         return outcome

@@ -25,8 +25,8 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Landed,
-    Lineage,
     Lead,
+    Lineage,
     TableView,
     TopicState,
 )

@@ -26,9 +26,9 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Landed,
+    Lead,
     Lineage,
     Refused,
-    Lead,
     Unknown,
 )
 from headgate.coordinator.tables import evidence, proposal
