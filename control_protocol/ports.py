@@ -160,14 +160,14 @@ class Lead(Protocol):
 class Draft:
     """Files of one transaction that a follower shall receive (rule D2).
 
-    ``table`` is the follower as it was read last, ``age_ms`` how old the files are at most.
+    ``table`` is the follower as it was read last. ``since_ms`` (epoch): the files are not older.
     """
 
     table: TableView
     transaction: TransactionId
     coordinator: Sender
     files: tuple[DataFile, ...]
-    age_ms: int = 0
+    since_ms: int = 0
 
 
 class Follower(Lead, Protocol):
@@ -265,7 +265,7 @@ class Batch:
 
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
-    the ranges' records already (rule Q5).
+    the ranges' records already (rule Q5). ``followers`` are what START names besides.
     """
 
     number: int
@@ -275,6 +275,7 @@ class Batch:
     target_file_bytes: int
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
     quarantine: TableStart | None = None
+    followers: tuple[TableStart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,12 +293,16 @@ class PartitionResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchWritten:
-    """The batch is on storage: exactly these ranges in exactly these files of the two tables."""
+    """The batch is on storage: exactly these ranges in exactly these files of its tables.
+
+    ``quarantined`` are the quarantine's, ``followed`` those of other followers, by their names.
+    """
 
     number: int
     partitions: Mapping[TopicPartition, PartitionResult]
     files: tuple[DataFile, ...] = field(default=())
     quarantined: tuple[DataFile, ...] = field(default=())
+    followed: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from headgate.control_protocol.errors import FollowerForeign
+from headgate.control_protocol.errors import FollowerForeign, TableRecreated
 from headgate.control_protocol.identifiers import TransactionId, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
@@ -86,7 +86,7 @@ def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
     if state.settings.on_table_recreated is not TableRecreatedPolicy.RESTART:
         try:
             refuse_foreign(given.views, view, record.debts if record else ())
-        except FollowerForeign as error:
+        except (FollowerForeign, TableRecreated) as error:
             # Between the two reads others may have claimed and paid: it is believed when both say
             # so once more.
             if error.message in state.doubted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from headgate.control_protocol.errors import FollowerForeign
+from headgate.control_protocol.errors import FollowerForeign, TableRecreated
 from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
 from headgate.control_protocol.record import CommitRecord, Debt
 
@@ -130,11 +130,20 @@ def in_order(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> bo
 
 
 def refuse_foreign(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> None:
-    """D9. Raises ``FollowerForeign`` for a follower of another lead, or beyond this one."""
+    """D9. Raises ``FollowerForeign`` for a follower of another lead, or beyond this one.
+
+    Where the lead looks new, it is the lead that was created anew: ``TableRecreated``.
+    """
     awaited = {debt.follower for debt in debts if debt.claim}
     for follower in followers.values():
         objection = _objection(follower, lead)
         if objection and follower.uuid not in awaited:
+            if lead.lineage is Lineage.FRESH:
+                raise TableRecreated(
+                    f"{follower.table} {objection}: the table was dropped and re-created",
+                    "headgate resume SINK --accept HG-202=restart (at each start: "
+                    "coordinator.on_table_recreated) fills the new one from source.start_at",
+                )
             raise FollowerForeign(
                 f"{follower.table} {objection}",
                 "is it the quarantine of another sink with this name? then name another one; if "

@@ -56,7 +56,7 @@ def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: 
             transaction=attempt.record.transaction,
             coordinator=attempt.record.coordinator,
             files=files,
-            age_ms=age_ms(state, now_ms),
+            since_ms=max(0, now_ms + state.wall_ahead_ms - age_ms(state, now_ms)),
         )
         for name, files in verdict.follower_files.items()
     )

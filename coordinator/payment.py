@@ -62,12 +62,12 @@ def _named(term: Term) -> tuple[str, ...]:
 def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
     """D7: struck off is what a read of the follower shows, never what a commit answered."""
     before = term_of(state)
-    state = replace(state, wall_ahead_ms=given.wall_ms - now_ms)
     if not in_order(given.views, before.view, before.debts):
         return recover(state, "a follower is not as it was paid: begins again")
     term = struck_off(before, given, now_ms)
     state = replace(state, term=term)
-    late = overdue(term.debts, given.wall_ms, state.settings.claim_age_max_ms)
+    wall_ms = now_ms + state.wall_ahead_ms
+    late = overdue(term.debts, wall_ms, state.settings.claim_age_max_ms)
     due = payments(term.view, term.debts, given.views, late)
     if not due or (term.asked and _patience_is_over(state, now_ms)):
         return _goes_on(state, now_ms)

@@ -152,8 +152,8 @@ class State:
     ``pause_asked`` is what an operator said while there was no term to remember it; ``rivals`` the
     newest word (sequence) of each other coordinator of the highest epoch, ``gains`` the newest
     PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is ahead of
-    the monotonic one, as of the last look at the followers; ``doubted``: what a look at them
-    found wrong that is to be confirmed by another.
+    the monotonic one, as of the last claim: where it jumps later, nothing grows older.
+    ``doubted``: what a look at the followers found wrong, to be confirmed by another.
     """
 
     identity: Identity

@@ -296,7 +296,6 @@ def _followers(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> Fo
         told = forwarder.wake
     followers = FollowerTables(
         lambda identifier: _iceberg_table(settings, catalog, identifier),
-        SystemClock().wall_ms,
         told,
     )
     stack.callback(followers.close)

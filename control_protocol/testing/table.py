@@ -90,6 +90,7 @@ class FakeTable:
                 path,
                 size_bytes=len(path),
                 rows=rows,
+                since_ms=draft.since_ms,
             ),
         )
 

@@ -66,6 +66,7 @@ def write_drafts(table: Table, sink: SinkName, draft: Draft) -> tuple[Debt, ...]
                 manifest=path,
                 size_bytes=_write(table, spec_id, files, path),
                 rows=sum(file.record_count for file in files),
+                since_ms=draft.since_ms,
             )
         )
     return tuple(debts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from typing import TypeVar
 
 from headgate.control_protocol.errors import RetryLater
@@ -26,23 +25,19 @@ _Answer = TypeVar("_Answer")
 
 
 class FollowerTables:
-    """``ports.Followers``. ``open_table`` opens one by its name; ``wall_ms`` is the time (epoch).
-
-    ``told`` is called, and must not wait, when the followers are looked at for the first time and
-    after every payment: rows may be there that nobody knows of. Without ``threads`` calls are made
-    one after another by the caller.
+    """``ports.Followers``. ``open_table`` opens one by its name. ``told`` is called, and must not
+    wait, when the followers are looked at for the first time and after every payment: rows may be
+    there that nobody knows of. Without ``threads`` the caller makes one call after another.
     """
 
     def __init__(
         self,
         open_table: Callable[[str], Follower],
-        wall_ms: Callable[[], int],
         told: Callable[[], None] = lambda: None,
         *,
         threads: bool = True,
     ) -> None:
         self._open = open_table
-        self._wall_ms = wall_ms
         self._told = told
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
@@ -59,13 +54,8 @@ class FollowerTables:
         return {name: view for name, view in zip(free, views, strict=True) if view is not None}
 
     def draft(self, drafts: Sequence[Draft]) -> tuple[Debt, ...]:
-        now_ms = self._wall_ms()
         drafted = self._each(lambda draft: self._table(draft.table.table).draft(draft), drafts)
-        return tuple(
-            replace(debt, since_ms=max(0, now_ms - draft.age_ms))
-            for draft, debts in zip(drafts, drafted, strict=True)
-            for debt in debts
-        )
+        return tuple(debt for debts in drafted for debt in debts)
 
     def pay(
         self, payments: Sequence[CommitAttempt], timeout_ms: int

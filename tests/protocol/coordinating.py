@@ -180,8 +180,7 @@ class Coordinator:
         """The manifests are written."""
         self.owed = None
         wanted = wanted or self.only(DraftManifests)
-        now_ms = self.now_ms + WALL_AHEAD_MS
-        self.given(Drafted(tuple(drafted(draft, now_ms) for draft in wanted.drafts)))
+        self.given(Drafted(tuple(drafted(draft) for draft in wanted.drafts)))
 
     def pays(self, wanted: PayDebts | None = None) -> None:
         """The catalog takes all payments, and says so."""
@@ -300,7 +299,7 @@ class Coordinator:
         return bool(self.all(kind))
 
 
-def drafted(draft: Draft, now_ms: int) -> Debt:
+def drafted(draft: Draft) -> Debt:
     """What a follower is owed by a decision."""
     return Debt(
         transaction=draft.transaction,
@@ -309,7 +308,7 @@ def drafted(draft: Draft, now_ms: int) -> Debt:
         table=draft.table.table,
         manifest=f"{draft.table.table}/{draft.transaction}.avro",
         rows=sum(file.record_count for file in draft.files),
-        since_ms=now_ms - draft.age_ms,
+        since_ms=draft.since_ms,
     )
 
 

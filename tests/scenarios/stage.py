@@ -263,7 +263,6 @@ class Node:
                 stage.clock,
                 followers=FollowerTables(
                     lambda name: Clerk(self, stage.followers[name], stage.called(name)),
-                    stage.clock.wall_ms,
                     threads=False,
                 ),
             )

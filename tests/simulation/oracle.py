@@ -83,7 +83,8 @@ class Oracle:
             self.newest, self._snapshot = record, snapshot
             self._valid_through(record)
             if self._kept is not None:
-                self._kept.beside(record)
+                self._kept.beside(record, self._catalog.uuid)
+                self.excused |= self._kept.lapsed
         if record is not None:
             self._rows_are_the_source_up_to(record)
 
@@ -163,14 +164,15 @@ class Oracle:
             raise Violation(Kind.DOUBLE, f"rows beyond the stored offsets: {sorted(invented)[:5]}")
 
     def _kept_instead(self, there: set[SourceRecord]) -> frozenset[SourceRecord]:
-        """What is in the quarantine, and so must not be in the table."""
+        """What is in the followers or owed to them, and so must not be in the lead."""
         if self._kept is None:
             return frozenset()
         self._kept.good(there)
-        both = there & self._kept.rows
+        elsewhere = self._kept.rows | self._kept.owed
+        both = there & elsewhere
         if both:
             raise Violation(Kind.DOUBLE, f"rows in both tables: {sorted(both)[:5]}")
-        return self._kept.rows
+        return elsewhere
 
     def _source_up_to(self, record: CommitRecord) -> set[SourceRecord]:
         rows = set(self._past)
@@ -185,6 +187,10 @@ class Oracle:
         return rows
 
     # ----------------------------------------------------------------------------------- progress
+
+    def owed(self) -> int:
+        """How many debts no follower shows as paid."""
+        return len(self._kept.debts) if self._kept else 0
 
     def stored(self) -> Mapping[TopicPartition, int]:
         """The next offsets, of the topics as they are now."""
