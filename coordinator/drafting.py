@@ -68,11 +68,13 @@ def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: 
     return move(state, Phase.DRAFTING, term=drafting), (DraftManifests(drafts),)
 
 
-def drafted(state: State, given: Drafted) -> Step:
+def drafted(state: State, given: Drafted, now_ms: int) -> Step:
     """D3: what was drafted is owed as soon as the lead's commit has landed, and not before."""
     term = term_of(state)
     attempt = term.decision
     assert attempt is not None
+    if too_old(state, attempt, now_ms):  # P9: the answer may have been long in coming
+        return recover(state, _TOO_OLD)
     debts = (*attempt.record.debts, *given.debts)
     attempt = replace(attempt, record=replace(attempt.record, debts=debts))
     decided = replace(term, decision=None)

@@ -135,7 +135,7 @@ def _of_followers(
         case Phase.DRAFTING, FollowersRead():
             return read_for_drafts(state, given)
         case Phase.DRAFTING, Drafted():
-            return drafted(state, given)
+            return drafted(state, given, now_ms)
         case Phase.PAYING, FollowersRead():
             return followers_read(state, given, now_ms)
         case Phase.PAYING, PaymentsAnswered():

@@ -21,15 +21,10 @@ from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
-from headgate.coordinator.dead_letter_topic import DeadLetterTopic
-from headgate.coordinator.forwarder import Forwarder
 from headgate.coordinator.service import CoordinatorService
 from headgate.coordinator.source_topics import KafkaSourceTopics
 from headgate.coordinator.state import Identity
 from headgate.coordinator.tables.creation import ensure_table
-from headgate.coordinator.tables.followers import FollowerTables
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.unsent import UnsentRows
 from headgate.participant import driver as participant
 from headgate.participant.embedding import (
     Buffers,
@@ -47,6 +42,7 @@ from headgate.participant.writers.shaping import Shaping
 from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
 from headgate.sink.departure import control_log, departing
+from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.lookout import Lookout
 from headgate.sink.preconditions import refuse_catalog
 from headgate.sink.routing import follower_names, routing
@@ -197,9 +193,7 @@ def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[Ope
         stack.callback(service.close)
         world = participant.World(group, log, writer, service, SystemClock(), settings.redaction)
         state = State(settings.name, sender, settings.participant, table=settings.table.identifier)
-        table = IcebergTable(
-            catalog, settings.table.identifier, settings.name, settings.table.branch
-        )
+        table = iceberg_table(settings, catalog, settings.table.identifier)
         lookout = Lookout(settings, lambda: table.read().record, world.clock.monotonic_ms())
         sink = OpenSink(state, world, service, lookout)
         yield sink
@@ -253,9 +247,9 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        table = _iceberg_table(settings, catalog, settings.table.identifier)
+        table = iceberg_table(settings, catalog, settings.table.identifier)
         opening.callback(table.close)
-        followers = _followers(settings, catalog, opening)
+        followers = opened_followers(settings, catalog, opening)
         start_ms = settings.source.start_at_ms
         driver = coordinator.CoordinatorDriver(
             Identity(
@@ -281,40 +275,6 @@ def _coordinator(
             limits=settings.limits,
         )
         return driver, opening.pop_all().close
-
-
-def _iceberg_table(settings: SinkSettings, catalog: Catalog, identifier: str) -> IcebergTable:
-    return IcebergTable(catalog, identifier, settings.name, settings.table.branch)
-
-
-def _followers(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> FollowerTables:
-    """The quarantine, and whatever the lead's record owes something besides."""
-    told: Callable[[], None] = _nobody
-    if settings.quarantine.keeps and settings.quarantine.dead_letter_topic:
-        forwarder = _forwarder(settings, catalog)
-        stack.callback(forwarder.close)
-        told = forwarder.wake
-    followers = FollowerTables(
-        lambda identifier: _iceberg_table(settings, catalog, identifier),
-        told,
-    )
-    stack.callback(followers.close)
-    return followers
-
-
-def _nobody() -> None:
-    """Nobody is told of payments."""
-
-
-def _forwarder(settings: SinkSettings, catalog: Catalog) -> Forwarder:
-    """Sends dead letters as long as the coordinator lives that it belongs to."""
-    aside = settings.quarantine
-    rows = UnsentRows(catalog, aside.table, settings.name, settings.table.branch)
-    group_id = f"{settings.source.group_id}-dead-letters"
-    return Forwarder(
-        rows,
-        lambda ending: DeadLetterTopic(settings.kafka, aside.dead_letter_topic, group_id, ending),
-    )
 
 
 @contextmanager

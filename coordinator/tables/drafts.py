@@ -15,6 +15,7 @@ from typing import cast
 from pyarrow.fs import FileSelector, FileType
 from pyiceberg.avro.codecs import AvroCompressionCodec
 from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import (
@@ -29,7 +30,14 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadataV3
 
-from headgate.control_protocol.identifiers import Epoch, SinkName, draft_folder
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TransactionId,
+    TransactionNumber,
+    draft_folder,
+)
 from headgate.control_protocol.ports import Draft
 from headgate.control_protocol.record import Debt
 from headgate.coordinator.tables import row_ids
@@ -37,6 +45,7 @@ from headgate.coordinator.tables.manifests import manifest_files, writable
 from headgate.coordinator.tables.unreachable import STORAGE_THREADS
 
 _UNASSIGNED = -1
+_NONE, _NOBODY = TransactionId(Epoch(0), TransactionNumber(0)), Sender("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +110,25 @@ def read_draft(table: Table, debt: Debt, snapshot_id: int) -> Drafted:
 
     Counts and summaries are of its entries: the debt's numbers are for people.
     """
-    spec_id = _spec_id(table, debt)
-    bare = row_ids.unnumbered(_listed(debt, spec_id, snapshot_id, []))
-    files = [entry.data_file for entry in row_ids.live_entries(table.io, bare)]
+    spec_id = _spec_id(table.io, debt.manifest)
+    files = drafted_files(table.io, debt.manifest)
     listed = _listed(debt, spec_id, snapshot_id, files, summaries=_summaries(table, spec_id, files))
     numbered = isinstance(table.metadata, TableMetadataV3)
     return Drafted(row_ids.unnumbered(listed) if numbered else listed, files)
 
 
-def _spec_id(table: Table, debt: Debt) -> int:
-    with AvroFile[ManifestEntry](table.io.new_input(debt.manifest)) as reader:
+def drafted_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
+    """The data files of a drafted manifest, for who only looks."""
+    spec_id = _spec_id(io, manifest)
+    bare = _listed(Debt(_NONE, _NOBODY, "", "", manifest), spec_id, 0, [])
+    entries = list(row_ids.live_entries(io, row_ids.unnumbered(bare)))
+    for entry in entries:
+        entry.data_file.spec_id = spec_id
+    return [entry.data_file for entry in entries]
+
+
+def _spec_id(io: FileIO, manifest: str) -> int:
+    with AvroFile[ManifestEntry](io.new_input(manifest)) as reader:
         return int(reader.header.meta["partition-spec-id"])
 
 
