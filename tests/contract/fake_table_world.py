@@ -17,6 +17,9 @@ class FakeWorld:
     def __init__(self, _folder: Path) -> None:
         self._catalog = FakeCatalog()
 
+    def rename(self, table: str) -> None:
+        self._catalog.table = table
+
     def open(self, sink: str = "sink", branch: str = "main") -> Lead:
         return FakeTable(self._catalog, SinkName(sink), branch)
 

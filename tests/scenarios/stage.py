@@ -79,6 +79,7 @@ class Stage:
         self.log = FakeLogServer(self.clock)
         self.catalog = FakeCatalog(table="lake.trips")
         self.quarantine: FakeCatalog | None = None
+        self.others: dict[str, FakeCatalog] = {}
         self.source = FakeSource()
         self.source.create("trips", partitions)
         self.group = FakeGroup(self.source, self.clock)
@@ -94,10 +95,18 @@ class Stage:
 
     @property
     def followers(self) -> dict[str, FakeCatalog]:
-        return {self.quarantine.table: self.quarantine} if self.quarantine else {}
+        kept = {self.quarantine.table: self.quarantine} if self.quarantine else {}
+        return {**kept, **self.others}
 
     def called(self, name: str) -> str:
         return "quarantine" if self.quarantine and name == self.quarantine.table else name
+
+    def spread_bad_records(self, followers: int) -> None:
+        """As ``keep_bad_records``, in turn into so many tables."""
+        self.others = {
+            name: FakeCatalog(storage=self.catalog.storage, table=name, uuid=f"uuid-{name}")
+            for name in (f"lake.f{number:02}" for number in range(1, followers + 1))
+        }
 
     # --------------------------------------------------------------------------- directions
 
@@ -180,8 +189,8 @@ class Stage:
         return len(wanted - there)
 
     def rows(self) -> list[SourceRecord]:
-        """Of the table and of its quarantine."""
-        return self.catalog.records() + (self.quarantine.records() if self.quarantine else [])
+        """Of the table and of its followers."""
+        return [r for c in (self.catalog, *self.followers.values()) for r in c.records()]
 
     def doubles(self) -> int:
         rows = self.rows()
@@ -206,9 +215,12 @@ class Node:
         self.dies_at: str | None = None
         self.coordinator: CoordinatorDriver | None = None
         self.writer = FakeBatchWriter(stage.source, stage.catalog.storage, stage.clock, 0)
-        if stage.quarantine:
+        if stage.followers:
             self.writer.bad = lambda record: record.offset % 3 == 2
-            self.writer.held = stage.quarantine.records
+            self.writer.route = lambda record: record.offset // 3
+            self.writer.held = lambda: [
+                row for catalog in stage.followers.values() for row in catalog.records()
+            ]
         self.participant = ParticipantDriver(
             State(SINK, Sender(name, str(life)), PARTICIPANTS, alive_due_ms=10**9),
             ParticipantWorld(
@@ -328,4 +340,5 @@ class Clerk(FakeTable):
             f"{brief_offsets(record.offsets)} -> {answer}"
         )
         self._node.reaches("committed" if self._name == "table" else "paid")
+        self._node.reaches(f"paid {self._name}")
         return outcome

@@ -10,6 +10,7 @@ from simulation.mutants import (
     answering,
     claiming,
     collecting,
+    following,
     positions,
     real_tables,
     setting_aside,
@@ -19,7 +20,7 @@ from simulation.mutants import (
 from simulation.mutants.mutant import Mutant
 
 FAMILIES = (
-    *(table, speech, claiming, collecting, answering, positions, setting_aside),
+    *(table, speech, claiming, collecting, answering, positions, setting_aside, following),
     real_tables,
 )
 
@@ -28,6 +29,8 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 UNSHOWN = {
+    "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
+    "Q2": "what a quarantine lost is nothing that happens there: protocol/test_q2_claims.py",
     "P10": "a writer that hangs, or fails for no reason of others, is not in the simulation: "
     "protocol/test_p10_hopeless.py",
     "G4": "signatures are judged in front of the machines: protocol/test_g4_signed.py",
