@@ -41,6 +41,7 @@ ADAPTERS = {
         "headgate.coordinator.source_topics",
         "headgate.operations.demo.produce",
         "headgate.operations.kafka_access",
+        "headgate.operations.sample",
         "headgate.operations.source_scan",
         "headgate.participant.fetch",
         "headgate.participant.formats.schema_registry",
