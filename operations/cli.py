@@ -199,10 +199,26 @@ def _set_offsets(settings: SinkSettings, wanted: Sequence[str], *, yes: bool) ->
 
 @main.command()
 @_sink_file
+@click.option(
+    "--dry-run",
+    "rehearsed",
+    type=click.IntRange(min=1),
+    is_flag=False,
+    flag_value=1_000,
+    metavar="[RECORDS]",
+    help="Show what the newest records of each partition (1,000) would become; write nothing.",
+)
 @click.pass_context
-def run(ctx: click.Context, sink: Path) -> None:
+def run(ctx: click.Context, sink: Path, rehearsed: int | None) -> None:
     """Be a participant until SIGINT or SIGTERM."""
     settings = _loaded(ctx, sink)
+    if rehearsed is not None:
+        from headgate.operations.rehearsal import rehearse
+        from headgate.operations.rendering import show_rehearsal
+
+        seen = rehearse(settings, rehearsed)
+        show_rehearsal(_console(), seen)
+        ctx.exit(1 if seen.bad else 0)
     from headgate.operations.run import run as participate
 
     participate(settings, verbose=bool(ctx.find_root().params["verbose"]))

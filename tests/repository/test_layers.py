@@ -58,6 +58,7 @@ ADAPTERS = {
         "headgate.operations.audit_records",
         "headgate.operations.check_table",
         "headgate.operations.history",
+        "headgate.operations.rehearsal",
         "headgate.operations.table_access",
         "headgate.participant.writers",
         "headgate.sink.assembly",
@@ -70,6 +71,7 @@ ADAPTERS = {
     "pyarrow": {
         "headgate.operations.audit_files",
         "headgate.operations.audit_records",
+        "headgate.operations.rehearsal",
         "headgate.participant.formats",
         "headgate.participant.spark",
         "headgate.participant.transform",
