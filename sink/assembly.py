@@ -179,7 +179,7 @@ def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[Ope
     with ExitStack() as stack:
         stack.enter_context(_discreet(settings))
         catalog = _ready(settings, stack)
-        writer = stack.enter_context(_writer(settings, catalog))
+        writer = stack.enter_context(batch_writer(settings, catalog))
         log = control_log(settings)
         stack.callback(log.close)
         service = CoordinatorService(
@@ -303,7 +303,8 @@ def _forwarder(settings: SinkSettings, catalog: Catalog) -> Forwarder:
 
 
 @contextmanager
-def _writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
+def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
+    """What turns ranges of the source into files of this catalog's tables; closed at the end."""
     plans = Plans(catalog, shaping(settings))
 
     def plan_for(batch: Batch) -> WriterPlan:
