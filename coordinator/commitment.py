@@ -150,6 +150,8 @@ def _worth_committing(state: State, verdict: Verdict, now_ms: int) -> bool:
 
 def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord:
     term = term_of(state)
+    stored = term.view.record
+    assert stored is not None
     return CommitRecord(
         sink=state.identity.sink,
         group_id=state.identity.group_id,
@@ -164,6 +166,7 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
         paused=term.paused,
         quarantine=term.view.quarantine.uuid if term.view.quarantine else None,
         control_topic=state.identity.control_topic,
+        control_topic_id=stored.control_topic_id,
     )
 
 

@@ -32,7 +32,7 @@ class Identity:
     """Who coordinates what; never changes during a coordinator's life.
 
     ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
-    ``control_topic``: for the record (rule P11).
+    ``control_topic`` is for the record, ``configuration`` for START (rule P11).
     """
 
     sink: SinkName
@@ -40,6 +40,7 @@ class Identity:
     sender: Sender
     shared_with: frozenset[str] = frozenset()
     control_topic: str | None = None
+    configuration: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
