@@ -75,6 +75,12 @@ class OtherConfiguration(ConfigurationError):
     code = "HG-114"
 
 
+class GroupTaken(ConfigurationError):
+    """The consumer group belongs to a sink of another name."""
+
+    code = "HG-250"
+
+
 # ---------------------------------------------------------------- the sink stops; a person decides
 
 

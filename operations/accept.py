@@ -83,7 +83,12 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
             table = QuarantinedTable(table, aside)
         topics = opening.enter_context(source_topics(settings))
         world = World(
-            Identity(settings.name, settings.source.group_id, operator),
+            Identity(
+                settings.name,
+                settings.source.group_id,
+                operator,
+                frozenset(settings.table.shared_with),
+            ),
             table,
             topics,
             StartAt(settings.source.start_at if start_ms is None else start_ms),
