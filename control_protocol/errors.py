@@ -81,6 +81,12 @@ class GroupTaken(ConfigurationError):
     code = "HG-250"
 
 
+class CatalogRefused(ConfigurationError):
+    """The catalog cannot be a sink's lock: it may lose a commit, or keeps no tags."""
+
+    code = "HG-270"
+
+
 # ---------------------------------------------------------------- the sink stops; a person decides
 
 
@@ -183,6 +189,12 @@ class CommitRejected(StopSink):
     """The catalog calls a commit malformed (400) again and again: no repetition mends it."""
 
     code = "HG-213"
+
+
+class TagsDropped(StopSink):
+    """The catalog took a commit, and dropped the tag that was in it."""
+
+    code = "HG-271"
 
 
 # -------------------------------------------------------------------- this coordinator steps down
