@@ -75,6 +75,18 @@ class OtherConfiguration(ConfigurationError):
     code = "HG-114"
 
 
+class ColumnRuleUnfit(ConfigurationError):
+    """A rule of a column contradicts another, its type, or holds no value that it can take."""
+
+    code = "HG-240"
+
+
+class ColumnRuleUnknownToFormat(ConfigurationError):
+    """The record format cannot do what a rule of a column asks for."""
+
+    code = "HG-241"
+
+
 # ---------------------------------------------------------------- the sink stops; a person decides
 
 

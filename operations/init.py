@@ -59,6 +59,8 @@ type = "timestamptz"
 [[table.columns]]
 name = "text"
 type = "string"
+# from = "payload.text"              # a path into the record; docs/columns.md has the other rules
+# default = "none"                   # where a record has no such field
 
 [table.record_columns]               # where each row came from: lets the audit prove every record
 topic = "kafka_topic"
