@@ -91,6 +91,8 @@ type = "timestamptz"
 [[table.columns]]
 name = "text"
 type = "string"
+# from = "payload.text"              # a path into the record; docs/columns.md has the other rules
+# default = "none"                   # where a record has no such field
 """
 
 

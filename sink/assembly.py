@@ -46,6 +46,7 @@ from headgate.participant.writers.put import PutWriter, chunk_of
 from headgate.participant.writers.shaping import Shaping
 from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.agreement import agreed
+from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
 from headgate.sink.departure import control_log, departing
 from headgate.sink.open_sink import OpenSink, lookout
@@ -331,6 +332,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         format_name=settings.format.type,
         format_options=dict(settings.format.options),
         record_columns=settings.table.record_columns.named(),
+        rules=rules_of(settings),
         key_format_name=settings.format.key_type,
         key_format_options=dict(settings.format.key_options),
         handling=Handling(
