@@ -134,6 +134,7 @@ def _start_form(start: StartCommit) -> Form:
             "commit_timeout_ms": start.limits.commit_timeout_ms,
         },
         "paused": start.paused,
+        "configuration": dict(start.configuration),
     }
 
 
@@ -161,6 +162,7 @@ def _start(form: Form) -> StartCommit:
             commit_timeout_ms=natural(form["limits"]["commit_timeout_ms"]),
         ),
         paused=form["paused"],
+        configuration=form["configuration"],
     )
 
 

@@ -21,6 +21,8 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 
 PROTOCOL_VERSION = 1
+DIGEST = "sha256:"
+"""How a value of ``StartCommit.configuration`` begins that is a digest of what a file says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class StartCommit:
 
     C is settled up to ``settled_to`` (L): statuses at or behind that control offset are not in C
     yet. ``None`` marks an epoch's first START, whose L is the offset behind itself (rule C3).
+    ``configuration`` says what the coordinator's sink file has in the parts that must be equal for
+    all participants, by their names; long values and what may hold secrets as digests (P11).
     """
 
     settled_to: ControlOffset | None
@@ -105,6 +109,7 @@ class StartCommit:
     tables: tuple[TableStart, ...]
     limits: Limits = field(default_factory=Limits)
     paused: bool = False
+    configuration: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

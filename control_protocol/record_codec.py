@@ -85,6 +85,7 @@ def encode(record: CommitRecord) -> dict[str, str]:
         values["valid-through-ms"] = str(record.valid_through_ms)
     optional = {
         "control-topic": record.control_topic,
+        "control-topic-id": record.control_topic_id,
         "lead": record.lead,
         "routing": record.routing,
         "followers": packed(_json(dict(record.followers))) if record.followers else None,
@@ -114,6 +115,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
             _VERSION, f"is {version}, this headgate reads {FORMAT_VERSION}", "upgrade headgate"
         )
     offsets, topic_ids = _decode_offsets(fields)
+    topic_id = fields.optional_text("control-topic-id")
     return CommitRecord(
         sink=sink,
         group_id=fields.text("group-id"),
@@ -129,6 +131,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         valid_through_ms=fields.optional_number("valid-through-ms"),
         paused=fields.flag("paused"),
         control_topic=fields.optional_text("control-topic"),
+        control_topic_id=TopicId(topic_id) if topic_id is not None else None,
         lead=fields.optional_text("lead"),
         followers=_followers(fields),
         debts=_debts(fields, "debts"),

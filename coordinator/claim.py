@@ -11,6 +11,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.actions import (
+    Action,
     CommitTable,
     DescribeFollowers,
     DescribeSources,
@@ -40,6 +41,7 @@ from headgate.coordinator.recovery import (
     next_epoch,
     recorded,
     refuse_other_group,
+    refuse_other_sink,
     refuse_recreated,
     refuse_shared,
     refuse_unlike,
@@ -97,6 +99,7 @@ def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
 
 def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
     """C2: an empty snapshot with a higher epoch; nothing is said before it has landed."""
+    refuse_other_sink(sources.note, state.identity)
     refuse_recreated(view, state.table_uuid, sources.note, state.settings)
     record = recorded(view, state.settings)
     followers = state.recovery_followers
@@ -116,6 +119,7 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         valid_through_ms=resumption.valid_through_ms,
         paused=resumption.paused,
         control_topic=state.identity.control_topic,
+        control_topic_id=sources.control_topic_id,
         followers={name: follower.uuid for name, follower in sorted(followers.items())},
         routing=state.identity.routing,
     )
@@ -128,8 +132,8 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
     )
     attempt = CommitAttempt(view, record_claimed)
     claiming = move(state, Phase.CLAIMING, attempt=attempt, table_uuid=view.uuid, topics=read)
-    tells = told_lapsed(record_claimed, record)
-    return claiming, (*tells, *_told_routing(record, record_claimed), CommitTable(attempt))
+    tells = (*told_lapsed(record_claimed, record), *_told(record, record_claimed))
+    return claiming, (*tells, CommitTable(attempt))
 
 
 def with_debts_of(
@@ -145,8 +149,19 @@ def with_debts_of(
     return replace(claim, debts=debts, lapsed=lapsed)
 
 
-def _told_routing(before: CommitRecord | None, claim: CommitRecord) -> Iterable[Tell]:
-    if before and before.routing and before.routing != claim.routing:
+def _told(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
+    """P11: a control topic that is not the one of before; nothing in it is state, so go on.
+
+    D3: settings that decide what a row is, and are others than before.
+    """
+    if before and before.control_topic_id not in (None, now.control_topic_id):
+        yield Tell(
+            f"control topic {now.control_topic} has id {now.control_topic_id}, but the last commit "
+            f"was made with {before.control_topic} of id {before.control_topic_id}: it was created "
+            "anew, or this is another topic or cluster",
+            trouble=True,
+        )
+    if before and before.routing and before.routing != now.routing:
         yield Tell("the settings that decide what a row is are others than at the last commit")
 
 

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import Envelope, Settlement
-from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.parts import Assembler
 from headgate.control_protocol.ports import (
@@ -96,6 +96,8 @@ class World:
     """Creates the control topic when it is missing; called before standing at its end."""
     redaction: Redaction = field(default_factory=Redaction)
     """Masks secrets in what leaves this process."""
+    control_topic_id: Callable[[], TopicId | None] = lambda: None
+    """Which topic the log stands in."""
     followers: Followers | None = None
     """Only where the identity names some."""
 
@@ -186,7 +188,8 @@ class CoordinatorDriver:
             case ReadTable():
                 return TableRead(self._world.table.read())
             case DescribeSources(first_start):
-                return described(self._world.topics, self._start_at, first_start=first_start)
+                found = described(self._world.topics, self._start_at, first_start=first_start)
+                return replace(found, control_topic_id=self._world.control_topic_id())
             case CommitTable(attempt):
                 return CommitAnswered(self._world.table.commit(attempt))
             case DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts():

@@ -33,9 +33,9 @@ class Identity:
     """Who coordinates what; never changes during a coordinator's life.
 
     ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
-    ``control_topic``: for the record (rule P11). ``followers``: the names of the tables that are
-    paid for what the lead decides, the quarantine first; ``routing``: the fingerprint of what
-    decides where and what a row is (rule D3).
+    ``control_topic`` is for the record, ``configuration`` for START (rule P11). ``followers``: the
+    names of the tables that are paid for what the lead decides, the quarantine first; ``routing``:
+    the fingerprint of what decides where and what a row is (rule D3).
     """
 
     sink: SinkName
@@ -43,6 +43,7 @@ class Identity:
     sender: Sender
     shared_with: frozenset[str] = frozenset()
     control_topic: str | None = None
+    configuration: Mapping[str, str] = field(default_factory=dict)
     followers: tuple[str, ...] = ()
     routing: str | None = None
 
@@ -91,9 +92,10 @@ class Term:
     transactions whose START was said, and when, oldest first (P9). ``statuses`` lie behind L;
     ``judged``: the newest judged one per sender. ``overtaken``: others have moved the table since
     ``view``, as a look at ``looked_at_ms`` showed.
-    ``judged``: the newest judged one per sender.
     ``pause_answered``: the transaction that last stored another answer to PAUSE or RESUME (C11).
     ``committed``: this epoch's files, as long as their folders are allowed (C7).
+    ``ends``: where the sources' logs ended when they were last described; ``asks_ends``: they are
+    being asked for a judgement (C7).
     ``followers`` are as they were read last, ``debts`` what they are owed by the lead's record,
     oldest first; ``moved_at_ms``: when each one's tag was last moved, as far as known. ``decision``
     is the attempt that waits for the manifests of ``drafts``. ``pay_until_ms``: when the next END
@@ -133,6 +135,8 @@ class Term:
     pay_until_ms: int | None = None
     asked: bool = False
     started: bool = False
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    asks_ends: bool = False
 
     @property
     def closing(self) -> TransactionNumber:

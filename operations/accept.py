@@ -95,6 +95,7 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
                 settings.name,
                 settings.source.group_id,
                 operator,
+                frozenset(settings.table.shared_with),
                 followers=follower_names(settings),
                 routing=routing(settings),
             ),

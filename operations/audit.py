@@ -187,9 +187,9 @@ class _Inquiry:
         spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
         seen = self._scan_table()
         if settings.quarantine.keeps:
-            aside = examine_quarantine(settings, self._table, record, self._on_progress)
-            self._aside, self._findings = aside, [*self._findings, *aside.findings]
-            self._remarks += aside.remarks
+            found = examine_quarantine(settings, self._table, record, self._on_progress)
+            self._aside, self._findings = found, [*self._findings, *found.findings]
+            self._remarks += found.remarks
         for topic in sorted(self._renewed):
             self._unproven.append(
                 f"{topic}: created anew under this sink, so that offsets name two records; only "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
+from headgate.sink.agreement import agreed
 from headgate.sink.settings import SinkSettings
 
 _CHARACTERS = 16
@@ -15,17 +17,6 @@ def follower_names(settings: SinkSettings) -> tuple[str, ...]:
 
 
 def routing(settings: SinkSettings) -> str:
-    """A fingerprint of the settings that decide where and what a row is (rule D3).
-
-    Secrets are masked before: the fingerprint is stored in the table.
-    """
-    deciding = (
-        settings.format,
-        settings.transform,
-        settings.quarantine.policy,
-        settings.quarantine.tombstones,
-        settings.quarantine.table,
-        settings.table.record_columns,
-    )
-    text = settings.redacted(repr(deciding))
+    """A fingerprint of what decides where and what a row is: all that members agree on (P11, D3)."""
+    text = json.dumps(agreed(settings), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_CHARACTERS]

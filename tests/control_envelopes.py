@@ -62,6 +62,7 @@ EXAMPLES: dict[str, Event] = {
         tables=(TableStart("lake.orders", "uuid-1", 3, 1, "s3://lake/x-", Offsets({P1: 7})),),
         limits=Limits(1_000, 2_000),
         paused=True,
+        configuration={"table.branch": "main", "format": "sha256:1f"},
     ),
     "end-commit": EndCommit(),
     "write-status": WriteStatus(
@@ -182,6 +183,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
         ).map(tuple),
         limits=st.builds(Limits, _NATURALS, _NATURALS),
         paused=st.booleans(),
+        configuration=st.dictionaries(_TEXT, _TEXT, max_size=3),
     ),
     st.just(EndCommit()),
     STATUSES,

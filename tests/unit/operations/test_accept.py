@@ -94,7 +94,7 @@ def delete_tag(sink: Sink) -> None:
 
 
 def recreate(sink: Sink) -> None:
-    sink.source.committed[AT] = (6, table_note("uuid-1"))
+    sink.source.committed[AT] = (6, table_note("uuid-1", SINK))
     sink.catalog.recreate()
 
 
