@@ -30,6 +30,9 @@ from headgate.coordinator.speech import say
 from headgate.coordinator.state import State, Term
 from headgate.coordinator.transitions import Phase
 
+DEBTS_MAX = 200
+"""The lead's record is repeated in each of its snapshots: it can bear only so many."""
+
 
 def begin_paying(state: State, now_ms: int) -> Step:
     """What was decided just now is waited for; who owes for longer is only tried once."""
@@ -112,18 +115,19 @@ def again(state: State, now_ms: int) -> Step:
 
 def _patience_is_over(state: State, now_ms: int) -> bool:
     term = term_of(state)
-    return term.pay_until_ms is not None and now_ms >= term.pay_until_ms and not _claims_left(term)
+    return term.pay_until_ms is not None and now_ms >= term.pay_until_ms and not _endless(term)
 
 
-def _claims_left(term: Term) -> bool:
-    return any(debt.claim for debt in term.debts)
+def _endless(term: Term) -> bool:
+    """Whether nothing goes on before it is paid: followers are claimed, or owed too much (D7)."""
+    return len(term.debts) >= DEBTS_MAX or any(debt.claim for debt in term.debts)
 
 
 def _waits(state: State, now_ms: int, why: str) -> Step:
     waiting, actions = wait(state, now_ms, why)
     until_ms = term_of(state).pay_until_ms
     at_ms = waiting.retry_at_ms
-    if until_ms is not None and at_ms is not None and not _claims_left(term_of(state)):
+    if until_ms is not None and at_ms is not None and not _endless(term_of(state)):
         waiting = replace(waiting, retry_at_ms=max(now_ms, min(at_ms, until_ms)))
     return waiting, actions
 

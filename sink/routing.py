@@ -17,6 +17,6 @@ def follower_names(settings: SinkSettings) -> tuple[str, ...]:
 
 
 def routing(settings: SinkSettings) -> str:
-    """A fingerprint of what decides where and what a row is: all that members agree on (P11, D3)."""
+    """A fingerprint of what decides where and what a row is: what members agree on (P11, D3)."""
     text = json.dumps(agreed(settings), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_CHARACTERS]

@@ -73,8 +73,11 @@ class FollowerTables:
         return {p.base.table: self._outcome(p.base.table) for p in payments}
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        for name in [name for name in self._opened if not self._busy(name)]:
-            self._table(name).tidy(before, owed)
+        for table in self._opened.values():
+            if self._threads:
+                self._executor().submit(table.tidy, before, owed)  # nobody waits for it
+            else:
+                table.tidy(before, owed)
 
     def close(self) -> None:
         """What is under way ends by itself; each call is bounded."""

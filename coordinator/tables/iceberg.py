@@ -194,7 +194,7 @@ class IcebergTable:
 
     def _proposal(self, table: Table, attempt: CommitAttempt) -> Proposal:
         unclaimed = not table.metadata.snapshots and self._branch != MAIN_BRANCH
-        if attempt.files and unclaimed:
+        if unclaimed and (attempt.files or any(debt.manifest for debt in attempt.debts)):
             raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
         return Proposal(
             base=attempt.base,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
-from protocol.following import ONE, OTHER, announces, at, follower, paying
+from protocol.following import ONE, OTHER, announces, at, follower, following, owed, paying
 
 from headgate.control_protocol.ports import Landed
 from headgate.coordinator.actions import (
@@ -15,6 +15,7 @@ from headgate.coordinator.actions import (
     PaymentsAnswered,
     ReadTable,
 )
+from headgate.coordinator.payment import DEBTS_MAX
 from headgate.coordinator.transitions import Phase
 
 PATIENT = replace(SETTINGS, pay_timeout_ms=300)
@@ -74,6 +75,24 @@ def test_who_owes_for_longer_is_tried_once_per_transaction() -> None:
     coordinator.until(Phase.PAYING)
     asked(coordinator)
     coordinator.unanswered()
+    assert coordinator.phase is Phase.OPEN
+
+
+def test_with_too_many_debts_nothing_goes_on() -> None:
+    debts = tuple(owed(ONE, EPOCH - 1, number) for number in range(1, DEBTS_MAX + 1))
+    behind = (follower(ONE, EPOCH - 2, 1), follower(OTHER))
+    coordinator = following(*debts, followers=behind, settings=PATIENT)
+    newest = replace(coordinator.table.record, transaction=at(EPOCH - 1, DEBTS_MAX))  # type: ignore[type-var]
+    coordinator.table = replace(coordinator.table, record=newest, branch_record=newest)
+    coordinator.until(Phase.PAYING)
+    for _ in range(5):
+        asked(coordinator)
+        coordinator.unanswered()
+        coordinator.waits(60_000)
+        assert coordinator.phase is Phase.PAYING
+    asked(coordinator)
+    coordinator.pays()
+    coordinator.follows()
     assert coordinator.phase is Phase.OPEN
 
 

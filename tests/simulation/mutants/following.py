@@ -10,7 +10,7 @@ from simulation.mutants.mutant import Family, Planted
 from headgate.control_protocol import record_codec
 from headgate.control_protocol.ports import CommitOutcome
 from headgate.control_protocol.testing import FakeTable
-from headgate.coordinator import claim, debts, drafting, machine
+from headgate.coordinator import claim, commitment, debts, drafting, machine
 from headgate.coordinator.actions import Drafted
 from headgate.coordinator.moves import term_of
 
@@ -38,7 +38,7 @@ def claim_forgets_debts(right: Any, owed: Any, claims: Any, followers: Any) -> A
     return right((), claims, followers)
 
 
-@FAMILY.replaces("D3", (drafting, "with_what_is_owed"))
+@FAMILY.replaces("D3", (commitment, "with_what_is_owed"))
 def decision_forgets_debts(right: Any, state: Any, record: Any, now_ms: int) -> Any:
     """A decision names what it owes itself, and nothing that is left."""
     return replace(right(state, record, now_ms), debts=())
