@@ -311,9 +311,10 @@ def _heard_self(state: State, record: LogRecord) -> State:
 def _heard_coordinator(state: State, record: LogRecord) -> Step:
     said = record.envelope
     first = isinstance(said.event, StartCommit) and said.event.settled_to is None
-    if first and said.epoch == state.epoch and said.sender == state.coordinator:
+    known = said.epoch == state.epoch and said.sender == state.coordinator
+    if first and known:
         return state, ()  # said twice; the first one counted
-    if first or said.epoch != state.epoch:
+    if not known:
         state = replace(entered(state, Epoch(said.epoch)), coordinator=said.sender)
     match said.event:
         case StartCommit() as start:

@@ -46,6 +46,7 @@ from headgate.participant.writers.put import PutWriter, chunk_of
 from headgate.participant.writers.shaping import Shaping
 from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.agreement import agreed
+from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
 from headgate.sink.departure import Complaints, control_log, departing
 from headgate.sink.open_sink import OpenSink, lookout
@@ -153,7 +154,7 @@ def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[Ope
     with ExitStack() as stack:
         stack.enter_context(_discreet(settings))
         catalog = _ready(settings, stack)
-        writer = stack.enter_context(_writer(settings, catalog))
+        writer = stack.enter_context(batch_writer(settings, catalog))
         log = control_log(settings)
         stack.callback(log.close)
         service = CoordinatorService(
@@ -289,7 +290,8 @@ def _forwarder(settings: SinkSettings, catalog: Catalog) -> Forwarder:
 
 
 @contextmanager
-def _writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
+def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
+    """What turns ranges of the source into files of this catalog's tables; closed at the end."""
     plans = Plans(catalog, shaping(settings))
 
     def plan_for(batch: Batch) -> WriterPlan:
@@ -331,6 +333,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         format_name=settings.format.type,
         format_options=dict(settings.format.options),
         record_columns=settings.table.record_columns.named(),
+        rules=rules_of(settings),
         key_format_name=settings.format.key_type,
         key_format_options=dict(settings.format.key_options),
         handling=Handling(

@@ -138,5 +138,5 @@ def test_point_19_a_first_start_in_another_sinks_group_is_refused() -> None:
     while not coordinator.all(Refusal):
         coordinator.goes_on()
     assert isinstance(coordinator.error, GroupTaken)
-    assert coordinator.error.code == "HG-250"
+    assert coordinator.error.code == "HG-115"
     assert f"sink {SINK[:-1]!r}" in coordinator.error.message

@@ -79,6 +79,6 @@ def test_point_19_another_name_in_the_group_ends_by_name(deploy: Deploy) -> None
         "control": {"topic": f"{topic}-other"},
     }
     _, line = ended_beside(sink, other)
-    assert "HG-250" in line
+    assert "HG-115" in line
     assert f"that of sink {name!r}" in line
     all_is_there(sink, {"name": name, "table": {"identifier": table}, "control": {"topic": topic}})
