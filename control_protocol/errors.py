@@ -5,7 +5,10 @@ A message says what happened, where, and what to do next. Codes never change the
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
+
+CODE = re.compile(r"\bHG-[0-9]{3}\b")
 
 
 class HeadgateError(Exception):

@@ -24,7 +24,7 @@ class CommitRecord:
     records of its ranges. ``valid_through_ms`` is epoch milliseconds. ``quarantine`` is the UUID of
     the quarantine table, if the sink has one. ``control_topic`` is where its coordinator speaks,
     ``control_topic_id`` which topic of that name (``None`` in older records). A claim (rule C2) is
-    the record of transaction 0.
+    the record of transaction 0; ``command`` is the one by which a person made it.
     """
 
     sink: SinkName
@@ -41,6 +41,7 @@ class CommitRecord:
     quarantine: str | None = None
     control_topic: str | None = None
     control_topic_id: TopicId | None = None
+    command: str | None = None
 
     @property
     def claim(self) -> bool:
@@ -48,7 +49,7 @@ class CommitRecord:
 
     @property
     def by_operator(self) -> bool:
-        """Whether a person moved the offsets, and no coordinator."""
+        """Whether a person made the claim, and no coordinator."""
         return self.claim and self.coordinator.member == OPERATOR
 
     def ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:

@@ -90,6 +90,8 @@ def encode(record: CommitRecord) -> dict[str, str]:
         values["control-topic"] = record.control_topic
     if record.control_topic_id is not None:
         values["control-topic-id"] = record.control_topic_id
+    if record.command is not None:
+        values["command"] = record.command
     return {_key(record.sink, name): value for name, value in values.items()}
 
 
@@ -130,6 +132,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         quarantine=fields.optional_text("quarantine"),
         control_topic=fields.optional_text("control-topic"),
         control_topic_id=TopicId(topic_id) if topic_id is not None else None,
+        command=fields.optional_text("command"),
     )
 
 
