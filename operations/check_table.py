@@ -6,11 +6,12 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import MissingRights, TableMissing
 from headgate.control_protocol.identifiers import Sender
-from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.recovery import (
     fitted,
     recorded,
     refuse_other_group,
+    refuse_other_sink,
     refuse_recreated,
     refuse_shared,
 )
@@ -44,6 +45,7 @@ class TableCheck:
         self._settings = settings
         self._table: Table | None = None
         self._view: TableView | None = None
+        self._identity = Identity(settings.name, settings.source.group_id, Sender("check", ""))
 
     @property
     def exists(self) -> bool:
@@ -103,10 +105,7 @@ class TableCheck:
                 catalog, settings.table.identifier, settings.name, settings.table.branch
             )
             view = table.read()
-        refuse_other_group(
-            view.record or view.branch_record,
-            Identity(settings.name, settings.source.group_id, Sender("check", "")),
-        )
+        refuse_other_group(view.record or view.branch_record, self._identity)
         record = recorded(view, settings.coordinator)
         self._view = view
         if record is None:
@@ -124,6 +123,8 @@ class TableCheck:
             now, note = topics.describe(), topics.committed_note()
         ids = {topic: state.topic_id for topic, state in now.items()}
         refuse_shared(self._view, ids, settings.table.shared_with)
+        if self._view.lineage is Lineage.FRESH:
+            refuse_other_sink(note, self._identity)
         refuse_recreated(self._view, None, note, settings.coordinator)
         record = recorded(self._view, settings.coordinator)
         if record is None:

@@ -412,3 +412,106 @@ void judged(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t
             keys.known_count = found[i] || keys.count > KEYS_MAX ? 0 : keys.count;
     }
 }
+
+/* Where in JSON objects the value at the end of a path of keys is, and what kind of value. */
+
+enum kind { MISSING, NOTHING, TEXT, ESCAPED, NUMBER, WORD, NESTED, NO_OBJECT, DOUBT };
+
+/* Behind the value that begins here, of an object that was found sound; however deep it is. */
+static text passed(text at, text end)
+{
+    for (int64_t depth = 0;;) {
+        int escaped;
+        if (at == end)
+            return NULL;
+        if (*at == '{' || *at == '[') {
+            depth++;
+            at++;
+            continue;
+        }
+        if (*at == '"')
+            at = string(at + 1, end, &escaped);
+        else if (depth && (*at == ',' || *at == ':' || *at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) {
+            at++;
+            continue;
+        } else if (depth && (*at == '}' || *at == ']')) {
+            depth--;
+            at++;
+        } else
+            at = plain(at, end);
+        if (!at || !depth)
+            return at;
+    }
+}
+
+/* The value of this key in the object that begins here; NULL when there is none, or `*doubt` is set. */
+static text member(text at, text end, text wanted, int64_t size, int *doubt)
+{
+    at = space(at + 1, end);
+    if (at < end && *at == '}')
+        return NULL;
+    for (*doubt = 1;;) {
+        int escaped = 0;
+        if (at == end || *at != '"')
+            return NULL;
+        text begin = at + 1, behind = string(begin, end, &escaped);
+        if (!behind || escaped)
+            return NULL;
+        at = space(behind, end);
+        if (at == end || *at != ':')
+            return NULL;
+        at = space(at + 1, end);
+        if (behind - 1 - begin == size && !memcmp(begin, wanted, (size_t)size)) {
+            *doubt = at == end;
+            return *doubt ? NULL : at;
+        }
+        if (!(at = passed(at, end)))
+            return NULL;
+        at = space(at, end);
+        if (at < end && *at == '}') {
+            *doubt = 0;
+            return NULL;
+        }
+        if (at == end || *at != ',')
+            return NULL;
+        at = space(at + 1, end);
+    }
+}
+
+static enum kind picked_one(text at, text end, text keys, const int64_t *key_bounds, int64_t depth, text *begin,
+                            text *behind)
+{
+    at = space(at, end);
+    for (int64_t level = 0; level < depth; level++) {
+        int doubt = 0;
+        if (at == end)
+            return DOUBT;
+        if (*at != '{')
+            return !level ? DOUBT : *at == 'n' ? NOTHING : NO_OBJECT;
+        at = member(at, end, keys + key_bounds[level], key_bounds[level + 1] - key_bounds[level], &doubt);
+        if (!at)
+            return doubt ? DOUBT : MISSING;
+    }
+    *begin = at;
+    if (!(*behind = passed(at, end)))
+        return DOUBT;
+    if (*at == '"') {
+        *begin = at + 1;
+        *behind -= 1;
+        return memchr(*begin, '\\', (size_t)(*behind - *begin)) ? ESCAPED : TEXT;
+    }
+    return *at == 'n' ? NOTHING : *at == 't' || *at == 'f' ? WORD : *at == '{' || *at == '[' ? NESTED : NUMBER;
+}
+
+/* `begins` and `sizes` are those of texts between their marks, and of other values as they are written. */
+void picked(const uint8_t *octets, const int64_t *bounds, int64_t count, const uint8_t *keys,
+            const int64_t *key_bounds, int64_t depth, uint8_t *kinds, int64_t *begins, int64_t *sizes)
+{
+    for (int64_t i = 0; i < count; i++) {
+        text begin = NULL, behind = NULL;
+        kinds[i] = (uint8_t)picked_one(octets + bounds[i], octets + bounds[i + 1], keys, key_bounds, depth, &begin,
+                                       &behind);
+        begins[i] = begin && kinds[i] != DOUBT ? begin - octets : 0;
+        sizes[i] = begin && kinds[i] != DOUBT ? behind - begin : 0;
+    }
+}

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
+from collections.abc import Sequence
 from ctypes import c_int, c_int64, c_void_p
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
 from itertools import repeat
@@ -58,6 +60,21 @@ class Loops(Protocol):
         ``None``: left to the caller.
         """
 
+    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks | None:
+        """Where in each JSON object the value at the end of this path of keys is.
+
+        The objects are sound, and name no key twice. ``None``: left to the caller.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Picks:
+    """By value its kind (``json_picks`` lists them), and where its text is in memory."""
+
+    kinds: Octets
+    addresses: Addresses
+    sizes: Integers
+
 
 @cache
 def loops() -> Loops:
@@ -84,6 +101,7 @@ class InC:
             ("give_back", None, (place, place, c_int64)),
             ("longs", c_int, (place, c_int64, place, place, c_int64, place, place)),
             ("judged", None, (place, place, c_int64, place)),
+            ("picked", None, (place, place, c_int64, place, place, c_int64, *[place] * 3)),
         ):
             function = getattr(self._c, name)
             function.restype, function.argtypes = result, arguments
@@ -125,6 +143,22 @@ class InC:
             self._c.judged(begin, first, len(values), found.ctypes.data)
         return found
 
+    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks:
+        count = len(values)
+        kinds = np.zeros(count, np.uint8)
+        begins, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        if not count:
+            return Picks(kinds, begins.view(np.uint64), sizes)
+        _, bounds, octets = values.buffers()
+        first = bounds.address + values.offset * _WORD_BYTES
+        begin = octets.address if octets else 0  # of empty values alone
+        keys = np.frombuffer(b"".join((*path, b"\0")), np.uint8)
+        ends = np.cumsum([0, *map(len, path)], dtype=np.int64)
+        asked = (keys.ctypes.data, ends.ctypes.data, len(path))
+        found = (kinds.ctypes.data, begins.ctypes.data, sizes.ctypes.data)
+        self._c.picked(begin, first, count, *asked, *found)
+        return Picks(kinds, (begins + begin).astype(np.uint64), sizes)
+
 
 def _address(function: Any) -> int | None:
     return ctypes.cast(function, c_void_p).value
@@ -158,6 +192,9 @@ class InPython:
 
     def judged(self, values: pa.LargeBinaryArray) -> None:
         """Left to the caller, who has regular expressions."""
+
+    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> None:
+        """Left to the caller, who has Python's own parser."""
 
 
 def _taken(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:

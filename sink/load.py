@@ -9,15 +9,17 @@ import re
 import tomllib
 import typing
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import date, datetime, time
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.participant.formats.column_rules import Constant
 from headgate.sink import kafka_keys
 from headgate.sink.properties import Properties, Secret
 from headgate.sink.settings import SinkSettings
+from headgate.sink.table_settings import key_of
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
 
@@ -67,8 +69,9 @@ def _section(kind: type, table: Any, at: str) -> Any:
     """A dataclass from a TOML table; ``at`` is the section's dotted name, empty at the top."""
     if not isinstance(table, dict):
         raise _wrong_type(at, "a section", table)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    hints = typing.get_type_hints(kind)
+    fields = {key_of(field): field for field in dataclasses.fields(kind)}
+    types = typing.get_type_hints(kind)
+    hints = {key: types[field.name] for key, field in fields.items()}
     for key in table:
         if key not in fields:
             raise _unknown(_dotted(at, key), key, fields)
@@ -78,7 +81,10 @@ def _section(kind: type, table: Any, at: str) -> Any:
                 f"{_dotted(at, name)} is missing", field.metadata.get("sentence", "")
             )
     return kind(
-        **{key: _value(hints[key], value, _dotted(at, key)) for key, value in table.items()}
+        **{
+            fields[key].name: _value(hints[key], value, _dotted(at, key))
+            for key, value in table.items()
+        }
     )
 
 
@@ -106,6 +112,8 @@ def _value(kind: Any, value: Any, at: str) -> Any:
         return _text(value, at)
     if kind is Secret:
         return _secret(value, at)
+    if kind == Constant:
+        return _constant(value, at)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise _wrong_type(at, {bool: "true or false", int: "a whole number"}[kind], value)
     return value
@@ -121,6 +129,16 @@ def _text(value: Any, at: str) -> str:
     if not isinstance(value, str):
         raise _wrong_type(at, "a text", value)
     return _resolved(value, at)
+
+
+def _constant(value: Any, at: str) -> Constant:
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, str):
+        return _resolved(value, at)
+    if not isinstance(value, bool | int | float):
+        raise _wrong_type(at, "a text, a number, a boolean, a date or a time", value)
+    return value
 
 
 def _secret(value: Any, at: str) -> Secret:

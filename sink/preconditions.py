@@ -17,14 +17,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 
+from headgate.control_protocol.catalog_kinds import refuse_kind
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableChanged
 from headgate.coordinator.tables.creation import refuse_retention
 from headgate.coordinator.tables.type_text import parse_columns
 from headgate.participant.writers.partitioning import Partitioner
+from headgate.participant.writers.plan import RECORD_PARTS, STRUCT
 from headgate.sink.declaration import declared
 from headgate.sink.settings import CatalogSettings, SinkSettings
 
-_KINDS = ("sql", "rest", "hive", "glue", "dynamodb", "bigquery", "in-memory")
 _NO_STORAGE = ("/proc", "/sys", "/dev")
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - somebody may really keep files there
 _PARTS = {
@@ -36,13 +37,9 @@ _PARTS = {
 
 
 def refuse_catalog(settings: CatalogSettings) -> None:
-    """Raises ``ConfigurationError`` for a type that is not known, and a folder that is missing."""
-    kind = settings.properties.get("type")
-    if kind is not None and kind.lower() not in _KINDS:
-        raise ConfigurationError(
-            "catalog.properties.type is not a catalog that pyiceberg has",
-            f"known are {', '.join(_KINDS)}",
-        )
+    """Raises ``CatalogRefused`` where the catalog cannot be the sink's lock, and
+    ``ConfigurationError`` for a folder that is missing."""
+    refuse_kind(settings.name, settings.properties)
     database = sqlite_file(settings)
     if database and not database.parent.is_dir():
         raise ConfigurationError(
@@ -91,7 +88,23 @@ def refuse_table(table: Table, settings: SinkSettings) -> None:
                 f"{identifier} has no column {name!r} for the records' {part}",
                 "add it, or correct table.record_columns",
             )
-        _refuse_part(identifier, part, columns.field(name))
+        if part == STRUCT:
+            _refuse_struct(identifier, columns.field(name))
+        else:
+            _refuse_part(identifier, part, columns.field(name))
+
+
+def _refuse_struct(identifier: str, column: pa.Field) -> None:
+    fields = list(column.type) if pa.types.is_struct(column.type) else []
+    if not fields or not {field.name for field in fields} <= set(RECORD_PARTS):
+        raise TableChanged(
+            f"column {column.name!r} of {identifier} is {column.type}, which cannot hold parts of "
+            "the records",
+            f"make it a struct with fields out of {', '.join(RECORD_PARTS)}",
+        )
+    for field in fields:
+        inside = field.with_name(f"{column.name}.{field.name}")
+        _refuse_part(identifier, field.name, inside)
 
 
 def _refuse_part(identifier: str, part: str, column: pa.Field) -> None:

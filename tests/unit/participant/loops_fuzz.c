@@ -33,6 +33,25 @@ static int one_value(void)
     return wrong[1] != 1;
 }
 
+/* Whether there is a value at one of the paths; the object may be none, in which nobody would look. */
+static int one_pick(void)
+{
+    static const uint8_t keys[] = "ad";
+    static const int64_t key_bounds[] = {0, 1, 2};
+    const char *whole = OBJECTS[rand() % 5];
+    int64_t size = (int64_t)strlen(whole), bounds[2] = {0, rand() % 3 ? size : rand() % (size + 1)}, begin, length;
+    uint8_t *value = malloc((size_t)bounds[1] + 1), kind;
+    memcpy(value, whole, (size_t)bounds[1]);
+    value = realloc(value, (size_t)(bounds[1] ? bounds[1] : 1));
+    for (int changes = bounds[1] ? rand() % 3 : 0; changes; changes--)
+        value[rand() % bounds[1]] = (uint8_t)(rand() % 3 ? OTHERS[rand() % (sizeof OTHERS - 1)] : rand());
+    picked(value, bounds, 1, keys, key_bounds, 1 + rand() % 2, &kind, &begin, &length);
+    free(value);
+    if (begin < 0 || length < 0 || begin + length > bounds[1])
+        abort();
+    return kind != MISSING && kind != DOUBT;
+}
+
 static int one_number(void)
 {
     int64_t size = 1 + rand() % 24, at = rand() % size, number, behind;
@@ -46,12 +65,13 @@ static int one_number(void)
 
 int main(int count, char **arguments)
 {
-    long objects = 0, numbers = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
+    long objects = 0, numbers = 0, picks = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
     srand((unsigned)(count == 3 ? atoi(arguments[1]) : 0));
     for (long round = 0; round < rounds; round++) {
         objects += one_value();
         numbers += one_number();
+        picks += one_pick();
     }
-    printf("%ld %ld\n", objects, numbers);
+    printf("%ld %ld %ld\n", objects, numbers, picks);
     return 0;
 }
