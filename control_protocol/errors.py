@@ -87,6 +87,12 @@ class ColumnRuleUnknownToFormat(ConfigurationError):
     code = "HG-241"
 
 
+class DescriptorUnfit(ConfigurationError):
+    """The types of Protobuf messages cannot be read, or are given as text only."""
+
+    code = "HG-242"
+
+
 # ---------------------------------------------------------------- the sink stops; a person decides
 
 
