@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyiceberg.catalog import Catalog, CatalogType, MetastoreCatalog, infer_catalog_type
+from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog import load_catalog as load_any_catalog
 from pyiceberg.exceptions import (
     ForbiddenError,
@@ -27,6 +27,7 @@ from pyiceberg.typedef import IcebergBaseModel, RecursiveDict
 from pyiceberg.utils.config import Config, merge_config
 from requests import Session
 
+from headgate.control_protocol.catalog_kinds import refuse_kind, refuse_server
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
@@ -34,6 +35,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
     Unreachable,
 )
+from headgate.control_protocol.object_stores import refused_operation
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -52,8 +54,9 @@ def load_catalog(name: str, properties: Mapping[str, str], timeout_s: float = TI
     configuration file and environment say about ``name`` counts too; ``properties`` win. The caller
     closes the catalog.
 
-    Raises ``ConfigurationError``, ``MissingRights``, ``Unreachable``; no message repeats a value of
-    ``properties``.
+    Raises ``CatalogRefused`` for a catalog that cannot be a sink's lock, before anything is
+    written, ``ConfigurationError``, ``MissingRights``, ``Unreachable``; no message repeats a value
+    of ``properties``.
     """
     try:
         return _writing_version_3(_opener(name, properties, timeout_s)())
@@ -76,6 +79,11 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
             return ConfigurationError(said, "install what this kind of catalog needs")
         case ValueError() | KeyError() | TypeError() | NoSuchPropertyException():
             return ConfigurationError(said, "check the catalog's properties")
+    if operation := refused_operation(error):
+        return MissingRights(
+            f"{what}: {operation} is refused: {_first_line(error)}",
+            "check the keys or the role for the catalog, and for the table's files",
+        )
     if type(error).__name__ in ("ArgumentError", "NoSuchModuleError"):  # SQLAlchemy's, of the uri
         return ConfigurationError(said, "check the catalog's uri")
     return Unreachable(said, "is the catalog up, and its address right?")
@@ -83,13 +91,10 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
 
 def _opener(name: str, properties: Mapping[str, str], timeout_s: float) -> Callable[[], Catalog]:
     known = merge_config(Config().get_catalog_config(name) or {}, _recursive(properties))
-    if "py-catalog-impl" in known:
-        return partial(load_any_catalog, name, **properties)
-    said = known.get("type")
-    kind = CatalogType(str(said).lower()) if said else infer_catalog_type(name, known)
-    if kind is CatalogType.REST:
+    kind = refuse_kind(name, known)
+    if kind == "rest":
         return partial(_bounded_rest_catalog, name, known, timeout_s)
-    if kind is CatalogType.SQL and isinstance(uri := known.get("uri"), str):
+    if kind == "sql" and isinstance(uri := known.get("uri"), str):
         bounded = {**properties, "uri": _bounded(uri, timeout_s)}
         return partial(_sql_catalog, name, bounded, timeout_s)
     return partial(load_any_catalog, name, **properties)
@@ -108,7 +113,9 @@ def _bounded_rest_catalog(name: str, properties: RecursiveDict, timeout_s: float
 
     if "uri" not in properties:
         raise NoSuchPropertyException("a REST catalog needs its uri")
-    return BoundedRestCatalog(name, **properties)  # type: ignore[arg-type]
+    catalog = BoundedRestCatalog(name, **properties)  # type: ignore[arg-type]
+    refuse_server(name, catalog.properties)
+    return catalog
 
 
 def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> Catalog:

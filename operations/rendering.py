@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +15,9 @@ from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.operations.check import Check, State
 from headgate.operations.condition import LastError
 from headgate.operations.status import PartitionStatus, StatusReport
+
+if TYPE_CHECKING:
+    from headgate.operations.rehearsal import Rehearsal
 
 _MARKS = {
     State.OK: ("ok", "green"),
@@ -178,6 +183,32 @@ def _verdict(report: AuditReport) -> Text:
 def _set_aside(report: AuditReport) -> str:
     kept = f", {report.quarantined_rows:,} quarantined" if report.quarantined_rows else ""
     return kept + (f", {report.skipped_records:,} skipped" if report.skipped_records else "")
+
+
+def show_rehearsal(console: Console, seen: Rehearsal) -> None:
+    """What records would become, and what would become of those that do not fit."""
+    rows = [
+        (at.topic, at.partition, found.range.begin, found.range.end, found.records, found.bad)
+        for at, found in seen.partitions.items()
+    ]
+    console.print(_table(("topic", "partition", "from", "to", "rows", "bad"), rows))
+    for row in seen.rows:
+        text = json.dumps(row, default=_plain)
+        console.print(Text.assemble(("row       ", "green"), text), soft_wrap=True)
+    for misfit in seen.misfits:
+        text = f"{misfit.at} offset {misfit.offset}: {misfit.reason}"
+        console.print(Text.assemble(("bad       ", "red"), text), soft_wrap=True)
+    table = seen.table if seen.exists else f"{seen.table}, which is not there yet"
+    total = sum(found.records for found in seen.partitions.values())
+    words = f"{total:,} rows in {seen.files} files of {seen.file_bytes:,} bytes, {seen.bad:,} bad"
+    console.print(
+        Text(f"{words}, for {table}; nothing was written there", "red" if seen.bad else "green"),
+        soft_wrap=True,
+    )
+
+
+def _plain(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def show_notes(console: Console, notes: Sequence[str]) -> None:

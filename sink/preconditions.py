@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 
+from headgate.control_protocol.catalog_kinds import refuse_kind
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableChanged
 from headgate.coordinator.tables.creation import refuse_retention
 from headgate.coordinator.tables.type_text import parse_columns
@@ -25,7 +26,6 @@ from headgate.participant.writers.plan import RECORD_PARTS, STRUCT
 from headgate.sink.declaration import declared
 from headgate.sink.settings import CatalogSettings, SinkSettings
 
-_KINDS = ("sql", "rest", "hive", "glue", "dynamodb", "bigquery", "in-memory")
 _NO_STORAGE = ("/proc", "/sys", "/dev")
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - somebody may really keep files there
 _PARTS = {
@@ -37,13 +37,9 @@ _PARTS = {
 
 
 def refuse_catalog(settings: CatalogSettings) -> None:
-    """Raises ``ConfigurationError`` for a type that is not known, and a folder that is missing."""
-    kind = settings.properties.get("type")
-    if kind is not None and kind.lower() not in _KINDS:
-        raise ConfigurationError(
-            "catalog.properties.type is not a catalog that pyiceberg has",
-            f"known are {', '.join(_KINDS)}",
-        )
+    """Raises ``CatalogRefused`` where the catalog cannot be the sink's lock, and
+    ``ConfigurationError`` for a folder that is missing."""
+    refuse_kind(settings.name, settings.properties)
     database = sqlite_file(settings)
     if database and not database.parent.is_dir():
         raise ConfigurationError(

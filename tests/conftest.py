@@ -14,7 +14,9 @@ import pytest
 import workers
 from confluent_kafka.admin import AdminClient
 from docker_broker import docker_broker
+from integration.iceberg.rest_server import rest_server
 from local_catalog import LocalCatalog, local_catalog
+from object_store import ObjectStore
 from postgres_server import PostgresServer
 
 from headgate.control_protocol.errors import ConfigurationError
@@ -140,3 +142,17 @@ def postgres() -> Iterator[PostgresServer]:
     """For catalogs with a name of their own; who wants to kill a server starts one."""
     with PostgresServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    """S3 and Glue; tests use tables and folders of their own."""
+    with ObjectStore() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def rest_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Iceberg's own REST server; tests use namespaces of their own."""
+    with rest_server(tmp_path_factory.mktemp("rest")) as port:
+        yield port

@@ -24,9 +24,11 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from headgate.control_protocol.errors import (
     CommitRejected,
     HeadgateError,
+    MissingRights,
     RecordUnreadable,
     StopSink,
     TableMissing,
+    TagsDropped,
     Unreachable,
 )
 from headgate.control_protocol.iceberg_catalog import catalog_failure
@@ -107,7 +109,9 @@ class IcebergTable:
         except Exception as error:
             refuse_unread(self._identifier, error)
             failure = catalog_failure(error, f"table {self._identifier} cannot be read")
-            if not isinstance(failure, TableMissing):
+            if isinstance(failure, MissingRights):  # they may come back: it is tried again
+                failure = Unreachable(str(failure))
+            elif not isinstance(failure, TableMissing):
                 failure = Unreachable(failure.message, failure.hint)
             raise failure from error
         refuse_unsupported(self._identifier, table.metadata)
@@ -193,8 +197,23 @@ class IcebergTable:
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             return Unknown(repr(error))
         if _refs(response.metadata, self._tag) != (proposal.snapshot_id,):
+            self._refuse_tagless(response.metadata, proposal)
             return Unknown("the catalog answered well, but without our snapshot under the tag")
         return self._landed(table, response, proposal)
+
+    def _refuse_tagless(self, metadata: TableMetadata, proposal: Proposal) -> None:
+        """Raise ``TagsDropped`` where a first claim's snapshot has landed, and its tag has not.
+
+        A catalog that kept an earlier tag keeps this one: somebody else removed it just now.
+        """
+        landed = metadata.snapshot_by_id(proposal.snapshot_id) is not None
+        if landed and proposal.base.tag is None and self._tag not in metadata.refs:
+            raise TagsDropped(
+                f"table {self._identifier}: its catalog took the first claim, and dropped the tag "
+                f"{self._tag} that was in it",
+                "this catalog keeps no tags, and nothing would fence a second coordinator: use one "
+                "that does (docs/catalogs.md); the claim holds no rows",
+            )
 
     def _counted(self, outcome: CommitOutcome, said: Exception) -> CommitOutcome:
         """Raises ``CommitRejected`` when the catalog calls a commit malformed once too often."""

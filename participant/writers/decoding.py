@@ -145,7 +145,8 @@ class Decoding:
             rows, values = error.rest, error.bad
             good = _others(chunk, values)
             left, chunk = left[good], chunk.where(good)
-        if rows.num_rows != len(left):
+        # without a column of the values a batch of rows has no length
+        if rows.num_columns and rows.num_rows != len(left):
             raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")
         added, found = self._record_columns.columns(chunk)
         columns = [added.get(field.name) for field in self._schema]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,25 +49,29 @@ class LyingCatalog:
 
 
 class IcebergWorld:
-    """The contract's world over pyiceberg and a SQL catalog: SQLite in the folder, or at ``uri``.
+    """The contract's world over pyiceberg and any catalog: SQLite in the folder, or by properties.
 
-    A catalog's database may hold others': each world's name is its folder's.
+    A catalog may hold others' tables: each world's name of it is its folder's, and ``table`` is the
+    world's own.
     """
 
-    def __init__(self, folder: Path, uri: str | None = None) -> None:
-        properties = {
+    def __init__(
+        self, folder: Path, properties: Mapping[str, str] | None = None, *, table: str = NAME
+    ) -> None:
+        sqlite = {
             "type": "sql",
-            "uri": uri or f"sqlite:///{folder}/catalog.db",
+            "uri": f"sqlite:///{folder}/catalog.db",
             "warehouse": f"file://{folder}/warehouse",
         }
-        self.catalog = load_catalog(str(folder), properties)
+        self.name = table
+        self.catalog = load_catalog(str(folder), {**sqlite, **(properties or {})})
         self._create()
         self._lying: list[LyingCatalog] = []
 
     def open(self, sink: str = "sink", branch: str = "main") -> SinkTable:
         lying = LyingCatalog(self.catalog)
         self._lying.append(lying)
-        return IcebergTable(lying, NAME, SinkName(sink), branch)  # type: ignore[arg-type]
+        return IcebergTable(lying, self.name, SinkName(sink), branch)  # type: ignore[arg-type]
 
     def file(self, number: int) -> DataFile:
         """A file of ``ROWS_PER_FILE`` rows that say ``number``."""
@@ -80,7 +84,7 @@ class IcebergWorld:
     # ------------------------------------------------------------------------------- what it holds
 
     def table(self) -> Table:
-        return self.catalog.load_table(NAME)
+        return self.catalog.load_table(self.name)
 
     def numbers(self, branch: str = "main") -> list[int]:
         """What the branch holds: each file's number as often as one of its rows is there."""
@@ -147,7 +151,7 @@ class IcebergWorld:
         self._create()
 
     def drop(self) -> None:
-        self.catalog.drop_table(NAME)
+        self.catalog.drop_table(self.name)
 
     def lose_next_answer(self, *, landed: bool) -> None:
         """Of whichever opened table commits next."""
@@ -169,7 +173,7 @@ class IcebergWorld:
 
     def _create(self) -> None:
         declaration = TableDeclaration({"number": "long", "row": "long"})
-        ensure_table(self.catalog, NAME, declaration)
+        ensure_table(self.catalog, self.name, declaration)
 
 
 def _rows(number: int) -> pa.Table:

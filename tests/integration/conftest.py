@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from integration.deployment import Deployment
-from integration.iceberg.rest_server import LyingProxy, rest_server
+from integration.iceberg.rest_server import LyingProxy
 from integration.readers import IcebergSpark
 from integration.sink_file import Sections
 
@@ -22,13 +22,6 @@ def iceberg_spark() -> Iterator[IcebergSpark]:
     """Started once for all tests that ask for it."""
     with IcebergSpark() as spark:
         yield spark
-
-
-@pytest.fixture(scope="session")
-def rest_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Iceberg's own REST server; tests use namespaces of their own."""
-    with rest_server(tmp_path_factory.mktemp("rest")) as port:
-        yield port
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ ADAPTERS = {
         "headgate.coordinator.source_topics",
         "headgate.operations.demo.produce",
         "headgate.operations.kafka_access",
+        "headgate.operations.sample",
         "headgate.operations.source_scan",
         "headgate.participant.fetch",
         "headgate.participant.formats.schema_registry",
@@ -57,6 +58,7 @@ ADAPTERS = {
         "headgate.operations.audit_records",
         "headgate.operations.check_table",
         "headgate.operations.history",
+        "headgate.operations.rehearsal",
         "headgate.operations.table_access",
         "headgate.participant.writers",
         "headgate.sink.assembly",
@@ -69,6 +71,7 @@ ADAPTERS = {
     "pyarrow": {
         "headgate.operations.audit_files",
         "headgate.operations.audit_records",
+        "headgate.operations.rehearsal",
         "headgate.participant.formats",
         "headgate.participant.spark",
         "headgate.participant.transform",

@@ -25,6 +25,7 @@ FAULTS = (
         "event of a dead process arrives",
     ),
     *("control topic re-created", "control topic truncated", "control topic expired"),
+    "first START lost",
     *("status in parts", "coordinator behind the log", "two coordinators"),
     *("rebalance", "callback late", "callback lost", "all given up in a rebalance"),
     *("expelled while alive", "session expired", "cut off from the group"),

@@ -77,12 +77,10 @@ def test_a_server_that_never_answers_is_unreachable() -> None:
     ("properties", "error", "said"),
     [
         ({}, ConfigurationError, "URI missing"),
-        ({"type": "sequel", "uri": "x"}, ConfigurationError, "'sequel' is not a valid CatalogType"),
         ({"type": "rest"}, ConfigurationError, "a REST catalog needs its uri"),
         ({"type": "sql", "uri": "no uri"}, ConfigurationError, "check the catalog's uri"),
         ({"type": "sql", "uri": "sqlite:////no/such/folder/c.db"}, Unreachable, "unable to open"),
         ({"type": "rest", "uri": "http://127.0.0.1:1"}, Unreachable, "refused"),
-        ({"py-catalog-impl": "no.such.Catalog"}, ConfigurationError, "Could not initialize"),
     ],
 )
 def test_mistakes_are_named(

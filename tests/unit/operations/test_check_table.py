@@ -14,6 +14,7 @@ import pytest
 from unit.operations.filled_table import FilledTable
 
 from headgate.control_protocol.errors import (
+    CatalogRefused,
     ConfigurationError,
     HistoryUndecidable,
     MissingRights,
@@ -234,9 +235,11 @@ def test_properties_that_files_cannot_follow_are_told(
         check.files()
 
 
-def test_an_object_store_is_said_to_be_unchecked(settings: SinkSettings) -> None:
-    check = TableCheck(with_catalog(settings, warehouse="s3://bucket/warehouse"))
-    with pytest.raises(NotChecked, match=r"s3://bucket/warehouse was not tried"):
+def test_point_5_a_place_that_the_catalog_chooses_is_said_to_be_unchecked(
+    settings: SinkSettings,
+) -> None:
+    check = TableCheck(with_catalog(settings, warehouse="trips"))
+    with pytest.raises(NotChecked, match="writing to trips was not tried"):
         check.storage()
 
 
@@ -250,8 +253,15 @@ def test_point_21_a_catalog_whose_folder_is_missing(settings: SinkSettings) -> N
 
 
 def test_point_21_a_catalog_of_a_type_that_does_not_exist(settings: SinkSettings) -> None:
-    with pytest.raises(ConfigurationError, match="is not a catalog that pyiceberg has"):
+    with pytest.raises(CatalogRefused, match="is not a catalog that pyiceberg has"):
         TableCheck(with_catalog(settings, type="sqll")).catalog()
+
+
+def test_point_4_a_catalog_that_cannot_be_the_lock(settings: SinkSettings, tmp_path: Path) -> None:
+    hive = with_catalog(settings, type="hive", uri="thrift://127.0.0.1:1")
+    with pytest.raises(CatalogRefused, match="can lose a commit"):
+        TableCheck(with_table(hive, create=True, columns=COLUMNS)).catalog()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sink.toml"]
 
 
 @pytest.mark.parametrize(

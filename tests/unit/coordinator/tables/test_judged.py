@@ -20,7 +20,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import CommitTableResponse
 from server_checks import ServerChecks
 
-from headgate.control_protocol.errors import CommitRejected
+from headgate.control_protocol.errors import CommitRejected, TagsDropped
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -323,4 +323,36 @@ def test_point_9_a_tag_deleted_while_the_call_is_under_way_is_not_set_again(
 
     world.lie_next(lie)
     assert not isinstance(commit(table, view, record(1, 1, 3), world.file(1)), Landed)
+    assert world.open().read().lineage is Lineage.TAG_MISSING
+
+
+def drop_the_tag(world: IcebergWorld) -> None:
+    """With the next commit, whose answer says so."""
+
+    def lie(send: Commit) -> CommitTableResponse:
+        send()
+        world.delete_tag()
+        table = world.table()
+        return CommitTableResponse(
+            metadata=table.metadata, metadata_location=table.metadata_location
+        )
+
+    world.lie_next(lie)
+
+
+def test_point_4_a_catalog_that_drops_the_tag_of_a_first_claim_is_named(
+    world: IcebergWorld,
+) -> None:
+    table = world.open()
+    drop_the_tag(world)
+    with pytest.raises(TagsDropped, match="dropped the tag headgate-sink") as stop:
+        commit(table, table.read(), record(1, 0))
+    assert stop.value.code == "HG-214"
+
+
+def test_point_4_a_tag_that_is_removed_later_is_somebody_elses_doing(world: IcebergWorld) -> None:
+    table = world.open()
+    view = claimed(table)
+    drop_the_tag(world)
+    assert isinstance(commit(table, view, record(1, 1, 3), world.file(1)), Unknown)
     assert world.open().read().lineage is Lineage.TAG_MISSING

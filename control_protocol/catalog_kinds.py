@@ -1,0 +1,78 @@
+"""Which kinds of catalogs can be a sink's lock; every other kind is refused by name, with why.
+
+A sink needs two things of a catalog: a commit that lands only on what its requirements were checked
+against, and tags that stay. ``docs/catalogs.md`` tells which were seen to have both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.control_protocol.errors import CatalogRefused
+
+SQL_SCHEMES = ("sqlite", "postgresql")
+
+_INSTEAD = "use a REST, Glue or SQL catalog (SQLite, PostgreSQL); docs/catalogs.md says more"
+
+_REFUSED = {
+    "hive": "a Hive metastore can lose a commit that it has confirmed: pyiceberg commits to it "
+    "under a lock that times out, and does not compare and set",
+    "dynamodb": "pyiceberg creates tables in a DynamoDB catalog, but cannot commit to them",
+    "bigquery": "pyiceberg creates tables in a BigQuery metastore, but cannot commit to them",
+    "in-memory": "an in-memory catalog is gone with its process, and no other participant sees it",
+}
+
+_BY_URI = {"http": "rest", "https": "rest", "thrift": "hive", **dict.fromkeys(SQL_SCHEMES, "sql")}
+
+KINDS = ("sql", "rest", "glue", *_REFUSED)
+
+NESSIE = "nessie.is-nessie-catalog"
+"""What a Nessie server's configuration says of itself."""
+
+
+def refuse_kind(name: str, properties: Mapping[str, object]) -> str:
+    """Return the kind of the catalog that these properties open.
+
+    Raises ``CatalogRefused`` for a kind that cannot be a sink's lock, and for an unknown one. An
+    empty kind has neither a type nor an address that tells it.
+    """
+    if "py-catalog-impl" in properties:
+        raise CatalogRefused(
+            f"catalog {name!r} is of a class of its own (py-catalog-impl), and whether its commits "
+            "compare and set was never seen",
+            _INSTEAD,
+        )
+    uri = str(properties.get("uri") or "")
+    scheme = uri.partition(":")[0].partition("+")[0]
+    said = properties.get("type")
+    kind = str(said).lower() if said else _BY_URI.get(scheme, "")
+    if said and kind not in KINDS:
+        raise CatalogRefused(
+            f"catalog {name!r}: {said!r} is not a catalog that pyiceberg has",
+            f"known are {', '.join(KINDS)}",
+        )
+    if reason := _REFUSED.get(kind):
+        raise CatalogRefused(f"catalog {name!r}: {reason}", _INSTEAD)
+    if kind == "sql":
+        _refuse_database(name, scheme, uri)
+    return kind
+
+
+def refuse_server(name: str, properties: Mapping[str, object]) -> None:
+    """Raise ``CatalogRefused`` for a REST server that says of itself that it keeps no tags."""
+    if str(properties.get(NESSIE, "")).lower() == "true":
+        raise CatalogRefused(
+            f"catalog {name!r} is a Nessie server, which takes a commit and drops the tag in it: "
+            "the sink's lock would be gone with its first claim",
+            _INSTEAD,
+        )
+
+
+def _refuse_database(name: str, scheme: str, uri: str) -> None:
+    if ":" in uri and scheme not in SQL_SCHEMES:
+        raise CatalogRefused(
+            f"catalog {name!r}: a SQL catalog in {scheme} was never seen to compare and set",
+            "SQL catalogs may be in SQLite or PostgreSQL",
+        )
+    if scheme == "sqlite" and (":memory:" in uri or not uri.partition("://")[2].strip("/")):
+        raise CatalogRefused(f"catalog {name!r}: {_REFUSED['in-memory']}", _INSTEAD)
