@@ -5,7 +5,10 @@ A message says what happened, where, and what to do next. Codes never change the
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
+
+CODE = re.compile(r"\bHG-[0-9]{3}\b")
 
 
 class HeadgateError(Exception):
@@ -97,6 +100,12 @@ class ColumnRuleUnknownToFormat(ConfigurationError):
     """The record format cannot do what a rule of a column asks for."""
 
     code = "HG-118"
+
+
+class DescriptorUnfit(ConfigurationError):
+    """The types of Protobuf messages cannot be read, or are given as text only."""
+
+    code = "HG-119"
 
 
 # ---------------------------------------------------------------- the sink stops; a person decides

@@ -1,4 +1,4 @@
-"""What travels on the control topic: nine events and their envelope (PROTOCOL.md, section 4).
+"""What travels on the control topic: ten events and their envelope (PROTOCOL.md, section 4).
 
 Plain frozen values. Their Avro form is ``codec.py`` with the schemas of ``headgate.schemas``.
 """
@@ -228,6 +228,17 @@ class Departure:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A coordinator tries again and again what does not work; ``code`` of the last error.
+
+    It is for people (``headgate status``); no machine reads it.
+    """
+
+    code: str
+    error: str
+
+
 Event = (
     StartCommit
     | EndCommit
@@ -238,6 +249,7 @@ Event = (
     | Pause
     | Resume
     | Departure
+    | Trouble
 )
 
 

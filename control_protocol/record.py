@@ -49,7 +49,8 @@ class CommitRecord:
     read. ``records`` counts the rows this commit added, ``quarantined`` and ``skipped`` the other
     records of its ranges. ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is where
     its coordinator speaks, ``control_topic_id`` which topic of that name (``None`` in older
-    records). A claim (rule C2) is the record of transaction 0.
+    records). A claim (rule C2) is the record of transaction 0; ``command`` is the one by which a
+    person made it.
 
     In the lead's record: ``followers`` are the UUIDs of its followers by name, ``debts`` what they
     are owed, oldest first, ``lapsed`` what they will never receive (rule D8), ``routing`` the
@@ -70,6 +71,7 @@ class CommitRecord:
     paused: bool = False
     control_topic: str | None = None
     control_topic_id: TopicId | None = None
+    command: str | None = None
     lead: str | None = None
     followers: Mapping[str, str] = field(default_factory=dict)
     debts: tuple[Debt, ...] = ()
@@ -82,7 +84,7 @@ class CommitRecord:
 
     @property
     def by_operator(self) -> bool:
-        """Whether a person moved the offsets, and no coordinator."""
+        """Whether a person made the claim, and no coordinator."""
         return self.claim and self.coordinator.member == OPERATOR
 
     def follower(self, table: str) -> str | None:

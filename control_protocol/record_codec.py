@@ -86,6 +86,7 @@ def encode(record: CommitRecord) -> dict[str, str]:
     optional = {
         "control-topic": record.control_topic,
         "control-topic-id": record.control_topic_id,
+        "command": record.command,
         "lead": record.lead,
         "routing": record.routing,
         "followers": packed(_json(dict(record.followers))) if record.followers else None,
@@ -132,6 +133,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         paused=fields.flag("paused"),
         control_topic=fields.optional_text("control-topic"),
         control_topic_id=TopicId(topic_id) if topic_id is not None else None,
+        command=fields.optional_text("command"),
         lead=fields.optional_text("lead"),
         followers=_followers(fields),
         debts=_debts(fields, "debts"),

@@ -64,6 +64,10 @@ from headgate.coordinator.state import Identity, State
 
 _log = redacted_logger("headgate.coordinator")
 
+TRIES_IN_SILENCE = 3
+SILENCE_MS_MAX = 5_000
+"""A call that failed once or twice in a short time is no trouble yet: the next one mostly works."""
+
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
@@ -98,6 +102,8 @@ class World:
     """Masks secrets in what leaves this process."""
     control_topic_id: Callable[[], TopicId | None] = lambda: None
     """Which topic the log stands in."""
+    on_trouble: Callable[[str], None] = lambda _: None
+    """Is told what has been tried so often in vain that a person should know."""
     followers: Followers | None = None
     """Only where the identity names some."""
 
@@ -121,6 +127,7 @@ class CoordinatorDriver:
         self._sequence = 0
         self._behind = True
         self._broken: str | None = None
+        self._fails_since_ms = 0
 
     def lead(self) -> None:
         """A fresh poll shows ownership: the machine may claim."""
@@ -200,6 +207,8 @@ class CoordinatorDriver:
             case Tell(text, trouble):
                 level = logging.WARNING if trouble else logging.INFO
                 _log.log(level, "sink %s: %s", self.state.identity.sink, text)
+                if trouble:
+                    self._complain(text)
         return None
 
     def _call_followers(
@@ -217,6 +226,14 @@ class CoordinatorDriver:
             case TidyDrafts(before, owed):
                 followers.tidy(before, owed)
         return None
+
+    def _complain(self, text: str) -> None:
+        now_ms, failures = self._world.clock.monotonic_ms(), self.state.failures
+        if failures <= 1:
+            self._fails_since_ms = now_ms
+        lasts = failures > 1 and now_ms - self._fails_since_ms >= SILENCE_MS_MAX
+        if lasts or failures >= TRIES_IN_SILENCE:
+            self._world.on_trouble(text)
 
     def _tell_settled(self, said: Append) -> None:
         """One line per commit, and whatever was not as it should be, for who reads the log."""

@@ -113,6 +113,7 @@ def resolve_stop(
     """As ``accept``."""
     view = world.table.read()
     answered: list[str] = []
+    words = ["resume"]
     left = dict(chosen)
     while True:
         try:
@@ -121,15 +122,17 @@ def resolve_stop(
         except StopSink as error:
             if error.code not in left:
                 raise
-            settings = replace(settings, **{CHOICES[error.code][0]: left.pop(error.code)})
+            choice = left.pop(error.code)
+            settings = replace(settings, **{CHOICES[error.code][0]: choice})
             answered.append(str(error.message))
+            words.append(f"--accept {error.code}={choice.value}")
     if left:
         raise ConfigurationError(
             f"nothing of sink {world.identity.sink} waits for {', '.join(sorted(left))}; nothing "
             "was changed",
             "accept what the sink's own error names, and nothing more",
         )
-    _land(world.table, attempt)
+    _land(world.table, replace(attempt, record=replace(attempt.record, command=" ".join(words))))
     return answered
 
 

@@ -39,6 +39,8 @@ start_at = "earliest"                # of the very first start: latest, a time, 
 
 [control]
 topic = "headgate-control"           # several sinks may share it
+# key = "${{file:control.key}}"        # signs every event (openssl rand -hex 32 > control.key):
+#                                      # without it, only friends may write to this topic
 
 [catalog]
 name = "default"

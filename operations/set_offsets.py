@@ -114,6 +114,7 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
         quarantined=0,
         skipped=0,
         debts=_claimed(settings, plan.record, transaction, operator),
+        command="offsets set",
     )
     with _opened(settings) as table:
         outcome = table.commit(CommitAttempt(plan.view, claim))

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 
 from headgate.control_protocol.events import DIGEST
+from headgate.sink.column_rules import rules_of
 from headgate.sink.properties import Properties
 from headgate.sink.settings import SinkSettings
 
@@ -26,10 +27,14 @@ _ADDRESSES = "registry."
 def agreed(settings: SinkSettings) -> Mapping[str, str]:
     """What START says of this file: texts where they are short, digests where they are not."""
     quarantine, transform, form = settings.quarantine, settings.transform, settings.format
+    rules = rules_of(settings)
     return {
         "source.topics": _text(", ".join(settings.source.topics)),
         "table.branch": _text(settings.table.branch),
         "table.record_columns": _text(json.dumps(settings.table.record_columns.named())),
+        "table.columns": _digest({name: astuple(rule) for name, rule in rules.items()})
+        if rules
+        else "",
         "format": _digest([form.type, _said(form.options), form.key_type, _said(form.key_options)]),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
@@ -41,7 +46,7 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
 def _said(options: Properties) -> Mapping[str, str]:
     """Without addresses and secrets; a schema that was read from a file is no secret."""
     return {
-        name: options[name] if name == "schema" else shown
+        name: options[name] if name in ("schema", "descriptor") else shown
         for name, shown in options.shown().items()
         if not name.startswith(_ADDRESSES)
     }

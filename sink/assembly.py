@@ -43,7 +43,7 @@ from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.agreement import agreed
 from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
-from headgate.sink.departure import control_log, departing
+from headgate.sink.departure import Complaints, control_log, departing
 from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.open_sink import OpenSink, lookout
 from headgate.sink.preconditions import refuse_catalog
@@ -260,6 +260,7 @@ def _coordinator(
                 lambda: ensure_control_topic(settings.kafka, settings.control.topic),
                 settings.redaction,
                 log.topic_id,
+                Complaints(settings, sender),
                 followers,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),

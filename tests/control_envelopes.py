@@ -23,6 +23,7 @@ from headgate.control_protocol.events import (
     TableSettlement,
     TableStart,
     TableStatus,
+    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -98,6 +99,7 @@ EXAMPLES: dict[str, Event] = {
     "pause": Pause(),
     "resume": Resume(),
     "departure": Departure("HG-207", "orders/0 offset 7: not JSON"),
+    "trouble": Trouble("HG-401", "commit not confirmed"),
 }
 
 
@@ -203,6 +205,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.just(Pause()),
     st.just(Resume()),
     st.builds(Departure, _TEXT, _TEXT),
+    st.builds(Trouble, _TEXT, _TEXT),
 )
 ENVELOPES = st.builds(
     Envelope,

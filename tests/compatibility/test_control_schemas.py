@@ -29,6 +29,7 @@ FROZEN = {
     "pause": "2ffae80a43e52f00",
     "resume": "9620c18921dd736e",
     "departure": "6690a71ad308e8b3",
+    "trouble": "923285e73ea8c1cd",
 }
 
 

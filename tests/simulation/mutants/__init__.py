@@ -13,6 +13,7 @@ from simulation.mutants import (
     following,
     positions,
     real_tables,
+    requesting,
     setting_aside,
     speech,
     table,
@@ -20,7 +21,8 @@ from simulation.mutants import (
 from simulation.mutants.mutant import Mutant
 
 FAMILIES = (
-    *(table, speech, claiming, collecting, answering, positions, setting_aside, following),
+    *(table, speech, claiming, collecting, answering, positions, requesting),
+    *(setting_aside, following),
     real_tables,
 )
 
@@ -37,7 +39,6 @@ UNSHOWN = {
     "G5": "its parts are C3, C5, C6, C9, C11 and P7, and each is judged by itself: "
     "protocol/test_g5_replays.py",
     "G6": "nobody there forges numbers: protocol/test_g6_bounds.py",
-    "C11": "what an operator asked long ago costs no row: protocol/test_c11_requests.py",
     "Q6": "what a writer makes of a record is not the machines': protocol/test_q6_disposal.py and "
     "unit/participant/writers/test_aside.py",
     "T7": "the simulation has one sink: protocol/test_t7_shared.py and "

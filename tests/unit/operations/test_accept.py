@@ -130,6 +130,9 @@ def test_point_12_what_stopped_the_sink_is_resolved_once(
     assert stop.value.code == choice.partition("=")[0]
 
     assert sink.accepts(choice) == [stop.value.message]
+    accepted = sink.table.read().record
+    assert accepted is not None
+    assert accepted.command == f"resume --accept {choice}"
 
     sink.claims(COORDINATOR)
     assert sink.stored == Offsets({AT: stored})

@@ -25,6 +25,7 @@ def differing(more: str, instead: str = "") -> set[str]:
     [
         ('[format]\ntype = "csv"\noptions = { columns = "a" }', "format"),
         ('[format]\noptions = { case-insensitive = "true" }', "format"),
+        ('[[table.columns]]\nname = "a"\ntype = "long"\nfrom = "b.a"', "table.columns"),
         ('[quarantine]\npolicy = "skip"', "quarantine.policy"),
         ('[quarantine]\ntombstones = "skip"', "quarantine.tombstones"),
         ('[transform]\nsql = "SELECT * FROM records"', "transform"),

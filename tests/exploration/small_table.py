@@ -1,0 +1,155 @@
+"""The lead and the followers of a small world: what is in them, what is owed, what must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from verdicts import Kind, Violation
+
+from headgate.control_protocol.ports import CommitAttempt, Draft, Lineage, TableView
+from headgate.control_protocol.record import CommitRecord, Debt
+
+TABLE = "lake.t"
+
+Place = tuple[int, int]
+"""Partition and offset of a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``rows``: how often each record of each partition is in it. Ids are fresh per snapshot.
+
+    ``bad`` are the records that belong into followers; ``timed``: the others have timestamps.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    name: str = TABLE
+    uuid: str = "uuid"
+    location: str = "w"
+    tag: int | None = None
+    head: int | None = None
+    record: CommitRecord | None = None
+    bad: frozenset[Place] = frozenset()
+    timed: bool = False
+
+    def view(self) -> TableView:
+        lineage = Lineage.FRESH if self.tag is None else Lineage.CONTAINS_TAG
+        ids = (self.name, self.uuid, self.location, 0, 0, self.head, self.tag)
+        return TableView(*ids, self.record, lineage, self.record)
+
+    def takes(self, attempt: CommitAttempt) -> bool:
+        return (attempt.base.tag, attempt.base.head) == (self.tag, self.head)
+
+    def with_(self, attempt: CommitAttempt, snapshot_id: int) -> Table:
+        """The table after the attempt. Raises ``Violation`` when it has a row twice."""
+        rows = [list(counts) for counts in self.rows]
+        paths = [file.path for file in attempt.files]
+        for path in (*paths, *(path for debt in attempt.debts for path in drafted_in(debt))):
+            for partition, offset in written_in(path):
+                rows[partition][offset] += 1
+                if rows[partition][offset] > 1:
+                    what = f"{self.name} has offset {offset} of partition {partition} twice"
+                    raise Violation(Kind.DOUBLE, what)
+        return replace(
+            self,
+            rows=tuple(map(tuple, rows)),
+            tag=snapshot_id,
+            head=snapshot_id,
+            record=attempt.record,
+        )
+
+    def held(self) -> frozenset[Place]:
+        return frozenset(
+            (partition, offset)
+            for partition, counts in enumerate(self.rows)
+            for offset, times in enumerate(counts)
+            if times
+        )
+
+    def owes(self, debt: Debt, lead: str) -> bool:
+        """D6, in the checker's own words."""
+        paid = self.record
+        return paid is None or paid.lead != lead or paid.transaction < debt.transaction
+
+
+def rows_are_the_source(table: Table, followers: tuple[Table, ...]) -> None:
+    """Each record is in one place: the lead, a follower, or what a follower is owed."""
+    assert table.record is not None
+    kept = [place for follower in followers for place in follower.held()]
+    kept += [place for debt in owed(table, followers) for place in held_by(debt)]
+    for at, following in table.record.offsets.items():
+        for offset, times in enumerate(table.rows[at.partition]):
+            place, settled = (at.partition, offset), offset < following
+            beside, bad = kept.count(place), place in table.bad
+            if (times, beside) != (settled and not bad, settled and bad):
+                more = times > (settled and not bad) or beside > (settled and bad)
+                raise Violation(
+                    Kind.DOUBLE if more else Kind.LOSS,
+                    f"{at}: offset {offset} is {times} times there and {beside} times in or owed "
+                    f"to followers, {following} is next",
+                )
+
+
+def owed(table: Table, followers: tuple[Table, ...]) -> list[Debt]:
+    named = {follower.name: follower for follower in followers}
+    debts = table.record.debts if table.record else ()
+    return [debt for debt in debts if named[debt.table].owes(debt, table.uuid)]
+
+
+def held_by(debt: Debt) -> list[Place]:
+    return [place for path in drafted_in(debt) for place in written_in(path)]
+
+
+def drafted(draft: Draft) -> Debt:
+    """A manifest is named for the files in it, as these are for their records."""
+    return Debt(
+        draft.transaction,
+        draft.coordinator,
+        draft.table.uuid,
+        draft.table.table,
+        "|".join(file.path for file in draft.files),
+        rows=sum(file.record_count for file in draft.files),
+    )
+
+
+def drafted_in(debt: Debt) -> list[str]:
+    return debt.manifest.split("|") if debt.manifest else []
+
+
+def nothing_falls(before: CommitRecord | None, after: CommitRecord) -> None:
+    if before is not None and after.transaction <= before.transaction:
+        raise Violation(
+            Kind.DISORDER, f"transaction {after.transaction} landed after {before.transaction}"
+        )
+    if before is not None and after.offsets.behind(before.offsets):
+        raise Violation(Kind.DOUBLE, f"offsets went back from {before.offsets} to {after.offsets}")
+
+
+def timestamp_ms(partition: int, offset: int) -> int:
+    """The first partition's records are newer than those of all others."""
+    return (100 if partition == 0 else 1) + offset
+
+
+def nothing_older_comes(table: Table) -> None:
+    """Valid-through passes nothing that waits in the source (C10)."""
+    assert table.record is not None
+    through = table.record.valid_through_ms
+    if not table.timed or through is None:
+        return
+    for at, following in table.record.offsets.items():
+        left = range(following, len(table.rows[at.partition]))
+        if any(timestamp_ms(at.partition, offset) < through for offset in left):
+            raise Violation(Kind.UNTRUTH, f"valid-through {through}, but {at} has older ones")
+
+
+def file_path(prefix: str, member: str, held: Iterable[Place]) -> str:
+    """A file is named for what it holds, so that no registry of files is needed."""
+    names = (f"{partition}-{offset}" for partition, offset in sorted(held))
+    return f"{prefix}/{member}.{'.'.join(names)}"
+
+
+def written_in(path: str) -> list[Place]:
+    """Partition and offset of every record in the file."""
+    names = (name.split("-") for name in path.rsplit("/", 1)[1].split(".")[1:])
+    return [(int(partition), int(offset)) for partition, offset in names]
