@@ -102,6 +102,12 @@ class ColumnRuleUnknownToFormat(ConfigurationError):
     code = "HG-118"
 
 
+class DescriptorUnfit(ConfigurationError):
+    """The types of Protobuf messages cannot be read, or are given as text only."""
+
+    code = "HG-119"
+
+
 # ---------------------------------------------------------------- the sink stops; a person decides
 
 

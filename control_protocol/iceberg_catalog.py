@@ -35,6 +35,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
     Unreachable,
 )
+from headgate.control_protocol.object_stores import refused_operation
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -78,6 +79,11 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
             return ConfigurationError(said, "install what this kind of catalog needs")
         case ValueError() | KeyError() | TypeError() | NoSuchPropertyException():
             return ConfigurationError(said, "check the catalog's properties")
+    if operation := refused_operation(error):
+        return MissingRights(
+            f"{what}: {operation} is refused: {_first_line(error)}",
+            "check the keys or the role for the catalog, and for the table's files",
+        )
     if type(error).__name__ in ("ArgumentError", "NoSuchModuleError"):  # SQLAlchemy's, of the uri
         return ConfigurationError(said, "check the catalog's uri")
     return Unreachable(said, "is the catalog up, and its address right?")

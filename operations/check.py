@@ -1,4 +1,7 @@
-"""Would this sink run? Settings, reachability, rights, and what the table says; changes nothing.
+"""Would this sink run? Settings, reachability, rights, and what the table says.
+
+Nothing is changed, but for one file of a line that is written below the location of a table on an
+object store, read, and removed: rights on files cannot be asked otherwise.
 
 Each question is one line: well, wrong with what to do, or not checked and why. What depends on
 something that failed is not asked.
@@ -66,6 +69,8 @@ def check(settings: SinkSettings) -> tuple[Check, ...]:
     questions.ask("catalog", table.catalog)
     if questions.well("catalog"):
         questions.ask("table", table.table)
+        if questions.well("table"):
+            questions.ask("catalog rights", table.rights)
         if questions.well("table") and table.exists:
             questions.ask("columns", table.columns)
             questions.ask("files", table.files)
@@ -74,6 +79,8 @@ def check(settings: SinkSettings) -> tuple[Check, ...]:
                 questions.ask("stored offsets", table.stored_offsets)
         questions.ask("storage", table.storage)
     questions.ask("writer", lambda: _writer(settings))
+    if settings.spark.writer is WriterKind.SPARK and questions.well("writer", "storage"):
+        questions.ask("executors", table.executors)
     if settings.transform and questions.well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
     return tuple(questions.answers)

@@ -6,6 +6,7 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import MissingRights, TableMissing
 from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.object_stores import for_files
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.recovery import (
     fitted,
@@ -17,11 +18,13 @@ from headgate.coordinator.recovery import (
 )
 from headgate.coordinator.state import Identity
 from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_catalog, opened_table
 from headgate.participant.writers.metrics import leaves_of
 from headgate.participant.writers.metrics_modes import metrics_modes
 from headgate.participant.writers.parquet_options import ParquetOptions, unheeded
+from headgate.participant.writers.store_trial import try_store
 from headgate.sink.declaration import declared
 from headgate.sink.preconditions import (
     future_location,
@@ -80,6 +83,18 @@ class TableCheck:
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
 
+    def rights(self) -> str:
+        """Whether the catalog lets this principal do what the sink will."""
+        try:
+            with opened_catalog(self._settings.catalog) as catalog:
+                if self._table is None:
+                    return may_create(catalog, self._settings.table.identifier)
+                return may_commit(self._table)
+        except Unasked as reason:
+            raise NotChecked(str(reason)) from reason
+        except TableMissing as error:
+            raise NotChecked(f"{error.message}: the first start makes it") from error
+
     def columns(self) -> str:
         """Every declared column is in the table, with the declared type, and can be written."""
         assert self._table is not None  # asked only when the table exists
@@ -133,14 +148,47 @@ class TableCheck:
         return f"{len(record.offsets)} partitions, all within their logs"
 
     def storage(self) -> str:
-        """Local folders can be asked without writing; object stores cannot."""
-        table = self._table
-        location = table.metadata.location if table else future_location(self._settings)
+        """Ask a local folder for its rights, and an object store by writing, reading, removing."""
+        location = self._location()
         refuse_place(location)
-        folder = local_path(location)
-        if folder is None:
+        if (folder := local_path(location)) is not None:
+            return f"{folder} may be written"
+        path = try_store(self._file_properties(location), location)
+        return f"{path} was written, read and removed again"
+
+    def executors(self) -> str:
+        """Let Spark's executors write to the store, with what they would have in a batch."""
+        spark, location = self._settings.spark, self._location()
+        master = spark.master or spark.conf.get("spark.master", "")
+        if not spark.remote and master.partition("[")[0] == "local":
+            return "tasks run on this machine, and see what was seen from here"
+        if not spark.remote and not master:
+            raise NotChecked("without spark.master tasks run here, unless spark-submit says else")
+        if local_path(location) is not None:
+            raise NotChecked(f"whether each of them has the folder {location} is not asked")
+        from headgate.participant.spark.session import SparkOptions, open_session
+        from headgate.participant.spark.store_trial import try_from_executors
+
+        properties = self._file_properties(location)
+        session = open_session(
+            SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, spark.conf)
+        )
+        try:
+            return try_from_executors(session, properties, location)
+        finally:
+            session.close()
+
+    def _location(self) -> str:
+        table = self._table
+        return table.metadata.location if table else future_location(self._settings)
+
+    def _file_properties(self, location: str) -> dict[str, str]:
+        """What a participant would take, which the catalog may give out with a table only."""
+        if self._table is not None:
+            return for_files(self._table.io.properties)
+        if "://" not in location:
             raise NotChecked(
-                f"writing to {location or 'the catalog`s own choice'} was not tried, because a "
-                "check changes nothing"
+                f"writing to {location or 'the catalog`s own choice'} was not tried: where a new "
+                "table lies, and with which keys, the catalog says when it makes one"
             )
-        return f"{folder} may be written"
+        return for_files(self._settings.catalog.properties)

@@ -83,7 +83,7 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 @_as_json
 @click.pass_context
 def check(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
-    """Test settings, reachability and rights; change nothing."""
+    """Test settings, reachability and rights; change nothing (docs/catalogs.md)."""
     from headgate.operations.check import check as ask
     from headgate.operations.check import exit_code
     from headgate.operations.rendering import show_checks

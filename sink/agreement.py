@@ -46,7 +46,7 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
 def _said(options: Properties) -> Mapping[str, str]:
     """Without addresses and secrets; a schema that was read from a file is no secret."""
     return {
-        name: options[name] if name == "schema" else shown
+        name: options[name] if name in ("schema", "descriptor") else shown
         for name, shown in options.shown().items()
         if not name.startswith(_ADDRESSES)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import difflib
 import os
@@ -21,7 +22,7 @@ from headgate.sink.properties import Properties, Secret
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import key_of
 
-_REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
+_REFERENCE = re.compile(r"\$\{(env|file|base64):([^}]+)\}")
 
 
 def load(path: str | Path) -> SinkSettings:
@@ -182,7 +183,8 @@ def _properties(value: Any, at: str) -> Properties:
 
 
 def _resolved(text: str, at: str) -> str:
-    """The text with every ``${env:NAME}`` and ``${file:PATH}`` replaced by what it refers to."""
+    """The text with every reference replaced: ``${env:NAME}``, ``${file:PATH}``, and
+    ``${base64:PATH}`` for a file that is no text."""
 
     def replacement(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]
@@ -194,6 +196,8 @@ def _resolved(text: str, at: str) -> str:
                 )
             return os.environ[name]
         try:
+            if kind == "base64":
+                return base64.b64encode(Path(name).read_bytes()).decode()
             return Path(name).read_text(encoding="utf-8").rstrip("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(

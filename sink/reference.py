@@ -22,7 +22,8 @@ One TOML file per sink; `headgate init NAME` writes one with comments, `headgate
 it. This page is made from the code by `python -m headgate.sink.reference > docs/reference.md`.
 
 Any text may refer to a secret instead of holding it: `${env:NAME}` is the environment variable,
-`${file:PATH}` the content of the file. What came from a reference is never printed.
+`${file:PATH}` the content of the file, `${base64:PATH}` its bytes in base64. What came from a
+reference is never printed.
 """
 
 _KAFKA = """\

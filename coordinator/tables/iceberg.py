@@ -24,6 +24,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from headgate.control_protocol.errors import (
     CommitRejected,
     HeadgateError,
+    MissingRights,
     RecordUnreadable,
     StopSink,
     TableMissing,
@@ -108,7 +109,9 @@ class IcebergTable:
         except Exception as error:
             refuse_unread(self._identifier, error)
             failure = catalog_failure(error, f"table {self._identifier} cannot be read")
-            if not isinstance(failure, TableMissing):
+            if isinstance(failure, MissingRights):  # they may come back: it is tried again
+                failure = Unreachable(str(failure))
+            elif not isinstance(failure, TableMissing):
                 failure = Unreachable(failure.message, failure.hint)
             raise failure from error
         refuse_unsupported(self._identifier, table.metadata)

@@ -14,6 +14,7 @@ from headgate.control_protocol.errors import (
     Unforeseen,
     WriteFailed,
 )
+from headgate.control_protocol.object_stores import refused_operation
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX
 
@@ -78,15 +79,13 @@ def attempted(number: int, write: Callable[[], BatchWritten]) -> BatchOutcome:
         return failed(number, error)
 
 
-_DENIED = "ACCESS_DENIED"
-"""How Arrow's clients of object stores name it, in an ``OSError``."""
-
-
 def failed(number: int, error: Exception) -> BatchFailed:
     """The outcome of a batch that ended in ``error``."""
-    if isinstance(error, PermissionError) or (isinstance(error, OSError) and _DENIED in str(error)):
+    if isinstance(error, OSError) and (operation := refused_operation(error)):
         error = MissingRights(
-            f"the table's files may not be written: {error}", "grant write access to its location"
+            f"the table's files may not be written: {operation} is refused: {error}",
+            "grant write access to its location; executors of Spark have neither the environment "
+            "nor the files of the driver (headgate check asks them)",
         )
     if not isinstance(error, HeadgateError):
         return BatchFailed(number, _said(error), unforeseen=narrowable(error))

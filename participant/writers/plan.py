@@ -33,6 +33,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.object_stores import for_files
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
 from headgate.participant.formats import names
@@ -217,7 +218,7 @@ def plan_for(
         spec_json=spec.model_dump_json(),
         sort_order_json=_order_within(table.sort_order(), schema).model_dump_json(),
         table_properties=dict(table.properties),
-        io_properties=dict(table.io.properties),
+        io_properties=for_files(table.io.properties),
         location=table.location(),
         shaping=(shaping or Shaping()).settled(start.table, table.properties),
     )

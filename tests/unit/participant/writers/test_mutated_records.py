@@ -51,6 +51,7 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
+from unit.participant.formats import protobuf_worlds
 
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import PoisonRecord, StopSink
@@ -262,6 +263,32 @@ def sound_csv(_: random.Random) -> bytes:
     return b'1,-5,1.5,"te""xt",true,2020-02-29,2026-01-02T03:04:05Z'
 
 
+def sound_protobuf(dice: random.Random) -> bytes:
+    row = PROTOBUF.row(f_int64=dice.randrange(2**62), f_string="t\u00e9" * dice.randrange(4))
+    row.r_int64.extend([1, -2] * dice.randrange(3))
+    row.inner.x, row.inner.y = 5, "y"
+    row.at.seconds = dice.randrange(2**31)
+    row.counts["a"] = 1
+    row.f_bytes, row.f_double, row.f_uint64 = b"abc", dice.random(), dice.randrange(2**64)
+    if dice.random() < 0.5:
+        row.other.y = "z"
+    found: bytes = row.SerializeToString()
+    return found
+
+
+MESSAGE_RULES = {
+    "l": ColumnRule(("f_int64",)),
+    "i": ColumnRule(("f_int32",), default=1),
+    "d": ColumnRule(("f_double",)),
+    "t": ColumnRule(("f_string",)),
+    "ts": ColumnRule(("at",)),
+    "raw": ColumnRule(("f_bytes",)),
+    "s": ColumnRule(("inner",)),
+    "list": ColumnRule(("r_int64",)),
+    "map": ColumnRule(("counts",)),
+    "m": ColumnRule(("other", "x"), default="1.5"),
+    "b": ColumnRule(value=True),
+}
 RULES = {
     "l": ColumnRule(("s", "x"), default=5),
     "m": ColumnRule(default="1.5"),
@@ -269,7 +296,9 @@ RULES = {
     "ts": ColumnRule(("l",), unit="s"),
     "u": ColumnRule(value="123e4567-e89b-12d3-a456-426614174000"),
 }
+PROTOBUF = protobuf_worlds.World("proto3")
 WORLDS = {
+    "protobuf": World(PROTOBUF.options, sound_protobuf, MESSAGE_RULES),
     "json": World({}, sound_json),
     "json, with rules": World({}, sound_json, RULES),
     "json, whatever the case": World({"case-insensitive": "true"}, sound_json),

@@ -1,0 +1,148 @@
+"""A proxy in front of an object store or a catalog that answers as it is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from typing import Self
+
+HOP_BY_HOP = {"transfer-encoding", "connection", "content-length", "keep-alive", "expect"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client asks; its headers by their names in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of the proxy's own; without a status there is none, until ``StoreProxy.let_go``."""
+
+    status: int
+    body: bytes = b""
+
+
+HANGS = Answer(0)
+
+
+def s3_error(status: int, code: str) -> Answer:
+    """As S3 says it."""
+    text = f"<Error><Code>{code}</Code><Message>said by a test</Message></Error>"
+    return Answer(status, b'<?xml version="1.0" encoding="UTF-8"?>' + text.encode())
+
+
+class StoreProxy(ThreadingHTTPServer):
+    """``judge`` decides for each request: an answer, or ``None`` to pass it on."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, port_behind: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.port_behind = port_behind
+        self.judge: Callable[[Request], Answer | None] = lambda _: None
+        self.after: Callable[[Request, bytes], bytes] = lambda _, body: body
+        self.seen: list[Request] = []
+        self.released = Event()
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def refuse(self, methods: str, answer: Answer, times: int = 10**9, path: str = "") -> None:
+        """Answer requests of these methods (a regular expression) so, this often."""
+        left = [times]
+
+        def judge(request: Request) -> Answer | None:
+            hit = re.fullmatch(methods, request.method) and re.search(path, request.path)
+            if not hit or not left[0]:
+                return None
+            left[0] -= 1
+            return answer
+
+        self.judge = judge
+
+    def pass_on(self) -> None:
+        """Answer nothing any more by itself, and forget what was seen."""
+        self.judge = lambda _: None
+        self.seen.clear()
+
+    def let_go(self) -> None:
+        self.released.set()
+
+    def __enter__(self) -> Self:
+        Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.released.set()
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: StoreProxy
+
+    def _any(self) -> None:
+        asked = self._body()
+        request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()})
+        self.server.seen.append(request)
+        own = self.server.judge(request)
+        if own is None:
+            with suppress(OSError, HTTPException):
+                self._pass_on(request, asked)
+        elif own.status:
+            self._say(own.status, {"Content-Type": "application/xml"}, own.body)
+        else:
+            self.server.released.wait()
+            self.close_connection = True
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _any  # noqa: N815 - http.server's names
+
+    def _body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        whole = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            whole += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return whole
+
+    def _pass_on(self, request: Request, asked: bytes) -> None:
+        behind = HTTPConnection("127.0.0.1", self.server.port_behind, timeout=60)
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP}
+        headers["Content-Length"] = str(len(asked))
+        headers["Accept-Encoding"] = "identity"
+        behind.request(self.command, self.path, asked, headers)
+        response = behind.getresponse()
+        body = self.server.after(request, response.read())
+        kept = {k: v for k, v in response.headers.items() if k.lower() not in HOP_BY_HOP}
+        length = response.headers.get("Content-Length") if self.command == "HEAD" else None
+        behind.close()
+        self._say(response.status, kept, body, length)
+
+    def _say(
+        self, status: int, headers: Mapping[str, str], body: bytes, length: str | None = None
+    ) -> None:
+        self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", length or str(len(body)))
+        with suppress(OSError):  # its client may have given up
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
