@@ -198,6 +198,10 @@ class KafkaLog:
         """The topic that it reads now; ``None`` before it stood anywhere."""
         return self._identity.adopted or None
 
+    def refused(self) -> int:
+        """How many events of this sink were passed over because of their signatures."""
+        return sum(self.skipped[reason] for reason in REFUSED)
+
     def close(self) -> None:
         """Nothing is left to be sent: ``append`` waits for all of it, or takes it back."""
         self._producer = None

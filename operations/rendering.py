@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headgate.control_protocol.redaction import printable
 from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.operations.check import Check, State
 from headgate.operations.condition import LastError
@@ -109,7 +110,8 @@ def _show_error(console: Console, error: LastError) -> None:
     whose = f" [{error.member}{when}]" if error.member else ""
     word = "past error" if error.past else "last error"
     mark = (f"  {word:<18}", "dim" if error.past else "red")
-    console.print(Text.assemble(mark, f"{error.code} {error.text}", (whose, "dim")), soft_wrap=True)
+    text = printable(f"{error.code} {error.text}")
+    console.print(Text.assemble(mark, text, (printable(whose), "dim")), soft_wrap=True)
 
 
 def show_audit(console: Console, report: AuditReport) -> None:
@@ -209,7 +211,7 @@ def show_rehearsal(console: Console, seen: Rehearsal) -> None:
 
 
 def _plain(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+    return value.hex() if isinstance(value, bytes) else printable(str(value))
 
 
 def show_notes(console: Console, notes: Sequence[str]) -> None:
@@ -228,7 +230,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
 
 
 def _cell(value: object) -> Text:
-    return Text("-" if value is None or value == "" else str(value))
+    return Text("-" if value is None or value == "" else printable(str(value)))
 
 
 def _time(epoch_ms: int | None) -> str | None:

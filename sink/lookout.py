@@ -22,12 +22,14 @@ class Sources:
     """What the lookout reads; each call may raise.
 
     ``record`` is the sink's own, ``sinks`` are those that the group's notes name, and
-    ``control_topic_id`` is the topic in which this participant listens.
+    ``control_topic_id`` is the topic in which this participant listens, ``refused`` how many events
+    of the sink it passed over there because of their signatures.
     """
 
     record: Callable[[], CommitRecord | None]
     sinks: Callable[[], frozenset[str]]
     control_topic_id: Callable[[], TopicId | None]
+    refused: Callable[[], int] = lambda: 0
 
 
 class Lookout:
@@ -44,6 +46,7 @@ class Lookout:
         self._heard: object = None
         self._before: CommitRecord | None = None
         self._others: frozenset[str] = frozenset()
+        self._refused = 0
 
     def look(self, state: State, now_ms: int, *, leads: bool) -> None:
         """Raise ``OtherConfiguration`` or ``GroupTaken`` when others commit elsewhere.
@@ -61,13 +64,16 @@ class Lookout:
         self._due_ms = now_ms + self._every_ms
         try:
             record, others = self._sources.record(), self._sources.sinks() - {state.sink}
-            here = self._sources.control_topic_id()
+            here, refused = self._sources.control_topic_id(), self._sources.refused()
         except RetryLater:
             return
         before, self._before = self._before, record
         again, self._others = others & self._others, others
+        unheard, self._refused = refused > self._refused, refused
         moves = record is not None and before is not None and not record.same_commit(before)
         error = self._elsewhere(record, here) if moves and record else None
+        if error is None and moves and unheard:
+            error = self._other_key()
         if error is None and again:
             error = group_taken(self._settings.source.group_id, min(again), state.sink)
         if error:
@@ -92,3 +98,12 @@ class Lookout:
                 "compare bootstrap.servers: all participants of a sink belong to one Kafka cluster",
             )
         return None
+
+    def _other_key(self) -> HeadgateError:
+        return OtherConfiguration(
+            f"sink {self._settings.name!r} is at work on control topic "
+            f"{self._settings.control.topic}, but its events are signed otherwise than this sink "
+            "file's control.key says: this participant hears nobody",
+            "give all participants of the sink the same control.key; docs/security.md tells how to "
+            "exchange it",
+        )

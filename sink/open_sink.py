@@ -48,4 +48,5 @@ def lookout(settings: SinkSettings, table: Lead, log: KafkaLog, now_ms: int) -> 
             named = map(noted_sink, topics.committed_notes())
             return frozenset(sink for sink in named if sink)
 
-    return Lookout(settings, Sources(lambda: table.read().record, sinks, log.topic_id), now_ms)
+    sources = Sources(lambda: table.read().record, sinks, log.topic_id, log.refused)
+    return Lookout(settings, sources, now_ms)

@@ -136,7 +136,8 @@ class IcebergTable:
             _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is held; what a removal may have taken along is set again."""
+        self._upkeep.finish(self._load)
 
     # ------------------------------------------------------------------------------------ reading
 

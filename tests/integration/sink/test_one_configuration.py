@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from integration.conftest import Deploy
@@ -82,3 +83,14 @@ def test_point_19_another_name_in_the_group_ends_by_name(deploy: Deploy) -> None
     assert "HG-115" in line
     assert f"that of sink {name!r}" in line
     all_is_there(sink, {"name": name, "table": {"identifier": table}, "control": {"topic": topic}})
+
+
+def test_point_19_another_key_ends_by_name(deploy: Deploy, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).write_text(name * 16)
+    right = {"control": {"key": f"${{file:{tmp_path / 'one'}}}"}}
+    sink = deploy(right)
+    _, line = ended_beside(sink, {"control": {"key": f"${{file:{tmp_path / 'other'}}}"}})
+    assert "HG-114" in line
+    assert "control.key" in line
+    all_is_there(sink, right)

@@ -75,9 +75,11 @@ def watched(
     sinks: frozenset[str] = frozenset(),
     leads: bool = False,
     hears: bool = False,
+    refused: Callable[[], int] = lambda: 0,
 ) -> None:
     """For as long as four looks take."""
-    lookout = Lookout(SETTINGS, Sources(read, lambda: sinks, lambda: TopicId("id-1")), 0)
+    sources = Sources(read, lambda: sinks, lambda: TopicId("id-1"), refused)
+    lookout = Lookout(SETTINGS, sources, 0)
     for now_ms in range(0, (LOOKS + 1) * EVERY_MS, 1_000):
         if hears and now_ms % 60_000 == 0:
             state = replace(state, settled_to=ControlOffset(now_ms))
@@ -139,3 +141,14 @@ def test_point_19_a_catalog_that_is_away_is_asked_again() -> None:
 
     watched(away)
     assert asked == LOOKS
+
+
+def test_point_19_a_coordinator_that_signs_otherwise_is_named() -> None:
+    with pytest.raises(OtherConfiguration, match=r"signed otherwise than .* control\.key"):
+        watched(Table("control", "id-1").read, refused=iter(range(5, 50)).__next__)
+
+
+def test_point_19_forged_events_alone_end_nobody() -> None:
+    table = Table("control", "id-1", moves=False)
+    watched(table.read, refused=iter(range(5, 50)).__next__)
+    assert table.reads == LOOKS
