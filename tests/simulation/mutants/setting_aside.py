@@ -9,19 +9,13 @@ from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
-from headgate.control_protocol.testing import FakeBatchWriter, FakeTable
+from headgate.control_protocol.testing import FakeBatchWriter
 from headgate.coordinator import admission, commitment, debts, speech, standard
 from headgate.coordinator.state import Sample, State
 from headgate.participant import machine as participant
 from headgate.participant import settling, work
 
 FAMILY = Family()
-
-
-@FAMILY.replaces("Q1", (FakeTable, "_was_claimed"))
-def quarantine_looks_new(right: Any, self: Any) -> bool:
-    """A follower whose tag is gone is taken for one that never had it."""
-    return right(self) and self._catalog.table == "lake.records"
 
 
 @FAMILY.replaces("Q3", (debts, "_payment"))
