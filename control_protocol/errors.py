@@ -81,6 +81,12 @@ class CatalogRefused(ConfigurationError):
     code = "HG-270"
 
 
+class RemoteSigning(ConfigurationError):
+    """The catalog gives no keys for the table's files, and wants to sign each request itself."""
+
+    code = "HG-273"
+
+
 # ---------------------------------------------------------------- the sink stops; a person decides
 
 
@@ -226,6 +232,12 @@ class AppendUnconfirmed(RetryLater):
     """The control log did not confirm an event in time: it may be there, or not."""
 
     code = "HG-402"
+
+
+class CallHangs(RetryLater):
+    """A call to the catalog or the store did not return: this process cannot coordinate."""
+
+    code = "HG-272"
 
 
 class WriteFailed(RetryLater):

@@ -43,6 +43,7 @@ from headgate.participant.task import SinkTask
 from headgate.participant.writers.in_process import InProcessWriter
 from headgate.participant.writers.plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.participant.writers.put import PutWriter, chunk_of
+from headgate.participant.writers.renewing import RenewingWriter
 from headgate.participant.writers.shaping import Shaping
 from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
@@ -138,7 +139,8 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             settings.source.topics, lambda: _coordinator(settings, catalog, sender)
         )
         stack.callback(service.close)
-        world = participant.World(member, log, writer, service, SystemClock(), settings.redaction)
+        renewing = RenewingWriter(writer, plans)
+        world = participant.World(member, log, renewing, service, SystemClock(), settings.redaction)
         driver = participant.ParticipantDriver(
             State(settings.name, sender, settings.participant, table=settings.table.identifier),
             world,
@@ -314,7 +316,7 @@ def _writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
             lambda batch, abandoned: write_narrowed(plan_for(batch), batch, abandoned=abandoned)
         )
         try:
-            yield writer
+            yield RenewingWriter(writer, plans)
         finally:
             writer.close()
         return
@@ -331,7 +333,7 @@ def _writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
     try:
         writer = SparkBatchWriter(session, plan_for)
         try:
-            yield writer
+            yield RenewingWriter(writer, plans)
         finally:
             writer.close()
     finally:
