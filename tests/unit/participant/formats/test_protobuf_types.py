@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -209,3 +210,23 @@ def test_fields_are_read_one_by_one_too() -> None:
     assert list(fields(b"\x08\x96\x01", 0, 3)) == [(1, 0, 150, 0)]
     with pytest.raises(Broken):
         list(fields(b"\x08", 0, 1))
+
+
+def test_point_8_many_messages_in_parts_are_put_together_in_no_time() -> None:
+    parts = [row(inner={"x": n}) + row(inner={"y": "y"}) for n in range(3_000)]
+    begun_s = time.process_time()
+    found, bad = values_of("inner", INNER, *parts)
+    assert time.process_time() - begun_s < 5
+    assert bad == {}
+    assert found == [{"x": n, "y": "y"} for n in range(3_000)]
+
+
+def test_point_8_a_large_message_takes_memory_as_its_bytes_do() -> None:
+    many = 500_000
+    number = WORLD.row.DESCRIPTOR.fields_by_name["r_bool"].number
+    tag = number << 3 | 2
+    packed = bytes([tag & 127 | 128, tag >> 7]) + b"\xa0\xc2\x1e" + b"\x01" * many
+    before = pa.total_allocated_bytes()
+    found, _ = values_of("r_bool", pa.large_list(pa.bool_()), packed)
+    assert len(found[0]) == many
+    assert pa.total_allocated_bytes() - before < 100 * many
