@@ -18,6 +18,7 @@ from headgate.coordinator.recovery import (
 )
 from headgate.coordinator.state import Identity
 from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_catalog, opened_table
 from headgate.participant.writers.metrics import leaves_of
@@ -81,6 +82,18 @@ class TableCheck:
                 ) from None
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
+
+    def rights(self) -> str:
+        """Whether the catalog lets this principal do what the sink will."""
+        try:
+            with opened_catalog(self._settings.catalog) as catalog:
+                if self._table is None:
+                    return may_create(catalog, self._settings.table.identifier)
+                return may_commit(self._table)
+        except Unasked as reason:
+            raise NotChecked(str(reason)) from reason
+        except TableMissing as error:
+            raise NotChecked(f"{error.message}: the first start makes it") from error
 
     def columns(self) -> str:
         """Every declared column is in the table, with the declared type, and can be written."""

@@ -56,6 +56,7 @@ ADAPTERS = {
         "headgate.operations.audit_files",
         "headgate.operations.audit_quarantine",
         "headgate.operations.audit_records",
+        "headgate.operations.catalog_rights",
         "headgate.operations.check_table",
         "headgate.operations.history",
         "headgate.operations.rehearsal",
