@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool
 from unit.participant.formats.protobuf_worlds import INNER, World, field, read
 
 from headgate.control_protocol.errors import DescriptorUnfit
@@ -230,3 +230,24 @@ def test_point_8_a_large_message_takes_memory_as_its_bytes_do() -> None:
     found, _ = values_of("r_bool", pa.large_list(pa.bool_()), packed)
     assert len(found[0]) == many
     assert pa.total_allocated_bytes() - before < 100 * many
+
+
+def test_point_8_types_may_be_named_from_within_as_registries_do() -> None:
+    made = descriptor_pb2.FileDescriptorProto(name="n.proto", package="a.b", syntax="proto3")
+    outside = made.message_type.add(name="Kind")
+    field(outside, "x", 1, "int64")
+    message = made.message_type.add(name="M")
+    inside = message.nested_type.add(name="Kind")
+    field(inside, "y", 1, "string")
+    message.enum_type.add(name="E").value.add(name="ZERO", number=0)
+    for number, name in enumerate(["Kind", "M.Kind", "b.Kind", ".a.b.Kind", "E"], start=1):
+        message.field.add(name=f"f{number}", number=number, label=1, type_name=name)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(made)
+    descriptor = pool.FindMessageTypeByName("a.b.M")
+    found = types_of([made.SerializeToString()]).message("a.b.M").fields
+    for part, theirs in zip(found, descriptor.fields, strict=True):
+        kind = theirs.message_type or theirs.enum_type
+        assert (part.name, part.type_name) == (theirs.name, kind.full_name)
+        assert part.presence == theirs.has_presence
+        assert (part.kind == "enum") == (theirs.enum_type is not None)
