@@ -108,6 +108,12 @@ class DescriptorUnfit(ConfigurationError):
     code = "HG-119"
 
 
+class RemoteSigning(ConfigurationError):
+    """The catalog gives no keys for the table's files, and wants to sign each request itself."""
+
+    code = "HG-120"
+
+
 # ---------------------------------------------------------------- the sink stops; a person decides
 
 
@@ -259,6 +265,12 @@ class AppendUnconfirmed(RetryLater):
     """The control log did not confirm an event in time: it may be there, or not."""
 
     code = "HG-402"
+
+
+class CallHangs(RetryLater):
+    """A call to the catalog or the store did not return: this process cannot coordinate."""
+
+    code = "HG-405"
 
 
 class WriteFailed(RetryLater):

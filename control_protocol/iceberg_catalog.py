@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyarrow.fs import AwsStandardS3RetryStrategy
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog import load_catalog as load_any_catalog
 from pyiceberg.exceptions import (
@@ -25,7 +26,6 @@ from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.typedef import IcebergBaseModel, RecursiveDict
 from pyiceberg.utils.config import Config, merge_config
-from requests import Session
 
 from headgate.control_protocol.catalog_kinds import refuse_kind, refuse_server
 from headgate.control_protocol.errors import (
@@ -42,13 +42,36 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 
+_GLUE_CONNECT_S, _GLUE_READ_S, _GLUE_RETRIES = 5, 8, 2
+
+_STORE_TRIES = 5
+
+_PATIENT = {
+    "s3.retry-strategy-impl": "headgate.control_protocol.iceberg_catalog.StorePatience",
+    "s3.connect-timeout": "3",
+    "s3.request-timeout": "3",
+}
+"""What a client of S3 is told where the sink file says nothing. A request that hangs for ever ends
+after at most 30 s, and ``SlowDown`` is waited out for 15 s at most, in growing pauses."""
+
 _LIBPQ_DRIVERS = {"postgresql", "postgresql+psycopg2", "postgresql+psycopg"}
+
+
+class StorePatience(AwsStandardS3RetryStrategy):  # type: ignore[misc] # pyarrow is not typed
+    """How often a request to S3 is tried, with pauses that double; pyarrow's own gives up after 3.
+
+    A batch that fails is read and written again as a whole, which is dearer than waiting here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(max_attempts=_STORE_TRIES)
 
 
 def load_catalog(name: str, properties: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> Catalog:
     """The catalog ``name``, in pyiceberg's own properties, that never waits for ever.
 
     ``timeout_s`` bounds each HTTP request (connecting, and each wait for bytes) of a REST catalog,
+    and of who gives it tokens,
     the wait for a lock of SQLite or PostgreSQL, and for PostgreSQL also connecting, waiting for a
     server that is no longer reached, and holding a lock while doing nothing. What pyiceberg's
     configuration file and environment say about ``name`` counts too; ``properties`` win. The caller
@@ -93,29 +116,41 @@ def _opener(name: str, properties: Mapping[str, str], timeout_s: float) -> Calla
     known = merge_config(Config().get_catalog_config(name) or {}, _recursive(properties))
     kind = refuse_kind(name, known)
     if kind == "rest":
-        return partial(_bounded_rest_catalog, name, known, timeout_s)
+        return partial(_rest_catalog, name, {**_PATIENT, **known}, timeout_s)
+    if kind == "glue":
+        return partial(_glue_catalog, name, {**_PATIENT, **known})
+    patient = {name: text for name, text in _PATIENT.items() if name not in known}
     if kind == "sql" and isinstance(uri := known.get("uri"), str):
-        bounded = {**properties, "uri": _bounded(uri, timeout_s)}
+        bounded = {**patient, **properties, "uri": _bounded(uri, timeout_s)}
         return partial(_sql_catalog, name, bounded, timeout_s)
-    return partial(load_any_catalog, name, **properties)
+    return partial(load_any_catalog, name, **patient, **properties)
 
 
-def _bounded_rest_catalog(name: str, properties: RecursiveDict, timeout_s: float) -> Catalog:
-    from pyiceberg.catalog.rest import RestCatalog
-
-    class BoundedRestCatalog(RestCatalog):
-        """``requests`` waits for ever by default, and pyiceberg leaves it so."""
-
-        def _create_session(self) -> Session:
-            session = super()._create_session()
-            session.request = partial(session.request, timeout=timeout_s)  # type: ignore[method-assign]
-            return session
+def _rest_catalog(name: str, properties: RecursiveDict, timeout_s: float) -> Catalog:
+    from headgate.control_protocol.rest_catalog import BoundedRestCatalog
 
     if "uri" not in properties:
         raise NoSuchPropertyException("a REST catalog needs its uri")
-    catalog = BoundedRestCatalog(name, **properties)  # type: ignore[arg-type]
+    catalog = BoundedRestCatalog(name, {"rest.sigv4.max-retries": "0", **properties}, timeout_s)
     refuse_server(name, catalog.properties)
     return catalog
+
+
+def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
+    """botocore's own waits add up to ten minutes."""
+    try:
+        from botocore.config import Config as ClientConfig
+        from botocore.session import Session as ClientSession
+        from pyiceberg.catalog.glue import GlueCatalog
+    except ImportError as error:
+        raise NotInstalledError("Glue needs pip install 'headgate[glue]'") from error
+    session = ClientSession()
+    session.set_default_client_config(
+        ClientConfig(connect_timeout=_GLUE_CONNECT_S, read_timeout=_GLUE_READ_S)
+    )
+    retries = int(str(properties.get("glue.max-retries", _GLUE_RETRIES)))
+    known = {"botocore_session": session, **properties, "glue.max-retries": retries}
+    return GlueCatalog(name, **known)
 
 
 def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> Catalog:

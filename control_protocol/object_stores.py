@@ -8,9 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from headgate.control_protocol.errors import RemoteSigning
+
 _FOR_FILES = ("s3.", "gcs.", "adls.", "hdfs.", "client.", "oss.")
 _FOR_FILES_TOO = frozenset({"py-io-impl"})
 _SIGNER = ("s3.signer", "s3.remote-signing-enabled")
+
+_TEMPORARY = ("s3.session-token", "client.session-token", "gcs.oauth2.token", "adls.sas-token")
+_ENDS = (
+    "s3.session-token-expires-at-ms",
+    "gcs.oauth2.token-expires-at",
+    "adls.sas-token-expires-at-ms",
+)
+_EARLY_S = 300.0
 
 _CAUSES_MAX = 10
 
@@ -67,3 +77,35 @@ def _operation(error: BaseException) -> str | None:
     if isinstance(error, PermissionError) or (foreign and _REFUSALS.search(text)):
         return "access"
     return None
+
+
+def renewal_s(life_s: float) -> float:
+    """Return after how much of its life a credential is renewed: at half, or five minutes early."""
+    return max(life_s / 2, life_s - _EARLY_S)
+
+
+def temporary(properties: Mapping[str, str]) -> bool:
+    """Whether the keys for files were given out for a while, and others may be had."""
+    return any(name.startswith(_TEMPORARY) for name in properties)
+
+
+def life_s(properties: Mapping[str, str], now_ms: int) -> float:
+    """Return for how long the keys for files are good: for ever where nobody says."""
+    ends = [
+        int(text)
+        for name, text in properties.items()
+        if name.startswith(_ENDS) and text.isdecimal() and int(text)
+    ]
+    return (min(ends) - now_ms) / 1000 if ends else float("inf")
+
+
+def refuse_signing(table: str, properties: Mapping[str, object]) -> None:
+    """Raise ``RemoteSigning`` where the catalog wants to sign requests, and gives no keys."""
+    wanted = str(properties.get("s3.remote-signing-enabled", "")).lower() == "true"
+    if (wanted or "s3.signer" in properties) and "s3.access-key-id" not in properties:
+        raise RemoteSigning(
+            f"table {table}: its catalog signs requests to the store itself (remote signing) and "
+            "gives no keys, which headgate cannot use",
+            "let the catalog vend credentials for this table, or set s3.access-key-id and "
+            "s3.secret-access-key in catalog.properties",
+        )

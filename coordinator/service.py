@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
+from headgate.control_protocol.errors import CallHangs
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.coordinator.driver import CoordinatorDriver
@@ -14,8 +16,11 @@ _log = redacted_logger("headgate.coordinator")
 
 _TURN_MS = 50
 _TROUBLE_WAIT_S = 0.5
-_JOIN_TIMEOUT_S = 120.0
-"""Longer than any bounded call of the adapters; a thread alive after it is reported, fenced."""
+_JOIN_TIMEOUT_S = 20.0
+"""The group waits meanwhile; a thread alive after it is reported, and fenced by the table."""
+
+HANGS_S = 180.0
+"""Longer than any turn of bounded calls: a commit, and the half minute of upkeep behind it."""
 
 
 class CoordinatorService:
@@ -28,6 +33,8 @@ class CoordinatorService:
         self,
         topics: tuple[str, ...],
         driver_factory: Callable[[], tuple[CoordinatorDriver, Callable[[], None]]],
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._topics = topics
         self._factory = driver_factory
@@ -35,6 +42,8 @@ class CoordinatorService:
         self._retired = threading.Event()
         self._polled = threading.Event()
         self._failure: BaseException | None = None
+        self._monotonic_s = monotonic_s
+        self.turn_began_s = 0.0
         self.driver: CoordinatorDriver | None = None
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
@@ -44,10 +53,22 @@ class CoordinatorService:
         self._polled.set()
         if self._thread is None and self._failure is None:
             self._retired = threading.Event()
+            self.turn_began_s = self._monotonic_s()
             self._thread = threading.Thread(
                 target=self._run, args=(self._retired,), name="headgate-coordinator", daemon=True
             )
             self._thread.start()
+        self._refuse_to_hang()
+
+    def _refuse_to_hang(self) -> None:
+        """Fail where a call does not return: while this member leads, nobody else can."""
+        waited_s = self._monotonic_s() - self.turn_began_s
+        if self._thread is not None and self._failure is None and waited_s > HANGS_S:
+            self._failure = CallHangs(
+                f"a call of the coordinator to the catalog or the store has not returned for "
+                f"{waited_s:.0f} s",
+                "this process ends, so that another participant takes over; start it again",
+            )
 
     def failure(self) -> BaseException | None:
         return self._failure
@@ -56,7 +77,7 @@ class CoordinatorService:
         if self._thread is None:
             return
         self._retired.set()
-        self._thread.join(_JOIN_TIMEOUT_S)
+        self._thread.join(0 if isinstance(self._failure, CallHangs) else _JOIN_TIMEOUT_S)
         if self._thread.is_alive():
             _log.error("a call of the coordinator did not return; the table fences what it may do")
         self._thread = None
@@ -67,6 +88,8 @@ class CoordinatorService:
             self.driver = driver
             try:
                 while not retired.is_set():
+                    if self._retired is retired:  # not that of an older life, whose call hung
+                        self.turn_began_s = self._monotonic_s()
                     if self._polled.is_set():
                         self._polled.clear()
                         driver.lead()

@@ -170,7 +170,7 @@ def _batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
         return state, ()  # abandoned: its ranges are read again, its files are orphans
     if isinstance(outcome, BatchFailed):
         return batch_failed(state, state.batch, outcome, now_ms)
-    done = replace(absorbed(state, outcome), hopeless=0)
+    done = replace(absorbed(state, outcome), hopeless=0, foreign=0)
     if done.phase is Phase.ANSWERING:
         done = replace(done, last_read_done=True)
     return replace(done, ends_due_ms=now_ms, retry_at_ms=None), ()

@@ -1,7 +1,8 @@
 """Batches that fail or do not end: done again, unless that has not helped often enough (P10).
 
-What another system is to blame for (a broker, a catalog, a storage, Spark) is tried for ever. What
-nobody is to blame for, and what hangs, is tried ``batch_attempts_max`` times in a row.
+What another system is to blame for (a broker, a catalog, a storage, Spark) is tried for ever, after
+pauses that double. What nobody is to blame for, and what hangs, is tried ``batch_attempts_max``
+times in a row.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: int) 
     if outcome.fatal is not None:
         return replace(state, batch=None), (Stop(outcome.fatal),)
     if not outcome.unforeseen:
+        state = replace(state, foreign=state.foreign + 1)
         return _again(state, batch, outcome.reason, now_ms)
     state = replace(state, hopeless=state.hopeless + 1)
     error = BatchHopeless(
@@ -60,12 +62,13 @@ def _again_or_stop(
 
 
 def _again(state: State, batch: Batch, reason: str, now_ms: int) -> Step:
+    doubled_ms = state.settings.retry_backoff_ms * 2 ** min(max(state.foreign - 1, 0), 16)
     failed = replace(
         state,
         batch=None,
         failure=reason,
         failed=state.failed | batch.ranges.keys(),
-        retry_at_ms=now_ms + state.settings.retry_backoff_ms,
+        retry_at_ms=now_ms + min(doubled_ms, state.settings.retry_backoff_max_ms),
     )
     return failed, (Tell(f"batch {batch.number} failed: {reason}", trouble=True),)
 

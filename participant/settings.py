@@ -71,3 +71,10 @@ class ParticipantSettings:
         default=500,
         metadata={"unit": "ms", "sentence": "Wait after a failed batch or call before the next."},
     )
+    retry_backoff_max_ms: int = field(
+        default=10_000,
+        metadata={
+            "unit": "ms",
+            "sentence": "Longest wait after batches that another system made fail; each doubles.",
+        },
+    )

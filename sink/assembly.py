@@ -38,6 +38,7 @@ from headgate.participant.task import SinkTask
 from headgate.participant.writers.in_process import InProcessWriter
 from headgate.participant.writers.plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.participant.writers.put import PutWriter, chunk_of
+from headgate.participant.writers.renewing import RenewingWriter
 from headgate.participant.writers.shaping import Shaping
 from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.agreement import agreed
@@ -137,13 +138,11 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             settings.source.topics, lambda: _coordinator(settings, catalog, sender)
         )
         stack.callback(service.close)
-        world = participant.World(member, log, writer, service, SystemClock(), settings.redaction)
-        watch = lookout(
-            settings,
-            iceberg_table(settings, catalog, settings.table.identifier),
-            log,
-            world.clock.monotonic_ms(),
+        world = participant.World(
+            member, log, RenewingWriter(writer, plans), service, SystemClock(), settings.redaction
         )
+        own = iceberg_table(settings, catalog, settings.table.identifier)
+        watch = lookout(settings, own, log, world.clock.monotonic_ms())
         driver = OpenSink(_initial(settings, sender), world, service, watch)
         yield SinkTask(driver, buffers, member)
         driver.close()
@@ -282,7 +281,7 @@ def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWrit
             lambda batch, abandoned: write_narrowed(plan_for(batch), batch, abandoned=abandoned)
         )
         try:
-            yield writer
+            yield RenewingWriter(writer, plans)
         finally:
             writer.close()
         return
@@ -299,7 +298,7 @@ def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWrit
     try:
         writer = SparkBatchWriter(session, plan_for)
         try:
-            yield writer
+            yield RenewingWriter(writer, plans)
         finally:
             writer.close()
     finally:

@@ -19,6 +19,7 @@ from pyiceberg.types import IcebergType
 
 from headgate.control_protocol.catalog_kinds import refuse_kind
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableChanged
+from headgate.control_protocol.object_stores import refuse_signing
 from headgate.coordinator.tables.creation import refuse_retention
 from headgate.coordinator.tables.type_text import parse_columns
 from headgate.participant.writers.partitioning import Partitioner
@@ -78,6 +79,7 @@ def refuse_place(location: str) -> None:
 def refuse_table(table: Table, settings: SinkSettings) -> None:
     """Raises ``TableChanged`` where records could never become files of this table."""
     identifier = settings.table.identifier
+    refuse_signing(identifier, table.io.properties)
     refuse_columns(table.schema(), settings)
     Partitioner(table.spec(), table.schema())
     refuse_retention(table.properties, f"table {identifier}")

@@ -33,7 +33,13 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.object_stores import for_files
+from headgate.control_protocol.object_stores import (
+    for_files,
+    life_s,
+    refuse_signing,
+    renewal_s,
+    temporary,
+)
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
 from headgate.participant.formats import names
@@ -159,7 +165,8 @@ class WriterPlan:
 class Plans:
     """Plans for the tables of one catalog, kept by (UUID, schema, spec).
 
-    A kept plan is renewed after ``age_ms_max``, since it may hold credentials that expire.
+    A kept plan is renewed after ``age_ms_max``; one with credentials that expire after half of
+    their life, or five minutes before its end. A batch takes them along as they are.
     """
 
     def __init__(
@@ -169,11 +176,13 @@ class Plans:
         *,
         age_ms_max: int = 600_000,
         monotonic_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._catalog = catalog
         self.shaping = shaping or Shaping()
         self._age_s_max = age_ms_max / 1000
         self._monotonic_s = monotonic_s
+        self._wall_s = wall_s
         self._kept: dict[tuple[str, int, int], tuple[float, WriterPlan]] = {}
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
@@ -191,12 +200,20 @@ class Plans:
     def plan_for(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """Raises ``TableChanged``, ``ConfigurationError``, ``Unreachable``."""
         key = (start.uuid, start.schema_id, start.spec_id)
-        made_s, plan = self._kept.get(key, (0.0, None))
+        until_s, plan = self._kept.get(key, (0.0, None))
         now_s = self._monotonic_s()
-        if plan is None or plan.source != source or now_s - made_s > self._age_s_max:
+        if plan is None or plan.source != source or now_s > until_s:
             plan = plan_for(self._catalog, start, source, self.shaping)
-            self._kept[key] = (now_s, plan)
+            good_s = life_s(plan.io_properties, int(self._wall_s() * 1000))
+            self._kept[key] = (now_s + min(self._age_s_max, renewal_s(good_s)), plan)
         return plan
+
+    def forget_temporary(self) -> bool:
+        """Forget plans whose keys were given out for a while; return whether there were any."""
+        mortal = [key for key, (_, plan) in self._kept.items() if temporary(plan.io_properties)]
+        for key in mortal:
+            del self._kept[key]
+        return bool(mortal)
 
 
 def plan_for(
@@ -204,6 +221,7 @@ def plan_for(
 ) -> WriterPlan:
     """Load the table and take the schema and spec that the START names."""
     table = _load(catalog, start)
+    refuse_signing(start.table, table.io.properties)
     schema = table.schemas().get(start.schema_id)
     spec = table.specs().get(start.spec_id)
     if schema is None or spec is None:

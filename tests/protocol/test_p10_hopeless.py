@@ -30,7 +30,7 @@ def fails(participant: Participant, *, unforeseen: bool) -> None:
 
 
 def tries_again(participant: Participant) -> None:
-    participant.waits(100)
+    participant.waits(SETTINGS.retry_backoff_max_ms)
     begins = participant.positions
     participant.source_ends({P0: begins[P0] + 100, P1: begins[P1] + 5})
     assert participant.state.batch is not None
@@ -119,3 +119,18 @@ def test_point_2_a_batch_that_hangs_holds_an_answer_up_for_so_long_only() -> Non
     participant.waits(1)
     assert participant.status.unknown == {P0, P1}
     assert "HG-219" in (participant.status.failure or "")
+
+
+def test_point_3_pauses_double_while_another_system_is_to_blame() -> None:
+    settings = replace(SETTINGS, retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+    participant = Participant.writing(AT, settings=settings)
+    pauses = []
+    for _ in range(6):
+        participant.waits(1_000)
+        begins = participant.positions
+        participant.source_ends({P0: begins[P0] + 100, P1: begins[P1] + 5})
+        now_ms = participant.now_ms
+        fails(participant, unforeseen=False)
+        assert participant.state.retry_at_ms is not None
+        pauses.append(participant.state.retry_at_ms - now_ms)
+    assert pauses == [100, 200, 400, 800, 1_000, 1_000]

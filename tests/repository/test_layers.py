@@ -19,7 +19,7 @@ PURE_LIBRARY = {
 IMPURE = {
     "headgate.control_protocol": {
         *("codec", "iceberg_catalog", "kafka_group", "kafka_log", "kafka_topic", "parts"),
-        *("redacted_log", "testing", "wire"),
+        *("redacted_log", "rest_catalog", "testing", "wire"),
     },
     "headgate.coordinator": {
         *("dead_letter_topic", "driver", "forwarder", "service", "source_topics", "tables"),
@@ -51,6 +51,7 @@ ADAPTERS = {
     },
     "pyiceberg": {
         "headgate.control_protocol.iceberg_catalog",
+        "headgate.control_protocol.rest_catalog",
         "headgate.coordinator.tables",
         "headgate.operations.audit",
         "headgate.operations.audit_files",
@@ -71,6 +72,7 @@ ADAPTERS = {
     "pyspark": {"headgate.participant.spark"},
     "sqlglot": {"headgate.participant.transform.select_text"},
     "pyarrow": {
+        "headgate.control_protocol.iceberg_catalog",
         "headgate.operations.audit_files",
         "headgate.operations.audit_records",
         "headgate.operations.rehearsal",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from protocol.coordinating import IDENTITY, SETTINGS
 from protocol.values import P0, P1, SINK
 
-from headgate.control_protocol.errors import ControlTopicUnfit, TableMissing
+from headgate.control_protocol.errors import CallHangs, ControlTopicUnfit, TableMissing
 from headgate.control_protocol.testing import (
     FakeCatalog,
     FakeClock,
@@ -20,7 +21,7 @@ from headgate.control_protocol.testing import (
     FakeTopics,
 )
 from headgate.coordinator.driver import CoordinatorDriver, StartAt, World
-from headgate.coordinator.service import CoordinatorService
+from headgate.coordinator.service import HANGS_S, CoordinatorService
 
 LEADS, FOLLOWS = frozenset({P0, P1}), frozenset({P1})
 
@@ -135,3 +136,45 @@ def test_one_that_failed_is_not_begun_again(lives: Lives) -> None:
 
     assert threads() == []
     assert lives.opened == 1
+
+
+def test_point_3_a_call_that_does_not_return_ends_the_leader_and_keeps_nobody_waiting(
+    lives: Lives,
+) -> None:
+    now_s, hung, released = [0.0], threading.Event(), threading.Event()
+
+    def hang() -> tuple[CoordinatorDriver, Callable[[], None]]:
+        hung.set()
+        released.wait(60)
+        return lives.open()
+
+    service = CoordinatorService(("trips",), hang, monotonic_s=lambda: now_s[0])
+    service.assigned(LEADS)
+    assert hung.wait(10)
+    now_s[0] = HANGS_S
+    service.assigned(LEADS)
+    assert service.failure() is None
+    now_s[0] = HANGS_S + 1
+    service.assigned(LEADS)
+    failure = service.failure()
+    assert isinstance(failure, CallHangs)
+    assert (failure.code, failure.exit_code) == ("HG-405", 3)
+    begun_s = time.monotonic()
+    service.close()
+    assert time.monotonic() - begun_s < 10
+    released.set()
+
+
+def test_point_3_turns_that_end_are_no_call_that_hangs(
+    lives: Lives,
+) -> None:
+    now_s = [0.0]
+    service = CoordinatorService(("trips",), lives.open, monotonic_s=lambda: now_s[0])
+    service.assigned(LEADS)
+    for _ in range(4):
+        now_s[0] += HANGS_S / 2
+        while service.driver is None or service.turn_began_s < now_s[0]:
+            threading.Event().wait(0.01)
+        service.assigned(LEADS)
+    assert service.failure() is None
+    service.close()
