@@ -5,7 +5,10 @@ A message says what happened, where, and what to do next. Codes never change the
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
+
+CODE = re.compile(r"\bHG-[0-9]{3}\b")
 
 
 class HeadgateError(Exception):
@@ -75,10 +78,34 @@ class OtherConfiguration(ConfigurationError):
     code = "HG-114"
 
 
+class GroupTaken(ConfigurationError):
+    """The consumer group belongs to a sink of another name."""
+
+    code = "HG-115"
+
+
 class CatalogRefused(ConfigurationError):
     """The catalog cannot be a sink's lock: it may lose a commit, or keeps no tags."""
 
-    code = "HG-270"
+    code = "HG-116"
+
+
+class ColumnRuleUnfit(ConfigurationError):
+    """A rule of a column contradicts another, its type, or holds no value that it can take."""
+
+    code = "HG-117"
+
+
+class ColumnRuleUnknownToFormat(ConfigurationError):
+    """The record format cannot do what a rule of a column asks for."""
+
+    code = "HG-118"
+
+
+class DescriptorUnfit(ConfigurationError):
+    """The types of Protobuf messages cannot be read, or are given as text only."""
+
+    code = "HG-119"
 
 
 class RemoteSigning(ConfigurationError):
@@ -194,7 +221,7 @@ class CommitRejected(StopSink):
 class TagsDropped(StopSink):
     """The catalog took a commit, and dropped the tag that was in it."""
 
-    code = "HG-271"
+    code = "HG-214"
 
 
 # -------------------------------------------------------------------- this coordinator steps down
@@ -249,4 +276,4 @@ class WriteFailed(RetryLater):
 class Unforeseen(WriteFailed):
     """A batch could not be written, and no other system is to blame: a record may be."""
 
-    code = "HG-220"
+    code = "HG-404"

@@ -26,6 +26,7 @@ from headgate.control_protocol.events import (
     StartCommit,
     TableSettlement,
     TableStart,
+    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -62,6 +63,7 @@ _SCHEMA_NAMES: dict[type[Event], str] = {
     Pause: "pause",
     Resume: "resume",
     Departure: "departure",
+    Trouble: "trouble",
 }
 
 
@@ -104,7 +106,7 @@ def _event_form(event: Event) -> Form:
             return _settlement_form(event)
         case Presence():
             return _presence_form(event)
-        case Departure():
+        case Departure() | Trouble():
             return {"code": event.code, "error": event.error}
         case EndCommit() | Pause() | Resume():
             return {}
@@ -134,6 +136,7 @@ def _start_form(start: StartCommit) -> Form:
             "commit_timeout_ms": start.limits.commit_timeout_ms,
         },
         "paused": start.paused,
+        "configuration": dict(start.configuration),
     }
 
 
@@ -161,6 +164,7 @@ def _start(form: Form) -> StartCommit:
             commit_timeout_ms=natural(form["limits"]["commit_timeout_ms"]),
         ),
         paused=form["paused"],
+        configuration=form["configuration"],
     )
 
 
@@ -243,4 +247,5 @@ _EVENTS: dict[str, Callable[[Form], Event]] = {
     "pause": lambda _: Pause(),
     "resume": lambda _: Resume(),
     "departure": lambda form: Departure(form["code"], form["error"]),
+    "trouble": lambda form: Trouble(form["code"], form["error"]),
 }

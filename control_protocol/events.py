@@ -1,4 +1,4 @@
-"""What travels on the control topic: nine events and their envelope (PROTOCOL.md, section 4).
+"""What travels on the control topic: ten events and their envelope (PROTOCOL.md, section 4).
 
 Plain frozen values. Their Avro form is ``codec.py`` with the schemas of ``headgate.schemas``.
 """
@@ -21,6 +21,8 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 
 PROTOCOL_VERSION = 1
+DIGEST = "sha256:"
+"""How a value of ``StartCommit.configuration`` begins that is a digest of what a file says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class StartCommit:
 
     C is settled up to ``settled_to`` (L): statuses at or behind that control offset are not in C
     yet. ``None`` marks an epoch's first START, whose L is the offset behind itself (rule C3).
+    ``configuration`` says what the coordinator's sink file has in the parts that must be equal for
+    all participants, by their names; long values and what may hold secrets as digests (P11).
     """
 
     settled_to: ControlOffset | None
@@ -105,6 +109,7 @@ class StartCommit:
     tables: tuple[TableStart, ...]
     limits: Limits = field(default_factory=Limits)
     paused: bool = False
+    configuration: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +228,17 @@ class Departure:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A coordinator tries again and again what does not work; ``code`` of the last error.
+
+    It is for people (``headgate status``); no machine reads it.
+    """
+
+    code: str
+    error: str
+
+
 Event = (
     StartCommit
     | EndCommit
@@ -233,6 +249,7 @@ Event = (
     | Pause
     | Resume
     | Departure
+    | Trouble
 )
 
 

@@ -194,6 +194,14 @@ class KafkaLog:
             raise Unreachable(f"control topic {self._topic}: no end offset in time")
         return ControlOffset(watermarks[1])
 
+    def topic_id(self) -> TopicId | None:
+        """The topic that it reads now; ``None`` before it stood anywhere."""
+        return self._identity.adopted or None
+
+    def refused(self) -> int:
+        """How many events of this sink were passed over because of their signatures."""
+        return sum(self.skipped[reason] for reason in REFUSED)
+
     def close(self) -> None:
         """Nothing is left to be sent: ``append`` waits for all of it, or takes it back."""
         self._producer = None

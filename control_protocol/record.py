@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headgate.control_protocol.errors import GroupTaken
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicId, TransactionId
 from headgate.control_protocol.offsets import Offsets
 
@@ -21,8 +22,9 @@ class CommitRecord:
     whether its call landed finds itself here, or not (rule C8). ``offsets`` are the next ones to
     read. ``records`` counts the rows this commit added, ``quarantined`` and ``skipped`` the other
     records of its ranges. ``valid_through_ms`` is epoch milliseconds. ``quarantine`` is the UUID of
-    the quarantine table, if the sink has one. ``control_topic`` is where its coordinator speaks
-    (``None`` in records of older releases). A claim (rule C2) is the record of transaction 0.
+    the quarantine table, if the sink has one. ``control_topic`` is where its coordinator speaks,
+    ``control_topic_id`` which topic of that name (``None`` in older records). A claim (rule C2) is
+    the record of transaction 0; ``command`` is the one by which a person made it.
     """
 
     sink: SinkName
@@ -38,6 +40,8 @@ class CommitRecord:
     paused: bool = False
     quarantine: str | None = None
     control_topic: str | None = None
+    control_topic_id: TopicId | None = None
+    command: str | None = None
 
     @property
     def claim(self) -> bool:
@@ -45,7 +49,7 @@ class CommitRecord:
 
     @property
     def by_operator(self) -> bool:
-        """Whether a person moved the offsets, and no coordinator."""
+        """Whether a person made the claim, and no coordinator."""
         return self.claim and self.coordinator.member == OPERATOR
 
     def ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
@@ -67,13 +71,34 @@ class CommitRecord:
 
 
 _NOTE = "headgate table="
+_SINK = " sink="
 
 
-def table_note(uuid: str) -> str:
-    """The metadata string beside the group's offsets: tells a re-created table from a new one."""
-    return _NOTE + uuid
+def table_note(uuid: str, sink: SinkName) -> str:
+    """The metadata string beside the group's offsets: whose they are, and of which table.
+
+    It tells a re-created table from a new one, and another sink in the same group.
+    """
+    return f"{_NOTE}{uuid}{_SINK}{sink}"
 
 
 def noted_table(note: str | None) -> str | None:
     """The table UUID in such a note, ``None`` when it is none of ours."""
-    return note.removeprefix(_NOTE) if note and note.startswith(_NOTE) else None
+    if not note or not note.startswith(_NOTE):
+        return None
+    return note.removeprefix(_NOTE).partition(_SINK)[0]
+
+
+def noted_sink(note: str | None) -> str | None:
+    """The sink in such a note; ``None`` when it names none, as those of older releases."""
+    return (note or "").partition(_SINK)[2] or None if noted_table(note) else None
+
+
+def group_taken(group_id: str, other: str, sink: SinkName) -> GroupTaken:
+    """Build the error for a group whose offsets another sink has stored."""
+    return GroupTaken(
+        f"consumer group {group_id!r} is that of sink {other!r}, but this file names sink {sink!r}"
+        ": Kafka would share the partitions out among both",
+        "is this a participant of the other sink? then give it that name; else give this sink a "
+        "group of its own (source.group_id); if the other sink is gone for good, delete the group",
+    )

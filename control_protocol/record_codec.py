@@ -88,6 +88,10 @@ def encode(record: CommitRecord) -> dict[str, str]:
         values["quarantine"] = record.quarantine
     if record.control_topic is not None:
         values["control-topic"] = record.control_topic
+    if record.control_topic_id is not None:
+        values["control-topic-id"] = record.control_topic_id
+    if record.command is not None:
+        values["command"] = record.command
     return {_key(record.sink, name): value for name, value in values.items()}
 
 
@@ -110,6 +114,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
             _VERSION, f"is {version}, this headgate reads {FORMAT_VERSION}", "upgrade headgate"
         )
     offsets, topic_ids = _decode_offsets(fields)
+    topic_id = fields.optional_text("control-topic-id")
     return CommitRecord(
         sink=sink,
         group_id=fields.text("group-id"),
@@ -126,6 +131,8 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         paused=fields.flag("paused"),
         quarantine=fields.optional_text("quarantine"),
         control_topic=fields.optional_text("control-topic"),
+        control_topic_id=TopicId(topic_id) if topic_id is not None else None,
+        command=fields.optional_text("command"),
     )
 
 

@@ -9,11 +9,14 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headgate.control_protocol.redaction import Redaction
+from headgate.control_protocol.redaction import Redaction, printable
 
 
 class _Redacting(logging.Filter):
-    """Redacts each record, as all sinks ask for that run now."""
+    """Redacts each record, as all sinks ask for that run now, and keeps it on its line.
+
+    Names and reasons that others say on the control topic are logged.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,6 +26,7 @@ class _Redacting(logging.Filter):
         text = said = record.getMessage()
         for redaction in self.redactions:
             text = redaction(text)
+        text = printable(text)
         if text != said:
             record.msg, record.args = text, ()
         return True

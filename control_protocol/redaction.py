@@ -47,6 +47,13 @@ class Redaction:
         return event
 
 
+def printable(text: str) -> str:
+    """On one line, and without what a terminal obeys: strangers' words are shown to people."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 def without_url_password(text: str) -> str:
     """``scheme://user:password@host`` with the password masked."""
     return _URL_PASSWORD.sub(rf"\1:{MASK}@", text)

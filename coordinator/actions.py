@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
-from headgate.control_protocol.identifiers import Epoch, TransactionNumber
+from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, TableView, TopicState
 
@@ -40,11 +40,15 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True)
 class SourcesDescribed:
-    """``start`` and ``note`` only when asked for: where a first start begins, the group's note."""
+    """``start`` and ``note`` only when asked for: where a first start begins, the group's note.
+
+    ``control_topic_id``: which topic the control log stands in now, as far as known.
+    """
 
     topics: Mapping[str, TopicState]
     start: Offsets | None = None
     note: str | None = None
+    control_topic_id: TopicId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,8 @@ class Standard:
     """What statuses are judged by: C, the partitions that should be named, table and folders.
 
     ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
-    let a record be in neither table; ``closing``: the transaction that statuses should answer.
+    let a record be in neither table; ``closing``: the transaction that statuses should answer;
+    ``ends``: where the sources' logs end (``None``: not asked).
     """
 
     offsets: Offsets
@@ -109,6 +110,7 @@ class Standard:
     committed: Committed = field(default_factory=dict)
     may_skip: bool = True
     closing: TransactionNumber = TransactionNumber(0)
+    ends: Mapping[TopicPartition, int] | None = None
 
 
 def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
@@ -127,6 +129,7 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
         written = _of_table(heard.status, by.table)
         objection = (
             _misplaced(written, offsets)
+            or _beyond(written, by.ends)
             or _misfiled(heard, written, by.prefixes)
             or _miscounted(written, files)
             or _impossible(heard, written, by)
@@ -167,6 +170,15 @@ def _misplaced(written: TableStatus, offsets: Offsets) -> str | None:
         expected = offsets.get(partition)
         if claim.range.begin != expected:
             return f"{partition} claims {claim.range}, but {expected} is next"
+    return None
+
+
+def _beyond(written: TableStatus, ends: Mapping[TopicPartition, int] | None) -> str | None:
+    """Nobody can have read what the log does not hold."""
+    for partition, claim in sorted(written.claims.items()):
+        if ends is not None and not claim.range.empty and claim.range.end > ends.get(partition, 0):
+            known = ends.get(partition, "nobody knows where")
+            return f"{partition} claims {claim.range}, but the log ends at {known}"
     return None
 
 

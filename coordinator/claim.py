@@ -8,7 +8,13 @@ from headgate.control_protocol.identifiers import TransactionId, TransactionNumb
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.coordinator.actions import CommitTable, DescribeSources, SourcesDescribed, Tell
+from headgate.coordinator.actions import (
+    Action,
+    CommitTable,
+    DescribeSources,
+    SourcesDescribed,
+    Tell,
+)
 from headgate.coordinator.ageing import issued
 from headgate.coordinator.capacity import refuse_too_many, refuse_unreadable
 from headgate.coordinator.moves import Step, move, recover
@@ -19,6 +25,7 @@ from headgate.coordinator.recovery import (
     next_epoch,
     recorded,
     refuse_other_group,
+    refuse_other_sink,
     refuse_recreated,
     refuse_shared,
 )
@@ -37,6 +44,7 @@ def table_found(state: State, view: TableView) -> Step:
 
 def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
     """C2: an empty snapshot with a higher epoch; nothing is said before it has landed."""
+    refuse_other_sink(sources.note, state.identity)
     refuse_recreated(view, state.table_uuid, sources.note, state.settings)
     record = recorded(view, state.settings)
     for other in (record, view.quarantine.settled if view.quarantine else None):
@@ -55,6 +63,7 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         paused=resumption.paused,
         quarantine=view.quarantine.uuid if view.quarantine else None,
         control_topic=state.identity.control_topic,
+        control_topic_id=sources.control_topic_id,
     )
     refuse_unreadable(claimed)
     read = frozenset(sources.topics)
@@ -64,7 +73,21 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
     )
     attempt = CommitAttempt(view, claimed, quarantined=() if view.quarantine else None)
     claiming = move(state, Phase.CLAIMING, attempt=attempt, table_uuid=view.uuid, topics=read)
-    return claiming, (CommitTable(attempt),)
+    return claiming, (*_told(record, claimed), CommitTable(attempt))
+
+
+def _told(before: CommitRecord | None, now: CommitRecord) -> tuple[Action, ...]:
+    """P11: a control topic that is not the one of before; nothing in it is state, so go on."""
+    if before is None or before.control_topic_id in (None, now.control_topic_id):
+        return ()
+    return (
+        Tell(
+            f"control topic {now.control_topic} has id {now.control_topic_id}, but the last commit "
+            f"was made with {before.control_topic} of id {before.control_topic_id}: it was created "
+            "anew, or this is another topic or cluster",
+            trouble=True,
+        ),
+    )
 
 
 def _resumption(state: State, record: CommitRecord | None, found: SourcesDescribed) -> Resumption:

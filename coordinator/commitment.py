@@ -10,10 +10,11 @@ from headgate.control_protocol.events import AbortCommit, AckCommit, TableSettle
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.coordinator.actions import CommitTable, ReadTable, Tell
+from headgate.coordinator.actions import CommitTable, DescribeSources, ReadTable, Tell
 from headgate.coordinator.admission import Verdict, judge, named, with_committed
 from headgate.coordinator.claim import start
 from headgate.coordinator.fencing import Resolution, resolve
+from headgate.coordinator.log_ends import asking, claimed_beyond
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
 from headgate.coordinator.recovery import newest_epoch
 from headgate.coordinator.renewal import renews, renews_quarantine
@@ -35,14 +36,24 @@ _TOO_OLD = "the transaction is so old that its files may have been cleaned up: b
 def collected(state: State, now_ms: int) -> Step:
     """C6, C7: ready as a set of identities, never a count; else the time-out decides."""
     term = term_of(state)
+    if term.asks_ends:
+        return state, ()
     ready = not _unnamed(state)
     if not ready and now_ms < term.time_out_ms:
         return state, ()
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _aborted(state)
-    verdict = judge(term.statuses, standard(state, now_ms))
+    if claimed_beyond(state):
+        return asking(state), (DescribeSources(),)
+    return judged(state, now_ms)
+
+
+def judged(state: State, now_ms: int) -> Step:
+    """C7: what was heard is let in, or not."""
+    ready = not _unnamed(state)
+    verdict = judge(term_of(state).statuses, standard(state, now_ms))
     reason = "" if ready else f"time-out; nothing admissible of {_some(verdict.unsure)}"
-    return _judged(state, verdict, reason, now_ms)
+    return _decided(state, verdict, reason, now_ms)
 
 
 def _unnamed(state: State) -> frozenset[TopicPartition]:
@@ -85,7 +96,7 @@ def _some(partitions: frozenset[TopicPartition]) -> str:
     return shown + (f" and {len(partitions) - 5} more" if len(partitions) > 5 else "")
 
 
-def _judged(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
+def _decided(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
     """C7: commit if any range is not empty, rows or not; nothing at all makes no snapshot."""
     before = term_of(state)
     sample = _sampled(state, verdict)
@@ -150,6 +161,8 @@ def _worth_committing(state: State, verdict: Verdict, now_ms: int) -> bool:
 
 def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord:
     term = term_of(state)
+    stored = term.view.record
+    assert stored is not None
     return CommitRecord(
         sink=state.identity.sink,
         group_id=state.identity.group_id,
@@ -164,6 +177,7 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
         paused=term.paused,
         quarantine=term.view.quarantine.uuid if term.view.quarantine else None,
         control_topic=state.identity.control_topic,
+        control_topic_id=stored.control_topic_id,
     )
 
 

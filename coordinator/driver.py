@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import Envelope, Settlement
-from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.parts import Assembler
 from headgate.control_protocol.ports import Clock, ControlLog, SinkTable, SourceTopics, TopicState
@@ -49,6 +49,10 @@ from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
 
 _log = redacted_logger("headgate.coordinator")
+
+TRIES_IN_SILENCE = 3
+SILENCE_MS_MAX = 5_000
+"""A call that failed once or twice in a short time is no trouble yet: the next one mostly works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,10 @@ class World:
     """Creates the control topic when it is missing; called before standing at its end."""
     redaction: Redaction = field(default_factory=Redaction)
     """Masks secrets in what leaves this process."""
+    control_topic_id: Callable[[], TopicId | None] = lambda: None
+    """Which topic the log stands in."""
+    on_trouble: Callable[[str], None] = lambda _: None
+    """Is told what has been tried so often in vain that a person should know."""
 
 
 class CoordinatorDriver:
@@ -103,6 +111,7 @@ class CoordinatorDriver:
         self._sequence = 0
         self._behind = True
         self._broken: str | None = None
+        self._fails_since_ms = 0
 
     def lead(self) -> None:
         """A fresh poll shows ownership: the machine may claim."""
@@ -170,7 +179,8 @@ class CoordinatorDriver:
             case ReadTable():
                 return TableRead(self._world.table.read())
             case DescribeSources(first_start):
-                return described(self._world.topics, self._start_at, first_start=first_start)
+                found = described(self._world.topics, self._start_at, first_start=first_start)
+                return replace(found, control_topic_id=self._world.control_topic_id())
             case CommitTable(attempt):
                 return CommitAnswered(self._world.table.commit(attempt))
             case Append():
@@ -179,7 +189,17 @@ class CoordinatorDriver:
             case Tell(text, trouble):
                 level = logging.WARNING if trouble else logging.INFO
                 _log.log(level, "sink %s: %s", self.state.identity.sink, text)
+                if trouble:
+                    self._complain(text)
         return None
+
+    def _complain(self, text: str) -> None:
+        now_ms, failures = self._world.clock.monotonic_ms(), self.state.failures
+        if failures <= 1:
+            self._fails_since_ms = now_ms
+        lasts = failures > 1 and now_ms - self._fails_since_ms >= SILENCE_MS_MAX
+        if lasts or failures >= TRIES_IN_SILENCE:
+            self._world.on_trouble(text)
 
     def _tell_settled(self, said: Append) -> None:
         """One line per commit, and whatever was not as it should be, for who reads the log."""

@@ -48,7 +48,8 @@ from headgate.coordinator.admission import named
 from headgate.coordinator.ageing import issued
 from headgate.coordinator.capacity import refuse_too_many
 from headgate.coordinator.claim import claim, table_found
-from headgate.coordinator.commitment import answered, collected, resolved
+from headgate.coordinator.commitment import answered, collected, judged, resolved
+from headgate.coordinator.log_ends import ends_of, told
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
 from headgate.coordinator.recovery import fitted, refuse_shared
 from headgate.coordinator.renewal import looked, prepared
@@ -82,10 +83,8 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return table_found(state, view)
         case TableRead(view) if state.attempt or state.term:
             return resolved(state, view, now_ms) if state.attempt else looked(state, view)
-        case SourcesDescribed() if state.phase is Phase.RECOVERING and state.recovery_view:
-            return claim(state, state.recovery_view, given)
-        case SourcesDescribed() if state.phase is Phase.PREPARING:
-            return _end_and_start(state, given, now_ms)
+        case SourcesDescribed():
+            return _described(state, given, now_ms)
         case CommitAnswered(outcome):
             return answered(state, outcome, now_ms)
         case CallFailed(reason) if state.phase is not Phase.FOLLOWING:
@@ -147,10 +146,20 @@ def _retry(state: State) -> Step:
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
             return state, (ReadTable(),)
-        case Phase.PREPARING:
+        case Phase.PREPARING | Phase.COLLECTING:
             return state, (DescribeSources(),)
         case _:
             return state, say(state)
+
+
+def _described(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
+    if state.phase is Phase.RECOVERING and state.recovery_view:
+        return claim(state, state.recovery_view, sources)
+    if state.phase is Phase.PREPARING:
+        return _end_and_start(state, sources, now_ms)
+    if state.phase is Phase.COLLECTING and term_of(state).asks_ends:
+        return judged(told(state, sources.topics), now_ms)
+    return state, ()
 
 
 def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
@@ -172,6 +181,7 @@ def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step
         offsets=fit,
         topic_ids=known,
         number=number,
+        ends=ends_of(sources.topics, known),
         issued=issued(term.issued, number, now_ms, state.settings.claim_age_max_ms),
     )
     topics = frozenset(sources.topics)

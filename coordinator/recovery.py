@@ -22,7 +22,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import LEAP_MAX, Epoch, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
-from headgate.control_protocol.record import CommitRecord, noted_table
+from headgate.control_protocol.record import CommitRecord, group_taken, noted_sink, noted_table
 from headgate.coordinator.settings import (
     CoordinatorSettings,
     OffsetPolicy,
@@ -163,6 +163,13 @@ def refuse_other_group(record: CommitRecord | None, identity: Identity) -> None:
             f"not to {identity.group_id!r}",
             "give the sink another name, or use the same source.group_id",
         )
+
+
+def refuse_other_sink(note: str | None, identity: Identity) -> None:
+    """P11. Raises ``GroupTaken``: the members of a group are participants of one sink."""
+    other = noted_sink(note)
+    if other not in (None, identity.sink):
+        raise group_taken(identity.group_id, other, identity.sink)
 
 
 def refuse_shared(

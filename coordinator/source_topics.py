@@ -85,12 +85,16 @@ class KafkaSourceTopics:
 
     def committed_note(self) -> str | None:
         """The note of the first partition (in order) of the configured topics that has one."""
+        return next(iter(self.committed_notes()), None)
+
+    def committed_notes(self) -> list[str]:
+        """The notes beside the group's offsets of the configured topics, in their order."""
         partitions = sorted((p.topic, p.partition) for p in _partitions(self._described()))
         try:
             places = stored_places(self._config, self._group_id, partitions, self._timeout_s)
         except kafka.KafkaException as error:
             raise _translated(f"group {self._group_id}", error) from error
-        return next((place.metadata for place in places if place.metadata), None)
+        return [place.metadata for place in places if place.metadata]
 
     def close(self) -> None:
         """Nothing is held but idle connections, which end with the object."""

@@ -75,6 +75,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
         tables=tuple(tables),
         limits=Limits(state.settings.target_file_bytes, state.settings.commit_timeout_ms),
         paused=term.paused,
+        configuration=state.identity.configuration,
     )
 
 

@@ -32,6 +32,7 @@ def standard(state: State, now_ms: int) -> Standard:
         committed=term.committed,
         may_skip=state.limits.may_skip,
         closing=term.closing,
+        ends=term.ends,
     )
 
 

@@ -32,7 +32,7 @@ class Identity:
     """Who coordinates what; never changes during a coordinator's life.
 
     ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
-    ``control_topic``: for the record (rule P11).
+    ``control_topic`` is for the record, ``configuration`` for START (rule P11).
     """
 
     sink: SinkName
@@ -40,6 +40,7 @@ class Identity:
     sender: Sender
     shared_with: frozenset[str] = frozenset()
     control_topic: str | None = None
+    configuration: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,10 @@ class Term:
     transactions whose START was said, and when, oldest first (P9). ``statuses`` lie behind L;
     ``judged``: the newest judged one per sender. ``overtaken``: others have moved the table since
     ``view``, as a look at ``looked_at_ms`` showed.
-    ``judged``: the newest judged one per sender.
     ``pause_answered``: the transaction that last stored another answer to PAUSE or RESUME (C11).
     ``committed``: this epoch's files, as long as their folders are allowed (C7).
+    ``ends``: where the sources' logs ended when they were last described; ``asks_ends``: they are
+    being asked for a judgement (C7).
     """
 
     epoch: Epoch
@@ -116,6 +118,8 @@ class Term:
     sample: Sample = field(default_factory=Sample)
     pause_answered: TransactionNumber = TransactionNumber(0)
     committed: Committed = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    asks_ends: bool = False
 
     @property
     def closing(self) -> TransactionNumber:

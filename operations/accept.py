@@ -83,7 +83,12 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
             table = QuarantinedTable(table, aside)
         topics = opening.enter_context(source_topics(settings))
         world = World(
-            Identity(settings.name, settings.source.group_id, operator),
+            Identity(
+                settings.name,
+                settings.source.group_id,
+                operator,
+                frozenset(settings.table.shared_with),
+            ),
             table,
             topics,
             StartAt(settings.source.start_at if start_ms is None else start_ms),
@@ -97,6 +102,7 @@ def resolve_stop(
     """As ``accept``."""
     view = world.table.read()
     answered: list[str] = []
+    words = ["resume"]
     left = dict(chosen)
     while True:
         try:
@@ -105,15 +111,17 @@ def resolve_stop(
         except StopSink as error:
             if error.code not in left:
                 raise
-            settings = replace(settings, **{CHOICES[error.code][0]: left.pop(error.code)})
+            choice = left.pop(error.code)
+            settings = replace(settings, **{CHOICES[error.code][0]: choice})
             answered.append(str(error.message))
+            words.append(f"--accept {error.code}={choice.value}")
     if left:
         raise ConfigurationError(
             f"nothing of sink {world.identity.sink} waits for {', '.join(sorted(left))}; nothing "
             "was changed",
             "accept what the sink's own error names, and nothing more",
         )
-    _land(world.table, attempt)
+    _land(world.table, replace(attempt, record=replace(attempt.record, command=" ".join(words))))
     return answered
 
 

@@ -101,9 +101,11 @@ class Move:
     begin: int
     end: int
     by_operator: bool = False
+    command: str | None = None
 
     def __str__(self) -> str:
-        who = "headgate offsets set" if self.by_operator else "a claim"
+        by_hand = f"headgate {self.command or 'offsets set or resume --accept'}"
+        who = by_hand if self.by_operator else "a claim"
         return f"{self.where}: {who} moved {self.partition} from {self.begin} to {self.end}"
 
 
@@ -114,7 +116,7 @@ def moved_by_claims(history: History) -> Iterator[Move]:
         for partition, begin in sorted(one.offsets.items()):
             end = two.offsets.get(partition, begin)
             if two.claim and end != begin and not _other_topic(one, two, partition.topic):
-                yield Move(after.where, partition, begin, end, two.by_operator)
+                yield Move(after.where, partition, begin, end, two.by_operator, two.command)
 
 
 def renewed_topics(history: History) -> frozenset[str]:

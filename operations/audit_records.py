@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
@@ -110,11 +111,19 @@ def _batches(table: Table, projection: Any, task: FileScanTask) -> Iterator[pa.R
     return reader.to_record_batches([task])
 
 
+def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """The column of this name; or, with a dot, the field of a struct."""
+    if name in rows.schema.names:
+        return rows.column(name)
+    outer, _, inner = name.rpartition(".")
+    return pc.struct_field(_column(rows, outer), inner)
+
+
 def _count_in(
     found: TableRecords, batch: pa.RecordBatch, columns: tuple[str, str, str], path: str
 ) -> None:
     topic, partition, offset = columns
-    rows = pa.Table.from_batches([batch]).select([topic, partition, offset])
+    rows = pa.table({name: _column(batch, name) for name in columns})
     for group in (
         rows.group_by([topic, partition], use_threads=False)
         .aggregate([(offset, "list")])

@@ -69,6 +69,8 @@ def check(settings: SinkSettings) -> tuple[Check, ...]:
     questions.ask("catalog", table.catalog)
     if questions.well("catalog"):
         questions.ask("table", table.table)
+        if questions.well("table"):
+            questions.ask("catalog rights", table.rights)
         if questions.well("table") and table.exists:
             questions.ask("columns", table.columns)
             questions.ask("files", table.files)

@@ -7,16 +7,18 @@ from pyiceberg.table import Table
 from headgate.control_protocol.errors import MissingRights, TableMissing
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.object_stores import for_files
-from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.recovery import (
     fitted,
     recorded,
     refuse_other_group,
+    refuse_other_sink,
     refuse_recreated,
     refuse_shared,
 )
 from headgate.coordinator.state import Identity
 from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_catalog, opened_table
 from headgate.participant.writers.metrics import leaves_of
@@ -46,6 +48,7 @@ class TableCheck:
         self._settings = settings
         self._table: Table | None = None
         self._view: TableView | None = None
+        self._identity = Identity(settings.name, settings.source.group_id, Sender("check", ""))
 
     @property
     def exists(self) -> bool:
@@ -80,6 +83,18 @@ class TableCheck:
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
 
+    def rights(self) -> str:
+        """Whether the catalog lets this principal do what the sink will."""
+        try:
+            with opened_catalog(self._settings.catalog) as catalog:
+                if self._table is None:
+                    return may_create(catalog, self._settings.table.identifier)
+                return may_commit(self._table)
+        except Unasked as reason:
+            raise NotChecked(str(reason)) from reason
+        except TableMissing as error:
+            raise NotChecked(f"{error.message}: the first start makes it") from error
+
     def columns(self) -> str:
         """Every declared column is in the table, with the declared type, and can be written."""
         assert self._table is not None  # asked only when the table exists
@@ -105,10 +120,7 @@ class TableCheck:
                 catalog, settings.table.identifier, settings.name, settings.table.branch
             )
             view = table.read()
-        refuse_other_group(
-            view.record or view.branch_record,
-            Identity(settings.name, settings.source.group_id, Sender("check", "")),
-        )
+        refuse_other_group(view.record or view.branch_record, self._identity)
         record = recorded(view, settings.coordinator)
         self._view = view
         if record is None:
@@ -126,6 +138,8 @@ class TableCheck:
             now, note = topics.describe(), topics.committed_note()
         ids = {topic: state.topic_id for topic, state in now.items()}
         refuse_shared(self._view, ids, settings.table.shared_with)
+        if self._view.lineage is Lineage.FRESH:
+            refuse_other_sink(note, self._identity)
         refuse_recreated(self._view, None, note, settings.coordinator)
         record = recorded(self._view, settings.coordinator)
         if record is None:

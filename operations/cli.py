@@ -56,11 +56,25 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON docume
 
 @main.command()
 @click.argument("name")
-def init(name: str) -> None:
+@click.option("--from-topic", "topic", metavar="TOPIC", help="Propose columns from its records.")
+@click.option(
+    "--kafka",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A key of Kafka's client, such as bootstrap.servers=HOST:PORT.",
+)
+def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
     """Write NAME.toml, a commented sink file."""
     from headgate.operations.init import init as write
 
-    path = write(name, Path())
+    keys = {key: value for key, _, value in (text.partition("=") for text in kafka)}
+    if "" in keys or not all("=" in text for text in kafka):
+        raise click.UsageError("--kafka takes KEY=VALUE, such as bootstrap.servers=HOST:PORT")
+    path, proposal = write(name, Path(), topic=topic, kafka=keys)
+    if proposal:
+        left_out = f", {len(proposal.left_out)} left out" if proposal.left_out else ""
+        records = f"{proposal.records} records of {topic}"
+        click.echo(f"{len(proposal.columns)} columns proposed from {records}{left_out}")
     click.echo(f"{path} is written; next: edit it, then headgate check {path}")
 
 
@@ -185,10 +199,26 @@ def _set_offsets(settings: SinkSettings, wanted: Sequence[str], *, yes: bool) ->
 
 @main.command()
 @_sink_file
+@click.option(
+    "--dry-run",
+    "rehearsed",
+    type=click.IntRange(min=1),
+    is_flag=False,
+    flag_value=1_000,
+    metavar="[RECORDS]",
+    help="Show what the newest records of each partition (1,000) would become; write nothing.",
+)
 @click.pass_context
-def run(ctx: click.Context, sink: Path) -> None:
+def run(ctx: click.Context, sink: Path, rehearsed: int | None) -> None:
     """Be a participant until SIGINT or SIGTERM."""
     settings = _loaded(ctx, sink)
+    if rehearsed is not None:
+        from headgate.operations.rehearsal import rehearse
+        from headgate.operations.rendering import show_rehearsal
+
+        seen = rehearse(settings, rehearsed)
+        show_rehearsal(_console(), seen)
+        ctx.exit(1 if seen.bad else 0)
     from headgate.operations.run import run as participate
 
     participate(settings, verbose=bool(ctx.find_root().params["verbose"]))

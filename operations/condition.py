@@ -18,6 +18,7 @@ from headgate.control_protocol.events import (
     Presence,
     PresenceKind,
     StartCommit,
+    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import Sender, TopicPartition
@@ -132,9 +133,11 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
     """The newest one that counts; else the newest of all, which is past.
 
     An error that ended a process counts until a transaction settled without complaint; one of a
-    batch until its participant wrote again, or left its work to others.
+    batch until its participant wrote again, or left its work to others; what a coordinator tried in
+    vain until a coordinator opened or settled a transaction.
     """
     ends: list[LastError] = []
+    troubles: list[LastError] = []
     batches: dict[Sender, LastError] = {}
     for envelope in envelopes:
         said = LastError("", "", envelope.sender.member, envelope.time_ms)
@@ -146,10 +149,15 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
                 batches[envelope.sender] = replace(said, code=WriteFailed.code, text=text)
             case WriteStatus(part=part) if part == 0 and envelope.sender in batches:
                 batches[envelope.sender] = replace(batches[envelope.sender], past=True)
-            case AckCommit(reason="") if envelope.epoch > 0:
-                ends = [replace(error, past=True) for error in ends]
+            case Trouble(code=code, error=error):
+                troubles = [replace(said, code=code, text=error)]
+            case StartCommit() | AckCommit() as goes_on if envelope.epoch > 0:
+                troubles = [replace(error, past=True) for error in troubles]
+                if isinstance(goes_on, AckCommit) and not goes_on.reason:
+                    ends = [replace(error, past=True) for error in ends]
     told = [
         *ends,
+        *troubles,
         *(
             replace(error, past=error.past or (bool(alive) and sender not in alive))
             for sender, error in batches.items()

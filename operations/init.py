@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.operations.proposed_columns import Proposal, propose
+from headgate.operations.sample import newest_values
 from headgate.sink.load import parse
+
+SAMPLE_RECORDS = 1_000
+
+_KAFKA = {"bootstrap.servers": "127.0.0.1:9092"}
 
 _TEMPLATE = """\
 # A headgate sink: Kafka topics into one Iceberg table, exactly once.
@@ -16,13 +25,13 @@ _TEMPLATE = """\
 name = "{name}"                      # names the tag that is the sink's lock: never change it
 
 [source]
-topics = ["{name}"]                  # whoever owns partition 0 of the first runs the coordinator
+topics = [{topic}]                  # whoever owns partition 0 of the first runs the coordinator
 # group_id = "headgate-{name}"
 # group_protocol = "consumer"        # KIP-848, from Kafka 4.0 on; the default is "classic"
 start_at = "earliest"                # of the very first start: latest, a time, epoch milliseconds
 
 [kafka]                              # librdkafka's own keys, in quotes
-"bootstrap.servers" = "127.0.0.1:9092"
+{kafka}
 # "security.protocol" = "SASL_SSL"
 # "sasl.mechanism" = "SCRAM-SHA-512"
 # "sasl.username" = "headgate"
@@ -30,6 +39,8 @@ start_at = "earliest"                # of the very first start: latest, a time, 
 
 [control]
 topic = "headgate-control"           # several sinks may share it
+# key = "${{file:control.key}}"        # signs every event (openssl rand -hex 32 > control.key):
+#                                      # without it, only friends may write to this topic
 
 [catalog]
 name = "default"
@@ -47,19 +58,7 @@ identifier = "default.{name}"
 create = true                        # from the columns below, when it is missing
 partition_by = []                    # such as ["day(happened_at)", "bucket(16, id)"]
 
-[[table.columns]]
-name = "id"
-type = "long"
-required = true
-
-[[table.columns]]
-name = "happened_at"
-type = "timestamptz"
-
-[[table.columns]]
-name = "text"
-type = "string"
-
+{columns}
 [table.record_columns]               # where each row came from: lets the audit prove every record
 topic = "kafka_topic"
 partition = "kafka_partition"
@@ -81,11 +80,53 @@ writer = "spark"                     # "in-process" needs neither Spark nor Java
 """
 
 
-def init(name: str, folder: Path) -> Path:
-    """Write ``NAME.toml``, never over another file. Raises ``ConfigurationError``."""
+_COLUMNS = """\
+[[table.columns]]
+name = "id"
+type = "long"
+required = true
+
+[[table.columns]]
+name = "happened_at"
+type = "timestamptz"
+
+[[table.columns]]
+name = "text"
+type = "string"
+# from = "payload.text"              # a path into the record; docs/columns.md has the other rules
+# default = "none"                   # where a record has no such field
+"""
+
+
+def init(
+    name: str,
+    folder: Path,
+    *,
+    topic: str | None = None,
+    kafka: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Path, Proposal | None]:
+    """Write ``NAME.toml``, never over another file; with a ``topic``, for the records it holds.
+
+    ``kafka`` are keys of the client; references to secrets stay references in the file. Raises
+    ``ConfigurationError``; with a topic ``Unreachable`` too, and nothing is written then.
+    """
     path = folder / f"{name}.toml"
-    text = _TEMPLATE.format(name=name, file=path.name, home=folder.resolve())
-    parse(text)  # refuses a name that cannot be a sink's before anything is written
+    proposal = None
+    parts = {
+        "name": name,
+        "file": path.name,
+        "home": folder.resolve(),
+        "topic": _quoted(topic or name),
+        "kafka": "\n".join(
+            f"{_quoted(key)} = {_quoted(value)}" for key, value in (_KAFKA | dict(kafka)).items()
+        ),
+    }
+    text = _TEMPLATE.format(**parts, columns=_COLUMNS)
+    settings = parse(text)  # refuses a name that cannot be a sink's before anything is written
+    if topic is not None:
+        proposal = propose(newest_values(settings.kafka, topic, SAMPLE_RECORDS))
+        text = _TEMPLATE.format(**parts, columns=_columns(topic, proposal))
+        parse(text)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -93,4 +134,23 @@ def init(name: str, folder: Path) -> Path:
         raise ConfigurationError(f"{path} exists already", "choose another name") from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from None
-    return path
+    return path, proposal
+
+
+def _columns(topic: str, proposal: Proposal) -> str:
+    if not proposal.columns:
+        raise ConfigurationError(
+            f"topic {topic}: no column can be proposed from {proposal.records} records; "
+            f"{proposal.others} of them are no JSON objects",
+            "write the columns by hand: headgate init without --from-topic has an example",
+        )
+    lines = [f"# Proposed from {proposal.records} records: look whether they hold for all others."]
+    for name, kind in proposal.columns:
+        lines += ["[[table.columns]]", f"name = {_quoted(name)}", f"type = {_quoted(kind)}", ""]
+    lines += [f"# Left out, {_quoted(name)}: {reason}" for name, reason in proposal.left_out]
+    return "\n".join(lines) + "\n" * bool(proposal.left_out)
+
+
+def _quoted(text: str) -> str:
+    """A TOML string; JSON's escapes are among TOML's."""
+    return json.dumps(text)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headgate.control_protocol.redaction import printable
 from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.operations.check import Check, State
 from headgate.operations.condition import LastError
 from headgate.operations.status import PartitionStatus, StatusReport
+
+if TYPE_CHECKING:
+    from headgate.operations.rehearsal import Rehearsal
 
 _MARKS = {
     State.OK: ("ok", "green"),
@@ -103,7 +109,8 @@ def _show_error(console: Console, error: LastError) -> None:
     whose = f" [{error.member}{when}]" if error.member else ""
     word = "past error" if error.past else "last error"
     mark = (f"  {word:<18}", "dim" if error.past else "red")
-    console.print(Text.assemble(mark, f"{error.code} {error.text}", (whose, "dim")), soft_wrap=True)
+    text = printable(f"{error.code} {error.text}")
+    console.print(Text.assemble(mark, text, (printable(whose), "dim")), soft_wrap=True)
 
 
 def show_audit(console: Console, report: AuditReport) -> None:
@@ -180,6 +187,32 @@ def _set_aside(report: AuditReport) -> str:
     return kept + (f", {report.skipped_records:,} skipped" if report.skipped_records else "")
 
 
+def show_rehearsal(console: Console, seen: Rehearsal) -> None:
+    """What records would become, and what would become of those that do not fit."""
+    rows = [
+        (at.topic, at.partition, found.range.begin, found.range.end, found.records, found.bad)
+        for at, found in seen.partitions.items()
+    ]
+    console.print(_table(("topic", "partition", "from", "to", "rows", "bad"), rows))
+    for row in seen.rows:
+        text = json.dumps(row, default=_plain)
+        console.print(Text.assemble(("row       ", "green"), text), soft_wrap=True)
+    for misfit in seen.misfits:
+        text = f"{misfit.at} offset {misfit.offset}: {misfit.reason}"
+        console.print(Text.assemble(("bad       ", "red"), text), soft_wrap=True)
+    table = seen.table if seen.exists else f"{seen.table}, which is not there yet"
+    total = sum(found.records for found in seen.partitions.values())
+    words = f"{total:,} rows in {seen.files} files of {seen.file_bytes:,} bytes, {seen.bad:,} bad"
+    console.print(
+        Text(f"{words}, for {table}; nothing was written there", "red" if seen.bad else "green"),
+        soft_wrap=True,
+    )
+
+
+def _plain(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else printable(str(value))
+
+
 def show_notes(console: Console, notes: Sequence[str]) -> None:
     for note in notes:
         console.print(Text.assemble(("not known ", "yellow"), note), soft_wrap=True)
@@ -196,7 +229,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
 
 
 def _cell(value: object) -> Text:
-    return Text("-" if value is None or value == "" else str(value))
+    return Text("-" if value is None or value == "" else printable(str(value)))
 
 
 def _time(epoch_ms: int | None) -> str | None:

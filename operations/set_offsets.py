@@ -112,6 +112,7 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
         records=0,
         quarantined=0,
         skipped=0,
+        command="offsets set",
     )
     with _opened(settings) as table:
         outcome = table.commit(CommitAttempt(plan.view, claim))

@@ -174,7 +174,7 @@ class ParticipantDriver:
             case Submit(batch):
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):
-                self._world.group.commit(offsets, table_note(uuid))
+                self._world.group.commit(offsets, table_note(uuid, self.state.sink))
             case Tell(text, trouble):
                 level = logging.WARNING if trouble else logging.INFO
                 _log.log(level, "sink %s: %s", self.state.sink, text)

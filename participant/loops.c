@@ -412,3 +412,321 @@ void judged(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t
             keys.known_count = found[i] || keys.count > KEYS_MAX ? 0 : keys.count;
     }
 }
+
+/* Where in JSON objects the value at the end of a path of keys is, and what kind of value. */
+
+enum kind { MISSING, NOTHING, TEXT, ESCAPED, NUMBER, WORD, NESTED, NO_OBJECT, DOUBT };
+
+/* Behind the value that begins here, of an object that was found sound; however deep it is. */
+static text passed(text at, text end)
+{
+    for (int64_t depth = 0;;) {
+        int escaped;
+        if (at == end)
+            return NULL;
+        if (*at == '{' || *at == '[') {
+            depth++;
+            at++;
+            continue;
+        }
+        if (*at == '"')
+            at = string(at + 1, end, &escaped);
+        else if (depth && (*at == ',' || *at == ':' || *at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) {
+            at++;
+            continue;
+        } else if (depth && (*at == '}' || *at == ']')) {
+            depth--;
+            at++;
+        } else
+            at = plain(at, end);
+        if (!at || !depth)
+            return at;
+    }
+}
+
+/* The value of this key in the object that begins here; NULL when there is none, or `*doubt` is set. */
+static text member(text at, text end, text wanted, int64_t size, int *doubt)
+{
+    at = space(at + 1, end);
+    if (at < end && *at == '}')
+        return NULL;
+    for (*doubt = 1;;) {
+        int escaped = 0;
+        if (at == end || *at != '"')
+            return NULL;
+        text begin = at + 1, behind = string(begin, end, &escaped);
+        if (!behind || escaped)
+            return NULL;
+        at = space(behind, end);
+        if (at == end || *at != ':')
+            return NULL;
+        at = space(at + 1, end);
+        if (behind - 1 - begin == size && !memcmp(begin, wanted, (size_t)size)) {
+            *doubt = at == end;
+            return *doubt ? NULL : at;
+        }
+        if (!(at = passed(at, end)))
+            return NULL;
+        at = space(at, end);
+        if (at < end && *at == '}') {
+            *doubt = 0;
+            return NULL;
+        }
+        if (at == end || *at != ',')
+            return NULL;
+        at = space(at + 1, end);
+    }
+}
+
+static enum kind picked_one(text at, text end, text keys, const int64_t *key_bounds, int64_t depth, text *begin,
+                            text *behind)
+{
+    at = space(at, end);
+    for (int64_t level = 0; level < depth; level++) {
+        int doubt = 0;
+        if (at == end)
+            return DOUBT;
+        if (*at != '{')
+            return !level ? DOUBT : *at == 'n' ? NOTHING : NO_OBJECT;
+        at = member(at, end, keys + key_bounds[level], key_bounds[level + 1] - key_bounds[level], &doubt);
+        if (!at)
+            return doubt ? DOUBT : MISSING;
+    }
+    *begin = at;
+    if (!(*behind = passed(at, end)))
+        return DOUBT;
+    if (*at == '"') {
+        *begin = at + 1;
+        *behind -= 1;
+        return memchr(*begin, '\\', (size_t)(*behind - *begin)) ? ESCAPED : TEXT;
+    }
+    return *at == 'n' ? NOTHING : *at == 't' || *at == 'f' ? WORD : *at == '{' || *at == '[' ? NESTED : NUMBER;
+}
+
+/* `begins` and `sizes` are those of texts between their marks, and of other values as they are written. */
+void picked(const uint8_t *octets, const int64_t *bounds, int64_t count, const uint8_t *keys,
+            const int64_t *key_bounds, int64_t depth, uint8_t *kinds, int64_t *begins, int64_t *sizes)
+{
+    for (int64_t i = 0; i < count; i++) {
+        text begin = NULL, behind = NULL;
+        kinds[i] = (uint8_t)picked_one(octets + bounds[i], octets + bounds[i + 1], keys, key_bounds, depth, &begin,
+                                       &behind);
+        begins[i] = begin && kinds[i] != DOUBT ? begin - octets : 0;
+        sizes[i] = begin && kinds[i] != DOUBT ? behind - begin : 0;
+    }
+}
+
+/* Protocol Buffers on the wire: one field after the other, of messages that lie anywhere in the octets. */
+
+enum { WIRE_VARINT, WIRE_EIGHT, WIRE_BYTES, WIRE_GROUP, WIRE_GROUP_END, WIRE_FOUR };
+enum mode { ONE, ONE_MESSAGE, MANY, MANY_BYTES, OTHER_OF_ONEOF };
+enum { GROUPS_MAX = 100 };
+
+struct field {
+    uint32_t number, wire;
+    uint64_t value; /* of a number, as its bits are */
+    text begin;     /* of bytes, with `size` */
+    int64_t size;
+};
+
+/* Behind a number of at most 64 bits, or NULL. */
+static text varint(text at, text end, uint64_t *value)
+{
+    uint64_t found = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+        if (at == end)
+            return NULL;
+        uint8_t octet = *at++;
+        if (shift == 63 && octet > 1)
+            return NULL;
+        found |= (uint64_t)(octet & 0x7f) << shift;
+        if (octet < 0x80) {
+            *value = found;
+            return at;
+        }
+    }
+    return NULL;
+}
+
+static uint64_t little(text at, int size)
+{
+    uint64_t found = 0;
+    for (int i = 0; i < size; i++)
+        found |= (uint64_t)at[i] << 8 * i;
+    return found;
+}
+
+/* Behind one field that is neither the begin nor the end of a group; or behind the tag of such a one. */
+static text one_field(text at, text end, struct field *found)
+{
+    uint64_t tag, size;
+    if (!(at = varint(at, end, &tag)) || tag > UINT32_MAX || !(tag >> 3))
+        return NULL;
+    found->number = (uint32_t)(tag >> 3);
+    found->wire = tag & 7;
+    switch (found->wire) {
+    case WIRE_VARINT: return varint(at, end, &found->value);
+    case WIRE_EIGHT:
+        if (end - at < 8)
+            return NULL;
+        found->value = little(at, 8);
+        return at + 8;
+    case WIRE_FOUR:
+        if (end - at < 4)
+            return NULL;
+        found->value = little(at, 4);
+        return at + 4;
+    case WIRE_BYTES:
+        if (!(at = varint(at, end, &size)) || size > (uint64_t)(end - at))
+            return NULL;
+        found->begin = at;
+        found->size = (int64_t)size;
+        return at + size;
+    case WIRE_GROUP:
+    case WIRE_GROUP_END: return at;
+    default: return NULL;
+    }
+}
+
+/* Behind a field, and behind all of a group when it is one. */
+static text whole_field(text at, text end, struct field *found)
+{
+    uint32_t open[GROUPS_MAX];
+    struct field inside;
+    int depth = 0;
+    at = one_field(at, end, found);
+    if (!at || found->wire == WIRE_GROUP_END)
+        return NULL;
+    if (found->wire != WIRE_GROUP)
+        return at;
+    for (open[depth++] = found->number; depth;) {
+        if (!(at = one_field(at, end, &inside)))
+            return NULL;
+        if (inside.wire == WIRE_GROUP_END && inside.number != open[--depth])
+            return NULL;
+        if (inside.wire == WIRE_GROUP) {
+            if (depth == GROUPS_MAX)
+                return NULL;
+            open[depth++] = inside.number;
+        }
+    }
+    return at;
+}
+
+/* How many numbers are packed here; -1 when they are none. */
+static int64_t packed_count(text at, int64_t size, uint32_t wire)
+{
+    int64_t count = 0;
+    uint64_t value;
+    if (wire != WIRE_VARINT) {
+        int width = wire == WIRE_FOUR ? 4 : 8;
+        return size % width ? -1 : size / width;
+    }
+    for (text end = at + size; at < end; count++)
+        if (!(at = varint(at, end, &value)))
+            return -1;
+    return count;
+}
+
+/* What is wanted of a message: by slot its number, kind, and oneof (-1: none). `slots` finds those of small numbers. */
+struct wanted {
+    int64_t count, slots_count;
+    const int32_t *slots, *numbers, *wires, *modes, *oneofs;
+};
+
+static int64_t slot_of(const struct wanted *wanted, uint32_t number)
+{
+    if (number < (uint64_t)wanted->slots_count)
+        return wanted->slots[number];
+    for (int64_t slot = 0; slot < wanted->count; slot++)
+        if ((uint32_t)wanted->numbers[slot] == number)
+            return slot;
+    return -1;
+}
+
+/* 0: a message; 1: none; 2: one that has parts of a message inside of it in several places. */
+static uint8_t scanned_one(text octets, text at, text end, const struct wanted *wanted, int64_t row, int64_t rows,
+                           int64_t *values, int64_t *sizes)
+{
+    uint8_t found = 0;
+    struct field field;
+    while (at < end) {
+        if (!(at = whole_field(at, end, &field)))
+            return 1;
+        int64_t slot = slot_of(wanted, field.number);
+        if (slot < 0)
+            continue;
+        int64_t *value = values + slot * rows + row, *size = sizes + slot * rows + row;
+        uint32_t wire = (uint32_t)wanted->wires[slot];
+        enum mode mode = (enum mode)wanted->modes[slot];
+        if (mode == MANY && field.wire == WIRE_BYTES) {
+            int64_t count = packed_count(field.begin, field.size, wire);
+            if (count < 0)
+                return 1;
+            *value += count;
+            continue;
+        }
+        if (field.wire != wire)
+            continue;
+        if (mode == MANY || mode == MANY_BYTES) {
+            *value += 1;
+            continue;
+        }
+        if (wanted->oneofs[slot] >= 0)
+            for (int64_t other = 0; other < wanted->count; other++)
+                if (other != slot && wanted->oneofs[other] == wanted->oneofs[slot])
+                    sizes[other * rows + row] = -1;
+        if (mode == ONE_MESSAGE && *size >= 0)
+            found = 2;
+        *value = wire == WIRE_BYTES ? field.begin - octets : (int64_t)field.value;
+        *size = wire == WIRE_BYTES ? field.size : 0;
+    }
+    return found;
+}
+
+/* Of each message the wanted fields, slot by slot: a number's bits or where its bytes begin, and how many these are
+ * (-1: it is not there); of what is repeated, how many. `values` are 0 and `sizes` -1 at first. */
+void scanned(const uint8_t *octets, const int64_t *begins, const int64_t *ends, int64_t rows, const int32_t *slots,
+             int64_t slots_count, const int32_t *kinds, int64_t count, int64_t *values, int64_t *sizes, uint8_t *found)
+{
+    struct wanted wanted = {count, slots_count, slots, kinds, kinds + count, kinds + 2 * count, kinds + 3 * count};
+    for (int64_t row = 0; row < rows; row++)
+        found[row] = scanned_one(octets, octets + begins[row], octets + ends[row], &wanted, row, rows, values, sizes);
+}
+
+static void put(const struct field *field, text octets, int64_t to, int64_t *values, int64_t *sizes)
+{
+    values[to] = field->wire == WIRE_BYTES ? field->begin - octets : (int64_t)field->value;
+    sizes[to] = field->wire == WIRE_BYTES ? field->size : 0;
+}
+
+/* The items of one repeated field, of messages that were scanned: as many as `offsets` says. */
+void items(const uint8_t *octets, const int64_t *begins, const int64_t *ends, int64_t rows, uint32_t number,
+           uint32_t wire, const int64_t *offsets, int64_t *values, int64_t *sizes)
+{
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t to = offsets[row], behind = offsets[row + 1];
+        text at = octets + begins[row], end = octets + ends[row];
+        struct field field;
+        while (to < behind && (at = whole_field(at, end, &field))) {
+            if (field.number != number)
+                continue;
+            if (field.wire == wire) {
+                put(&field, octets, to++, values, sizes);
+                continue;
+            }
+            if (field.wire != WIRE_BYTES)
+                continue;
+            struct field item = {number, wire, 0, NULL, 0};
+            for (text inside = field.begin, last = inside + field.size; inside < last && to < behind;) {
+                int width = wire == WIRE_FOUR ? 4 : 8;
+                if (wire != WIRE_VARINT) {
+                    item.value = little(inside, width);
+                    inside += width;
+                } else if (!(inside = varint(inside, last, &item.value)))
+                    return;
+                put(&item, octets, to++, values, sizes);
+            }
+        }
+    }
+}

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from ctypes import c_int, c_int64, c_void_p
+from collections.abc import Sequence
+from ctypes import c_int, c_int64, c_uint32, c_void_p
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
 from itertools import repeat
@@ -22,6 +24,7 @@ import pyarrow as pa
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 Addresses = np.ndarray[Any, np.dtype[np.uint64]]
 Octets = np.ndarray[Any, np.dtype[np.uint8]]
+Places = np.ndarray[Any, np.dtype[np.int32]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 _COMPILED = "_loops.abi3.so"
@@ -58,6 +61,63 @@ class Loops(Protocol):
         ``None``: left to the caller.
         """
 
+    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks | None:
+        """Where in each JSON object the value at the end of this path of keys is.
+
+        The objects are sound, and name no key twice. ``None``: left to the caller.
+        """
+
+    def scanned(self, octets: Octets, spans: Spans, wanted: Slots) -> Scanned | None:
+        """Of each Protobuf message what is wanted. ``None``: left to the caller."""
+
+    def items(
+        self, octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
+    ) -> tuple[Integers, Integers] | None:
+        """Of messages that were scanned the items of one repeated field, as ``Scanned`` has values.
+
+        ``which``: its number and wire type. ``None``: left to the caller.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Picks:
+    """By value its kind (``json_picks`` lists them), and where its text is in memory."""
+
+    kinds: Octets
+    addresses: Addresses
+    sizes: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Where in some octets values lie."""
+
+    begins: Integers
+    ends: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What is wanted of a message. ``kinds`` has a column for each field: its number, its wire
+    type, its mode (``protobuf_bytes`` lists them), its oneof (-1: none). ``by_number``: the field
+    of each small number, or -1."""
+
+    by_number: Places
+    kinds: Places
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """By field and message a number's bits, or where its bytes begin; and how many bytes these are
+    (-1: it is not there). Of a repeated field ``values`` has the number of items.
+
+    ``found``: 0 for a message; 1 for what is none; 2 for one whose parts have to be put together.
+    """
+
+    values: Integers
+    sizes: Integers
+    found: Octets
+
 
 @cache
 def loops() -> Loops:
@@ -84,6 +144,13 @@ class InC:
             ("give_back", None, (place, place, c_int64)),
             ("longs", c_int, (place, c_int64, place, place, c_int64, place, place)),
             ("judged", None, (place, place, c_int64, place)),
+            ("picked", None, (place, place, c_int64, place, place, c_int64, *[place] * 3)),
+            (
+                "scanned",
+                None,
+                (place, place, place, c_int64, place, c_int64, place, c_int64, *[place] * 3),
+            ),
+            ("items", None, (place, place, place, c_int64, c_uint32, c_uint32, *[place] * 3)),
         ):
             function = getattr(self._c, name)
             function.restype, function.argtypes = result, arguments
@@ -125,6 +192,42 @@ class InC:
             self._c.judged(begin, first, len(values), found.ctypes.data)
         return found
 
+    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks:
+        count = len(values)
+        kinds = np.zeros(count, np.uint8)
+        begins, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        if not count:
+            return Picks(kinds, begins.view(np.uint64), sizes)
+        _, bounds, octets = values.buffers()
+        first = bounds.address + values.offset * _WORD_BYTES
+        begin = octets.address if octets else 0  # of empty values alone
+        keys = np.frombuffer(b"".join((*path, b"\0")), np.uint8)
+        ends = np.cumsum([0, *map(len, path)], dtype=np.int64)
+        asked = (keys.ctypes.data, ends.ctypes.data, len(path))
+        found = (kinds.ctypes.data, begins.ctypes.data, sizes.ctypes.data)
+        self._c.picked(begin, first, count, *asked, *found)
+        return Picks(kinds, (begins + begin).astype(np.uint64), sizes)
+
+    def scanned(self, octets: Octets, spans: Spans, wanted: Slots) -> Scanned:
+        count, rows = wanted.kinds.shape[1], len(spans.begins)
+        values, sizes = np.zeros((count, rows), np.int64), np.full((count, rows), -1, np.int64)
+        found = np.zeros(rows, np.uint8)
+        where = (octets.ctypes.data, spans.begins.ctypes.data, spans.ends.ctypes.data, rows)
+        asked = (wanted.by_number.ctypes.data, len(wanted.by_number), wanted.kinds.ctypes.data)
+        told = (values.ctypes.data, sizes.ctypes.data, found.ctypes.data)
+        self._c.scanned(*where, *asked, count, *told)
+        return Scanned(values, sizes, found)
+
+    def items(
+        self, octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
+    ) -> tuple[Integers, Integers]:
+        values, sizes = np.zeros(offsets[-1], np.int64), np.zeros(offsets[-1], np.int64)
+        rows = len(spans.begins)
+        where = (octets.ctypes.data, spans.begins.ctypes.data, spans.ends.ctypes.data, rows)
+        told = (offsets.ctypes.data, values.ctypes.data, sizes.ctypes.data)
+        self._c.items(*where, *which, *told)
+        return values, sizes
+
 
 def _address(function: Any) -> int | None:
     return ctypes.cast(function, c_void_p).value
@@ -158,6 +261,17 @@ class InPython:
 
     def judged(self, values: pa.LargeBinaryArray) -> None:
         """Left to the caller, who has regular expressions."""
+
+    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> None:
+        """Left to the caller, who has Python's own parser."""
+
+    def scanned(self, octets: Octets, spans: Spans, wanted: Slots) -> None:
+        """Left to the caller (``protobuf_bytes``)."""
+
+    def items(
+        self, octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
+    ) -> None:
+        """Left to the caller (``protobuf_bytes``)."""
 
 
 def _taken(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:

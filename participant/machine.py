@@ -47,7 +47,7 @@ from headgate.participant.actions import (
     Ticked,
 )
 from headgate.participant.misfortune import batch_failed, overdue
-from headgate.participant.settling import believed, entered, other_table, settled
+from headgate.participant.settling import believed, entered, other_configuration, settled
 from headgate.participant.state import (
     Draft,
     OpenTransaction,
@@ -311,14 +311,15 @@ def _heard_self(state: State, record: LogRecord) -> State:
 def _heard_coordinator(state: State, record: LogRecord) -> Step:
     said = record.envelope
     first = isinstance(said.event, StartCommit) and said.event.settled_to is None
-    if first and said.epoch == state.epoch and said.sender == state.coordinator:
+    known = said.epoch == state.epoch and said.sender == state.coordinator
+    if first and known:
         return state, ()  # said twice; the first one counted
-    if first or said.epoch != state.epoch:
+    if not known:
         state = replace(entered(state, Epoch(said.epoch)), coordinator=said.sender)
     match said.event:
-        case StartCommit(tables=(table, *_)) if state.table not in (None, table.table):
-            return state, (Stop(other_table(state, said.sender, table.table)),)
         case StartCommit() as start:
+            if other := other_configuration(state, said.sender, start):
+                return state, (Stop(other),)
             return _started(state, record, start), ()
         case EndCommit():
             return _ended(state, said.transaction)

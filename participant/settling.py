@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.control_protocol.errors import OtherConfiguration
-from headgate.control_protocol.events import LogRecord, Settlement, StartCommit
+from headgate.control_protocol.events import DIGEST, LogRecord, Settlement, StartCommit
 from headgate.control_protocol.identifiers import (
     LEAP_MAX,
     ControlOffset,
@@ -108,10 +108,27 @@ def _learned(
     }
 
 
-def other_table(state: State, coordinator: Sender, table: str) -> OtherConfiguration:
-    """P11: what this participant wrote would be committed where its file does not say."""
+def other_configuration(
+    state: State, coordinator: Sender, start: StartCommit
+) -> OtherConfiguration | None:
+    """P11: what this participant wrote would go elsewhere, or be another row than its file says."""
+    said = {"table.identifier": start.tables[0].table, **start.configuration}
+    own = {**state.configuration}
+    if state.table is not None:
+        own["table.identifier"] = state.table
+    other = sorted(name for name in own.keys() & said.keys() if own[name] != said[name])
+    if not other:
+        return None
+    differences = "; ".join(_difference(name, said[name], own[name]) for name in other)
     return OtherConfiguration(
-        f"sink {state.sink!r} is coordinated by {coordinator.member} into {table}, but this sink "
-        f"file names {state.table}",
-        "give all participants of the sink the same file, or this one another name and group",
+        f"sink {state.sink!r} is coordinated by {coordinator.member} with another sink file than "
+        f"this participant's: {differences}",
+        "give all participants of the sink the same file (to change these parts, stop all of them "
+        "first), or this one another name and group",
     )
+
+
+def _difference(name: str, said: str, own: str) -> str:
+    if own.startswith(DIGEST) or said.startswith(DIGEST):
+        return f"{name} is not the same"
+    return f"{name} is {said!r} there and {own!r} here"

@@ -101,9 +101,9 @@ class State:
     partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
     ``unheard``: presences appended but not yet heard. ``looked`` are the partitions whose end the
     last look of the open transaction brought. ``batch_due_ms``: when the batch has to be done;
-    ``hopeless``: how many in a row failed so that trying again will hardly help; ``foreign``: how
-    many because of another system. ``table``: the one
-    that this participant's own sink file names (rule P11).
+    ``hopeless``: how many in a row failed so that trying again will hardly help, ``foreign`` how
+    many because of another system. ``table`` is the one that this participant's own sink file
+    names, ``configuration`` the parts of the file that must be equal for all (rule P11).
     """
 
     sink: SinkName
@@ -140,6 +140,7 @@ class State:
     retry_at_ms: int | None = None
     alive_due_ms: int = 0
     table: str | None = None
+    configuration: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def phase(self) -> Phase:

@@ -132,11 +132,12 @@ def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> boo
     """P3: nothing was read of it, and it was not seen that there is nothing to read.
 
     What cannot be asked now, or waits for room, is not idle; nor is what was seen in front of an
-    END before the one that is answered. A paused sink asks nothing.
+    END before the one that is answered. A paused sink asks nothing: nobody knows what waits.
     """
-    if not claim.range.empty or state.writing is None or partition not in readable(state):
+    if not claim.range.empty or state.writing is None or partition not in state.writing.fixed:
         return False
-    seen = partition in state.looked and state.ended <= state.writing.number
+    answers = state.ended <= state.writing.number
+    seen = partition in state.looked and answers and not state.paused
     return not seen or state.ends.get(partition, 0) > claim.range.end
 
 

@@ -46,9 +46,11 @@ from headgate.participant.writers.put import PutWriter, chunk_of
 from headgate.participant.writers.renewing import RenewingWriter
 from headgate.participant.writers.shaping import Shaping
 from headgate.participant.writers.whole import write_narrowed, write_put
+from headgate.sink.agreement import agreed
+from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
-from headgate.sink.departure import control_log, departing
-from headgate.sink.lookout import Lookout
+from headgate.sink.departure import Complaints, control_log, departing
+from headgate.sink.open_sink import OpenSink, lookout
 from headgate.sink.preconditions import refuse_catalog
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
@@ -141,37 +143,10 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         stack.callback(service.close)
         renewing = RenewingWriter(writer, plans)
         world = participant.World(member, log, renewing, service, SystemClock(), settings.redaction)
-        driver = participant.ParticipantDriver(
-            State(settings.name, sender, settings.participant, table=settings.table.identifier),
-            world,
-        )
+        watch = lookout(settings, _own(settings, catalog), log, world.clock.monotonic_ms())
+        driver = OpenSink(_initial(settings, sender), world, service, watch)
         yield SinkTask(driver, buffers, member)
         driver.close()
-
-
-class OpenSink(participant.ParticipantDriver):
-    """A participant on real ports."""
-
-    def __init__(
-        self,
-        initial: State,
-        world: participant.World,
-        service: CoordinatorService,
-        lookout: Lookout,
-    ) -> None:
-        super().__init__(initial, world)
-        self._service = service
-        self._lookout = lookout
-        self._clock = world.clock
-
-    def run_once(self, timeout_ms: int) -> None:
-        super().run_once(timeout_ms)
-        unheard = bool(self.state.owned) and self.state.coordinator is None and not self.leads
-        self._lookout.look(self._clock.monotonic_ms(), unheard=unheard)
-
-    @property
-    def leads(self) -> bool:
-        return self._service.driver is not None
 
 
 @contextmanager
@@ -181,7 +156,7 @@ def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[Ope
     with ExitStack() as stack:
         stack.enter_context(_discreet(settings))
         catalog = _ready(settings, stack)
-        writer = stack.enter_context(_writer(settings, catalog))
+        writer = stack.enter_context(batch_writer(settings, catalog))
         log = control_log(settings)
         stack.callback(log.close)
         service = CoordinatorService(
@@ -197,13 +172,19 @@ def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[Ope
         stack.callback(group.close)
         stack.callback(service.close)
         world = participant.World(group, log, writer, service, SystemClock(), settings.redaction)
-        state = State(settings.name, sender, settings.participant, table=settings.table.identifier)
-        table = IcebergTable(
-            catalog, settings.table.identifier, settings.name, settings.table.branch
-        )
-        lookout = Lookout(settings, lambda: table.read().record, world.clock.monotonic_ms())
-        sink = OpenSink(state, world, service, lookout)
+        watch = lookout(settings, _own(settings, catalog), log, world.clock.monotonic_ms())
+        sink = OpenSink(_initial(settings, sender), world, service, watch)
         yield sink
+
+
+def _initial(settings: SinkSettings, sender: Sender) -> State:
+    return State(
+        settings.name,
+        sender,
+        settings.participant,
+        table=settings.table.identifier,
+        configuration=agreed(settings),
+    )
 
 
 @contextmanager
@@ -264,6 +245,7 @@ def _coordinator(
                 life,
                 frozenset(settings.table.shared_with),
                 settings.control.topic,
+                agreed(settings),
             ),
             settings.coordinator,
             coordinator.World(
@@ -273,6 +255,8 @@ def _coordinator(
                 SystemClock(),
                 lambda: ensure_control_topic(settings.kafka, settings.control.topic),
                 settings.redaction,
+                log.topic_id,
+                Complaints(settings, sender),
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
             limits=settings.limits,
@@ -281,16 +265,19 @@ def _coordinator(
 
 
 def _table(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> SinkTable:
-    branch = settings.table.branch
-    table = IcebergTable(catalog, settings.table.identifier, settings.name, branch)
+    table = _own(settings, catalog)
     if not settings.quarantine.keeps:
         return table
-    aside = IcebergTable(catalog, settings.quarantine.table, settings.name, branch)
+    aside = IcebergTable(catalog, settings.quarantine.table, settings.name, settings.table.branch)
     if not settings.quarantine.dead_letter_topic:
         return QuarantinedTable(table, aside)
     forwarder = _forwarder(settings, catalog)
     stack.callback(forwarder.close)
     return QuarantinedTable(table, aside, forwarder.wake)
+
+
+def _own(settings: SinkSettings, catalog: Catalog) -> IcebergTable:
+    return IcebergTable(catalog, settings.table.identifier, settings.name, settings.table.branch)
 
 
 def _forwarder(settings: SinkSettings, catalog: Catalog) -> Forwarder:
@@ -305,7 +292,8 @@ def _forwarder(settings: SinkSettings, catalog: Catalog) -> Forwarder:
 
 
 @contextmanager
-def _writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
+def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
+    """What turns ranges of the source into files of this catalog's tables; closed at the end."""
     plans = Plans(catalog, shaping(settings))
 
     def plan_for(batch: Batch) -> WriterPlan:
@@ -347,6 +335,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         format_name=settings.format.type,
         format_options=dict(settings.format.options),
         record_columns=settings.table.record_columns.named(),
+        rules=rules_of(settings),
         key_format_name=settings.format.key_type,
         key_format_options=dict(settings.format.key_options),
         handling=Handling(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from headgate.control_protocol.errors import ConfigurationError
@@ -27,6 +28,7 @@ _RECORD_TYPES = {
     "timestamp": "timestamptz",
     "key": "binary",
     "headers": "map<string, binary>",
+    "struct": "struct<topic: string, partition: int, offset: long, timestamp: timestamptz>",
 }
 
 
@@ -97,6 +99,14 @@ def transform_plan(transform: TransformSettings) -> TransformPlan | None:
     except ConfigurationError as error:
         raise ConfigurationError(f"transform.columns: {error.message}", error.hint) from None
     return TransformPlan(transform.sql, transform.python, schema)
+
+
+def column_type(name: str, kind: str) -> Any:
+    """The Arrow field of an optional column, as records are decoded into it.
+
+    Raises ``ConfigurationError`` for a type that cannot be read.
+    """
+    return schema_to_pyarrow(Schema(*parse_columns({name: kind}))).field(0)
 
 
 def check_declaration(table: TableSettings) -> None:

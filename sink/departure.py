@@ -1,16 +1,18 @@
-"""Says on the control topic how a participant's process ended, so that ``status`` can tell later.
+"""Says on the control topic how a participant's process ended, and what a coordinator tries in
+vain, so that ``status`` can tell.
 
 It is for people only, and best effort: a process that ends without a word is missed by its silence.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headgate.control_protocol.errors import HeadgateError, Unreachable
-from headgate.control_protocol.events import Departure, Envelope
+from headgate.control_protocol.errors import CODE, HeadgateError, RetryLater, Unreachable
+from headgate.control_protocol.events import Departure, Envelope, Trouble
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
 from headgate.control_protocol.kafka_topic import control_topic_exists
@@ -21,6 +23,7 @@ _log = redacted_logger("headgate.sink")
 
 _ANSWER_MS = 3_000
 _ERROR_CHARS_MAX = 2_000
+_TROUBLE_EVERY_S = 5.0
 
 
 def control_log(settings: SinkSettings, times: KafkaLogTimes | None = None) -> KafkaLog:
@@ -47,21 +50,21 @@ def departing(settings: SinkSettings, sender: Sender) -> Iterator[None]:
     say(settings, sender, Departure())
 
 
-def say(settings: SinkSettings, sender: Sender, departure: Departure) -> None:
+def say(settings: SinkSettings, sender: Sender, event: Departure | Trouble) -> None:
     """Append it where there is a control topic; to ask for a missing one might create it."""
     try:
         if not control_topic_exists(settings.kafka, settings.control.topic, _ANSWER_MS):
             return
         log = control_log(settings, KafkaLogTimes(delivery_ms=_ANSWER_MS, request_ms=_ANSWER_MS))
         try:
-            log.append([_envelope(settings, sender, departure)])
+            log.append([_envelope(settings, sender, event)])
         finally:
             log.close()
     except HeadgateError as error:
-        _log.debug("the end of this participant was not told: %s", error)
+        _log.debug("an event for status was not said: %s", error)
 
 
-def _envelope(settings: SinkSettings, sender: Sender, departure: Departure) -> Envelope:
+def _envelope(settings: SinkSettings, sender: Sender, event: Departure | Trouble) -> Envelope:
     return Envelope(
         sink=settings.name,
         epoch=Epoch(0),  # it supersedes nobody
@@ -69,5 +72,27 @@ def _envelope(settings: SinkSettings, sender: Sender, departure: Departure) -> E
         sender=sender,
         sequence=0,
         time_ms=time.time_ns() // 1_000_000,
-        event=departure,
+        event=event,
     )
+
+
+class Complaints:
+    """Says what a coordinator tries in vain, now and then. It never waits for the brokers."""
+
+    def __init__(self, settings: SinkSettings, sender: Sender) -> None:
+        self._settings = settings
+        self._sender = sender
+        self._due_s = 0.0
+        self._saying = threading.Thread(target=lambda: None)
+
+    def __call__(self, text: str) -> None:
+        if self._saying.is_alive() or time.monotonic() < self._due_s:
+            return
+        self._due_s = time.monotonic() + _TROUBLE_EVERY_S
+        found = CODE.search(text)
+        code = found[0] if found else RetryLater.code
+        trouble = Trouble(code, self._settings.redacted(text)[:_ERROR_CHARS_MAX])
+        self._saying = threading.Thread(
+            target=say, args=[self._settings, self._sender, trouble], daemon=True
+        )
+        self._saying.start()

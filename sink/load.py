@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import difflib
 import os
@@ -9,17 +10,19 @@ import re
 import tomllib
 import typing
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import date, datetime, time
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.participant.formats.column_rules import Constant
 from headgate.sink import kafka_keys
 from headgate.sink.properties import Properties, Secret
 from headgate.sink.settings import SinkSettings
+from headgate.sink.table_settings import key_of
 
-_REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
+_REFERENCE = re.compile(r"\$\{(env|file|base64):([^}]+)\}")
 
 
 def load(path: str | Path) -> SinkSettings:
@@ -67,8 +70,9 @@ def _section(kind: type, table: Any, at: str) -> Any:
     """A dataclass from a TOML table; ``at`` is the section's dotted name, empty at the top."""
     if not isinstance(table, dict):
         raise _wrong_type(at, "a section", table)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    hints = typing.get_type_hints(kind)
+    fields = {key_of(field): field for field in dataclasses.fields(kind)}
+    types = typing.get_type_hints(kind)
+    hints = {key: types[field.name] for key, field in fields.items()}
     for key in table:
         if key not in fields:
             raise _unknown(_dotted(at, key), key, fields)
@@ -78,7 +82,10 @@ def _section(kind: type, table: Any, at: str) -> Any:
                 f"{_dotted(at, name)} is missing", field.metadata.get("sentence", "")
             )
     return kind(
-        **{key: _value(hints[key], value, _dotted(at, key)) for key, value in table.items()}
+        **{
+            fields[key].name: _value(hints[key], value, _dotted(at, key))
+            for key, value in table.items()
+        }
     )
 
 
@@ -106,6 +113,8 @@ def _value(kind: Any, value: Any, at: str) -> Any:
         return _text(value, at)
     if kind is Secret:
         return _secret(value, at)
+    if kind == Constant:
+        return _constant(value, at)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise _wrong_type(at, {bool: "true or false", int: "a whole number"}[kind], value)
     return value
@@ -121,6 +130,16 @@ def _text(value: Any, at: str) -> str:
     if not isinstance(value, str):
         raise _wrong_type(at, "a text", value)
     return _resolved(value, at)
+
+
+def _constant(value: Any, at: str) -> Constant:
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, str):
+        return _resolved(value, at)
+    if not isinstance(value, bool | int | float):
+        raise _wrong_type(at, "a text, a number, a boolean, a date or a time", value)
+    return value
 
 
 def _secret(value: Any, at: str) -> Secret:
@@ -164,7 +183,8 @@ def _properties(value: Any, at: str) -> Properties:
 
 
 def _resolved(text: str, at: str) -> str:
-    """The text with every ``${env:NAME}`` and ``${file:PATH}`` replaced by what it refers to."""
+    """The text with every reference replaced: ``${env:NAME}``, ``${file:PATH}``, and
+    ``${base64:PATH}`` for a file that is no text."""
 
     def replacement(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]
@@ -176,6 +196,8 @@ def _resolved(text: str, at: str) -> str:
                 )
             return os.environ[name]
         try:
+            if kind == "base64":
+                return base64.b64encode(Path(name).read_bytes()).decode()
             return Path(name).read_text(encoding="utf-8").rstrip("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(

@@ -1,57 +1,109 @@
-"""Notices that the sink's table is committed by participants on another control topic.
+"""Notices that others commit where this participant hears nothing, or in its own group.
 
-Such a participant owns partitions and hears nobody, so that its partitions would stall for ever.
-The commit record says which control topic its coordinator uses.
+A participant with another control topic, or another sink's name, owns partitions and hears nobody:
+they would stall for ever. The commit record says which control topic its coordinator uses, and the
+notes beside the group's offsets say whose they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from headgate.control_protocol.errors import OtherConfiguration, RetryLater
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.errors import HeadgateError, OtherConfiguration, RetryLater
+from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.record import CommitRecord, group_taken
+from headgate.participant.state import State
 from headgate.sink.settings import SinkSettings
 
 
-class Lookout:
-    """Looks at the record while the participant hears no coordinator; ``read`` may raise."""
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What the lookout reads; each call may raise.
 
-    def __init__(
-        self, settings: SinkSettings, read: Callable[[], CommitRecord | None], now_ms: int
-    ) -> None:
+    ``record`` is the sink's own, ``sinks`` are those that the group's notes name, and
+    ``control_topic_id`` is the topic in which this participant listens, ``refused`` how many events
+    of the sink it passed over there because of their signatures.
+    """
+
+    record: Callable[[], CommitRecord | None]
+    sinks: Callable[[], frozenset[str]]
+    control_topic_id: Callable[[], TopicId | None]
+    refused: Callable[[], int] = lambda: 0
+
+
+class Lookout:
+    """Looks at table and group while the participant hears no coordinator."""
+
+    def __init__(self, settings: SinkSettings, sources: Sources, now_ms: int) -> None:
         times = settings.coordinator
         self._settings = settings
-        self._read = read
+        self._sources = sources
         self._every_ms = (
             times.election_timeout_ms + times.commit_interval_ms + times.commit_timeout_ms
         )
         self._due_ms = now_ms + self._every_ms
+        self._heard: object = None
         self._before: CommitRecord | None = None
+        self._others: frozenset[str] = frozenset()
+        self._refused = 0
 
-    def look(self, now_ms: int, *, unheard: bool) -> None:
-        """Raise ``OtherConfiguration`` when others commit elsewhere.
+    def look(self, state: State, now_ms: int, *, leads: bool) -> None:
+        """Raise ``OtherConfiguration`` or ``GroupTaken`` when others commit elsewhere.
 
-        ``unheard``: partitions are owned, but no coordinator was heard. A record that does not move
-        says nothing: all participants may have been given another topic since.
+        Nothing is asked while a coordinator is heard, who says something at least once in an
+        interval; and nothing is believed that does not stand at two looks in a row. A record that
+        does not move says nothing: all participants may have been given another topic since.
         """
-        if not unheard:
-            self._before, self._due_ms = None, now_ms + self._every_ms
+        heard = (state.epoch, state.coordinator, state.settled_to, state.ended, state.following)
+        if leads or not state.owned or heard != self._heard:
+            self._heard, self._due_ms = heard, now_ms + self._every_ms
+            self._before, self._others = None, frozenset()
         if now_ms < self._due_ms:
             return
         self._due_ms = now_ms + self._every_ms
         try:
-            record = self._read()
+            record, others = self._sources.record(), self._sources.sinks() - {state.sink}
+            here, refused = self._sources.control_topic_id(), self._sources.refused()
         except RetryLater:
             return
         before, self._before = self._before, record
-        if record is None or before is None or record.same_commit(before):
-            return
+        again, self._others = others & self._others, others
+        unheard, self._refused = refused > self._refused, refused
+        moves = record is not None and before is not None and not record.same_commit(before)
+        error = self._elsewhere(record, here) if moves and record else None
+        if error is None and moves and unheard:
+            error = self._other_key()
+        if error is None and again:
+            error = group_taken(self._settings.source.group_id, min(again), state.sink)
+        if error:
+            raise error
+
+    def _elsewhere(self, record: CommitRecord, here: TopicId | None) -> HeadgateError | None:
         ours = self._settings.control.topic
+        said = (
+            f"sink {record.sink!r} is coordinated by {record.coordinator.member} on control topic"
+        )
+        lost = "what this participant owns would never be committed"
         if record.control_topic not in (None, ours):
-            raise OtherConfiguration(
-                f"sink {self._settings.name!r} is coordinated by {record.coordinator.member} on "
-                f"control topic {record.control_topic}, but this sink file names {ours}: what this "
-                "participant owns would never be committed",
+            return OtherConfiguration(
+                f"{said} {record.control_topic}, but this sink file names {ours}: {lost}",
                 "give all participants of the sink the same file; to change control.topic, stop "
                 "all of them first",
             )
+        if here is not None and record.control_topic_id not in (None, here):
+            return OtherConfiguration(
+                f"{said} {ours} of id {record.control_topic_id}, but the {ours} of this "
+                f"participant's cluster has id {here}: {lost}",
+                "compare bootstrap.servers: all participants of a sink belong to one Kafka cluster",
+            )
+        return None
+
+    def _other_key(self) -> HeadgateError:
+        return OtherConfiguration(
+            f"sink {self._settings.name!r} is at work on control topic "
+            f"{self._settings.control.topic}, but its events are signed otherwise than this sink "
+            "file's control.key says: this participant hears nobody",
+            "give all participants of the sink the same control.key; docs/security.md tells how to "
+            "exchange it",
+        )

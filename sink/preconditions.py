@@ -23,6 +23,7 @@ from headgate.control_protocol.object_stores import refuse_signing
 from headgate.coordinator.tables.creation import refuse_retention
 from headgate.coordinator.tables.type_text import parse_columns
 from headgate.participant.writers.partitioning import Partitioner
+from headgate.participant.writers.plan import RECORD_PARTS, STRUCT
 from headgate.sink.declaration import declared
 from headgate.sink.settings import CatalogSettings, SinkSettings
 
@@ -89,7 +90,23 @@ def refuse_table(table: Table, settings: SinkSettings) -> None:
                 f"{identifier} has no column {name!r} for the records' {part}",
                 "add it, or correct table.record_columns",
             )
-        _refuse_part(identifier, part, columns.field(name))
+        if part == STRUCT:
+            _refuse_struct(identifier, columns.field(name))
+        else:
+            _refuse_part(identifier, part, columns.field(name))
+
+
+def _refuse_struct(identifier: str, column: pa.Field) -> None:
+    fields = list(column.type) if pa.types.is_struct(column.type) else []
+    if not fields or not {field.name for field in fields} <= set(RECORD_PARTS):
+        raise TableChanged(
+            f"column {column.name!r} of {identifier} is {column.type}, which cannot hold parts of "
+            "the records",
+            f"make it a struct with fields out of {', '.join(RECORD_PARTS)}",
+        )
+    for field in fields:
+        inside = field.with_name(f"{column.name}.{field.name}")
+        _refuse_part(identifier, field.name, inside)
 
 
 def _refuse_part(identifier: str, part: str, column: pa.Field) -> None:

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
+from headgate.participant.formats.column_rules import Constant
 from headgate.sink import kafka_keys
 from headgate.sink.properties import Properties, Secret
 from headgate.sink.settings import SinkSettings
+from headgate.sink.table_settings import key_of
 
 _HEAD = """\
 # The sink file
@@ -20,7 +22,8 @@ One TOML file per sink; `headgate init NAME` writes one with comments, `headgate
 it. This page is made from the code by `python -m headgate.sink.reference > docs/reference.md`.
 
 Any text may refer to a secret instead of holding it: `${env:NAME}` is the environment variable,
-`${file:PATH}` the content of the file. What came from a reference is never printed.
+`${file:PATH}` the content of the file, `${base64:PATH}` its bytes in base64. What came from a
+reference is never printed.
 """
 
 _KAFKA = """\
@@ -78,7 +81,7 @@ def _table(kind: type) -> list[str]:
         if field.name == "kafka" or _section_type(hint) is not None:
             continue
         cells = (
-            f"`{field.name}`",
+            f"`{key_of(field)}`",
             _type_words(hint),
             _default(field),
             field.metadata.get("unit") or "-",
@@ -91,6 +94,8 @@ def _table(kind: type) -> list[str]:
 def _type_words(hint: Any) -> str:
     if isinstance(hint, typing.NewType):
         hint = hint.__supertype__
+    if hint == Constant:
+        return "text, number, boolean, date or time"
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return " or ".join(f"`{member}`" for member in hint)
     if hint is Properties or typing.get_origin(hint) is Mapping:
@@ -107,7 +112,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
         return "required"
     if isinstance(field.default, bool):
         return f"`{str(field.default).lower()}`"
-    return f"`{field.default}`" if field.default not in ("", ()) else "empty"
+    return f"`{field.default}`" if field.default not in ("", (), None) else "empty"
 
 
 def _kafka_keys() -> str:

@@ -136,8 +136,8 @@ class FormatSettings:
     type: str = field(
         default="json",
         metadata=about(
-            "Format of the values: json, connect-json, avro, avro-registry, csv, string, bytes, "
-            "or one that an installed package registers."
+            "Format of the values: json, connect-json, avro, avro-registry, protobuf, "
+            "protobuf-registry, csv, string, bytes, or one that an installed package registers."
         ),
     )
     options: Properties = field(

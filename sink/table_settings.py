@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field
+from typing import Any
 
+from headgate.participant.formats.column_rules import Constant
 from headgate.sink.properties import Properties
 
 
-def about(sentence: str, unit: str = "") -> Mapping[str, str]:
-    """A key's metadata for the reference and for error messages."""
-    return {"sentence": sentence, "unit": unit}
+def about(sentence: str, unit: str = "", *, key: str = "") -> Mapping[str, str]:
+    """A key's metadata for the reference and for error messages.
+
+    ``key``: what the sink file calls it, where Python cannot.
+    """
+    return {"sentence": sentence, "unit": unit, **({"key": key} if key else {})}
+
+
+def key_of(of: Field[Any]) -> str:
+    """What a sink file calls this setting."""
+    return str(of.metadata.get("key", of.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +44,38 @@ class ColumnSettings:
         metadata=about(
             "Whether table.record_columns fills this column and no field of the value does; only "
             "a record column that needs another type, doc or place than its default is declared."
+        ),
+    )
+    path: str = field(
+        default="",
+        metadata=about(
+            "The record's field that fills the column, as a path: payload.user.id, with quotes "
+            "around a name that has dots. Empty: the field of the column's name.",
+            key="from",
+        ),
+    )
+    unit: str = field(
+        default="",
+        metadata=about(
+            "What a number counts that becomes a time or timestamp: s, ms, us or ns, of the day or "
+            "since 1970. Empty: ms."
+        ),
+    )
+    as_text: bool = field(
+        default=False,
+        metadata=about(
+            "Whether numbers and booleans go into a string column too (objects and arrays always "
+            "do), in JSON as they are written."
+        ),
+    )
+    value: Constant = field(
+        default=None,
+        metadata=about("A constant that every row has in this column; no field is read."),
+    )
+    default: Constant = field(
+        default=None,
+        metadata=about(
+            "What a row has when the record has no such field; a field that is null stays null."
         ),
     )
 
@@ -66,12 +108,21 @@ class RecordColumns:
             "list<struct<key: string, value: binary>>, which may repeat a key."
         ),
     )
+    struct: str = field(
+        default="",
+        metadata=about(
+            "Column for several of them together: a struct whose fields are named topic, "
+            "partition, offset, timestamp, key or headers; unless declared, of the first four."
+        ),
+    )
 
     @property
     def coordinates(self) -> tuple[str, str, str] | None:
         """Topic, partition and offset columns, when all three are written."""
         named = (self.topic, self.partition, self.offset)
-        return named if all(named) else None
+        if all(named) or not self.struct:
+            return named if all(named) else None
+        return (f"{self.struct}.topic", f"{self.struct}.partition", f"{self.struct}.offset")
 
     def named(self) -> dict[str, str]:
         """What is written, to which column."""
@@ -82,6 +133,7 @@ class RecordColumns:
             "timestamp": self.timestamp,
             "key": self.key,
             "headers": self.headers,
+            "struct": self.struct,
         }
         return {what: column for what, column in everything.items() if column}
 

@@ -9,6 +9,7 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.seal import KEY_CHARACTERS_MIN
 from headgate.participant.formats.registry import ValueOptions, record_format
 from headgate.sink import kafka_keys
+from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def check_sink(settings: SinkSettings) -> None:
     if settings.spark.master and settings.spark.remote:
         _wrong("spark.master and spark.remote are both set", "keep one of them")
     _check_format(settings)
+    check_rules(settings)
     _check_quarantine(settings)
     _check_transform(settings)
 

@@ -23,6 +23,7 @@ from headgate.control_protocol.events import (
     TableSettlement,
     TableStart,
     TableStatus,
+    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -62,6 +63,7 @@ EXAMPLES: dict[str, Event] = {
         tables=(TableStart("lake.orders", "uuid-1", 3, 1, "s3://lake/x-", Offsets({P1: 7})),),
         limits=Limits(1_000, 2_000),
         paused=True,
+        configuration={"table.branch": "main", "format": "sha256:1f"},
     ),
     "end-commit": EndCommit(),
     "write-status": WriteStatus(
@@ -97,6 +99,7 @@ EXAMPLES: dict[str, Event] = {
     "pause": Pause(),
     "resume": Resume(),
     "departure": Departure("HG-207", "orders/0 offset 7: not JSON"),
+    "trouble": Trouble("HG-401", "commit not confirmed"),
 }
 
 
@@ -182,6 +185,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
         ).map(tuple),
         limits=st.builds(Limits, _NATURALS, _NATURALS),
         paused=st.booleans(),
+        configuration=st.dictionaries(_TEXT, _TEXT, max_size=3),
     ),
     st.just(EndCommit()),
     STATUSES,
@@ -201,6 +205,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.just(Pause()),
     st.just(Resume()),
     st.builds(Departure, _TEXT, _TEXT),
+    st.builds(Trouble, _TEXT, _TEXT),
 )
 ENVELOPES = st.builds(
     Envelope,

@@ -91,6 +91,11 @@ class FakeLog:
         self._generation = server.generation
         self.skipped: Counter[SkipReason] = Counter()
 
+    @property
+    def position(self) -> int:
+        """The next offset to read."""
+        return self._position
+
     def append(self, envelopes: Sequence[Envelope]) -> None:
         server, written = self._server, self._wire.written
         messages = [written(envelope, server.topic_id) for envelope in envelopes]

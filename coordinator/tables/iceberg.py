@@ -99,7 +99,8 @@ class IcebergTable:
         return self._call(table, proposal, manifest_list, written)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is held; what a removal may have taken along is set again."""
+        self._upkeep.finish(self._load)
 
     # ------------------------------------------------------------------------------------ reading
 

@@ -121,6 +121,13 @@ class Removal:
                     if ref.snapshot_id in self._removed and name not in table.metadata.refs
                 }
             newer = older
+        if all(entry.metadata_file != self._location for entry in table.metadata.metadata_log):
+            _log.warning(
+                "%s: the table has changed so often since snapshots expired that its metadata log "
+                "does not tell any more whether somebody had just set a ref on one of them: if one "
+                "is missing, set it again",
+                self._name,
+            )
         return {}
 
     def _versions_since(self, table: Table) -> Iterator[TableMetadata]:

@@ -7,6 +7,7 @@ catalog call removes the snapshots, then the files go. What is not deleted is an
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from pyiceberg.catalog import Catalog, delete_files
 from pyiceberg.table import Table, TableProperties
@@ -54,6 +55,18 @@ class Upkeep:
         except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
             self._rest_until_s = time.monotonic() + _PAUSE_S
             _log.warning("%s: not cleaned up for now: %r", _name(table), error)
+
+    def finish(self, load: Callable[[], Table]) -> None:
+        """Look once more after a removal that nobody confirmed. Never raises.
+
+        Whoever loses the lead commits no more; nobody else knows of the removal.
+        """
+        if self._doubted is None:
+            return
+        try:
+            self._resolve_doubt(load())
+        except Exception as error:  # noqa: BLE001 - nobody is left who could try again
+            _log.warning("a removal of snapshots was not looked after: %r", error)
 
     def _resolve_doubt(self, table: Table) -> None:
         """A removal that nobody confirmed has landed by now or never will: our tag has moved on."""

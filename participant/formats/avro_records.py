@@ -7,19 +7,21 @@ schema's defaults are never used, so that an explicit null stays one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.participant.formats import column_rules
 from headgate.participant.formats.avro_columns import read_values
 from headgate.participant.formats.avro_schema import Avro, UnfitSchema, parse_schema
 from headgate.participant.formats.faults import Faults
-from headgate.participant.formats.fitting import fitted_rows, without_bad
+from headgate.participant.formats.fitting import fitted_rows, missing, without_bad
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.retyped import rows_from
 from headgate.participant.formats.schema_registry import NoSuchSchema, SchemaRegistry
+from headgate.participant.loops import Flags
 from headgate.participant.packed import Packed
 
 _PREFIX_BYTES = 5
@@ -31,8 +33,17 @@ def _rows(values: Sequence[bytes], kind: Avro, schema: pa.Schema, faults: Faults
     return fitted_rows(read_values(values, kind, list(schema), faults), schema, faults)
 
 
+def _missing(values: Sequence[bytes], kind: Avro, path: Sequence[pa.Field]) -> Flags:
+    wanted = path[-1]
+    for field in reversed(path[:-1]):
+        wanted = field.with_type(pa.struct([wanted]))
+    return missing(read_values(values, kind, [wanted], Faults()), path)
+
+
 class AvroRecords:
     """A ``RecordFormat``: bare Avro values, all written with the option ``schema``."""
+
+    rules = column_rules.EVERY
 
     def __init__(self, options: Mapping[str, str]) -> None:
         text = take_options(options, required=["schema"])["schema"]
@@ -42,6 +53,9 @@ class AvroRecords:
         faults = Faults()
         return without_bad(_rows(values, self._kind, schema, faults), faults)
 
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return _missing(values, self._kind, path)
+
 
 class RegistryAvroRecords:
     """A ``RecordFormat``: a zero byte, the writer schema's id in four bytes, the Avro value.
@@ -50,6 +64,8 @@ class RegistryAvroRecords:
     registry does not know makes its records bad; a registry that does not answer fails the batch,
     which is done again.
     """
+
+    rules = column_rules.EVERY
 
     def __init__(self, options: Mapping[str, str]) -> None:
         prefix = "registry."
@@ -61,16 +77,9 @@ class RegistryAvroRecords:
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         faults = Faults()
-        octets = Packed.whole(values).array
-        prefixes = pc.binary_slice(octets, 0, _PREFIX_BYTES).dictionary_encode()
-        # With an end: without one, Arrow's reckoning of the result's size overflows.
-        behind = pc.binary_slice(octets, _PREFIX_BYTES, _VALUE_BYTES_MAX)
-        codes = np.asarray(prefixes.indices)
-        groups = [np.flatnonzero(codes == code) for code in range(len(prefixes.dictionary))]
-        parts = [
-            self._part(prefix.as_py(), Packed(behind.take(pa.array(rows))), schema)
-            for prefix, rows in zip(prefixes.dictionary, groups, strict=True)
-        ]
+        grouped = list(_by_prefix(values))
+        groups = [rows for _, rows, _ in grouped]
+        parts = [self._part(prefix, some, schema) for prefix, _, some in grouped]
         for rows, (_, found) in zip(groups, parts, strict=True):
             for row, reason in found.reasons.items():
                 faults.note([rows[row]], reason)
@@ -80,6 +89,12 @@ class RegistryAvroRecords:
         together = pa.concat_batches([empty, *(rows for rows, _ in parts)])
         order = np.argsort(np.concatenate([np.zeros(0, np.int64), *groups]))
         return without_bad(together.take(pa.array(order)), faults)
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        found = np.zeros(len(values), np.bool_)
+        for prefix, rows, some in _by_prefix(values):
+            found[rows] = _missing(some, self._writer(prefix), path)
+        return found
 
     def _part(
         self, prefix: bytes, values: Sequence[bytes], schema: pa.Schema
@@ -96,3 +111,17 @@ class RegistryAvroRecords:
         if len(prefix) < _PREFIX_BYTES or prefix[0] != _MAGIC:
             raise NoSuchSchema("does not begin with a zero byte and a schema id of four bytes")
         return self._registry.schema(int.from_bytes(prefix[1:], "big"))
+
+
+def _by_prefix(
+    values: Sequence[bytes],
+) -> Iterator[tuple[bytes, np.ndarray[tuple[int], np.dtype[np.int64]], Packed]]:
+    """The values that begin alike: how, which they are, and what is behind it."""
+    octets = Packed.whole(values).array
+    prefixes = pc.binary_slice(octets, 0, _PREFIX_BYTES).dictionary_encode()
+    # With an end: without one, Arrow's reckoning of the result's size overflows.
+    behind = pc.binary_slice(octets, _PREFIX_BYTES, _VALUE_BYTES_MAX)
+    codes = np.asarray(prefixes.indices)
+    for code, prefix in enumerate(prefixes.dictionary):
+        rows = np.flatnonzero(codes == code)
+        yield prefix.as_py(), rows, Packed(behind.take(pa.array(rows)))

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headgate.participant.formats import json_values
+from headgate.participant.formats import column_rules, json_picks, json_values
 from headgate.participant.formats.connect_schema import connect_type, storage
 from headgate.participant.formats.faults import Faults
 from headgate.participant.formats.fitting import fitted_rows
@@ -27,6 +27,8 @@ from headgate.participant.formats.json_records import JsonRecords
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.port import UndecodableRecords
 from headgate.participant.formats.retyped import retyped, rows_from
+from headgate.participant.loops import Flags
+from headgate.participant.packed import Packed
 
 _SCHEMA_KEY, _PAYLOAD_KEY = '{"schema":', ',"payload":'
 _PREFIXES_MAX = 64
@@ -36,6 +38,8 @@ _DECODER = json.JSONDecoder(object_pairs_hook=json_values.unique)
 
 class ConnectJsonRecords:
     """A ``RecordFormat``. Remembers the schemas that it saw."""
+
+    rules = column_rules.EVERY
 
     def __init__(self, options: Mapping[str, str]) -> None:
         take_options(options)
@@ -65,6 +69,9 @@ class ConnectJsonRecords:
             for row, reason in self._read(text, payloads, rows, gathered).items():
                 faults.note([row], reason)
         return gathered.finished(faults)
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return json_picks.missing(Packed.whole(values), path, front=(_WHOLE,))
 
     def _prefix(self, value: bytes) -> bytes | None:
         if not value.endswith(b"}"):

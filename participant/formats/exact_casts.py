@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from headgate.participant.formats import json_columns, json_values, temporal
+from headgate.participant.formats import json_columns, json_values, temporal, units
 from headgate.participant.formats.connect_schema import Unscaled
 from headgate.participant.formats.decimals import decimals_of
 
@@ -33,11 +33,14 @@ class Impossible(ValueError):
     """No value of this type goes into such a column."""
 
 
-def cast(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """The column as ``target``. Raises ``Impossible``, or what says that some value is at fault."""
+def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
+    """The column as ``target``. Raises ``Impossible``, or what says that some value is at fault.
+
+    ``unit``: what numbers count that become times, if not milliseconds.
+    """
     for test, convert in _CASTS:
         if test(values.type):
-            found = convert(values, target)
+            found = _counted(values, target, unit) if unit else convert(values, target)
             break
     else:
         raise Impossible(f"{values.type} cannot go into a column of type {target}")
@@ -48,6 +51,37 @@ def cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     if kinds.is_time(target) and not _within_day(found):
         raise ValueError("is not a time of the day")
     return found
+
+
+def _counted(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
+    """Numbers in their unit, also those that are spelled; what is no number as ever."""
+    kind = values.type
+    if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
+        return units.counts(values, unit, target)
+    if not kinds.is_large_string(kind):
+        return cast(values, target)
+    numbers = units.numbers_among(values)
+    if numbers.all():
+        return units.counts(values, unit, target)
+    counted = units.counts(values.filter(pa.array(numbers)), unit, target)
+    others = _texts(values.filter(pa.array(~numbers)), target)
+    order = np.argsort(np.concatenate([np.flatnonzero(numbers), np.flatnonzero(~numbers)]))
+    return pa.concat_arrays([counted, others]).take(pa.array(order))
+
+
+def spelled(values: pa.Array) -> pa.Array:
+    """Numbers and booleans as text, in the fewest digits that read as them; the rest as it is."""
+    if isinstance(values.type, Unscaled):
+        values = _unscaled(values, pa.decimal128(38, values.type.scale))
+    if kinds.is_boolean(values.type) or kinds.is_integer(values.type):
+        return values.cast(pa.large_string())
+    if kinds.is_floating(values.type) or kinds.is_decimal(values.type):
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        # By way of numpy, where a float still prints as one, with fewer digits than a double.
+        numbers = values.to_numpy(zero_copy_only=False)
+        found = [str(n) if valid else None for n, valid in zip(numbers, there, strict=True)]
+        return pa.array(found, pa.large_string())
+    return values
 
 
 def _impossible(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -240,13 +274,15 @@ def _readable(text: str | None, target: pa.DataType) -> bool:
     return True
 
 
-def exactly(value: pa.Array, target: pa.DataType, refusal: Exception) -> pa.Array:
+def exactly(value: pa.Array, target: pa.DataType, refusal: Exception, unit: str = "") -> pa.Array:
     """A column of one value that ``cast`` refused, if the rules take it alone.
 
     Raises ``ValueError`` whose message begins with the value.
     """
     found = _shown(value)
-    if kinds.is_large_string(value.type):
+    if unit and kinds.is_large_string(value.type) and units.numbers_among(value).all():
+        pass  # it was tried alone already
+    elif kinds.is_large_string(value.type):
         try:
             converted = json_values.convert_value(pa.field("", target), value[0].as_py(), "")
         except ValueError as error:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -29,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headgate.participant.formats import exact_casts, json_values, names
+from headgate.participant.formats import column_rules, exact_casts, json_values, names
 from headgate.participant.formats.faults import Faults
 from headgate.participant.formats.port import UndecodableRecords
 
@@ -76,6 +77,27 @@ def fitted(values: pa.Array, field: pa.Field, faults: Faults) -> pa.Array:
     """One column, of one value per row."""
     rows = np.arange(len(values), dtype=np.int64)
     return _fit(values, field, _Place(rows, faults, field.name))
+
+
+def missing(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
+    """Which records have no field at the end of the path; a null on the way there is none."""
+    found = np.zeros(len(values), np.bool_)
+    if not path or kinds.is_null(values.type):
+        return found
+    if kinds.is_union(values.type):
+        codes, offsets = np.asarray(values.type_codes), np.asarray(values.offsets)
+        for code in range(values.type.num_fields):
+            chosen = codes == code
+            inside = values.field(code).take(pa.array(offsets[chosen].astype(np.int64)))
+            found[chosen] = missing(inside, path)
+        return found
+    if not kinds.is_struct(values.type):
+        return found
+    available = [values.type.field(place).name for place in range(values.type.num_fields)]
+    place = names.places(path[:1], available)[0]
+    if place is None:
+        return _valid(values)
+    return missing(values.field(place), path[1:]) & _valid(values)
 
 
 def _of_records(kind: pa.DataType) -> bool:
@@ -125,41 +147,53 @@ def _fit(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
         return pa.nulls(len(values), target)
     if kinds.is_nested(source):
         return _nested(values, field, at)
-    return _cast_apart(values, target, at)
+    if column_rules.as_text(field):
+        values = exact_casts.spelled(values)
+    return _cast_apart(values, _Column(target, column_rules.unit_of(field)), at)
 
 
-def _cast_apart(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """What single values become. ``unit``: of numbers that become times."""
+
+    type: pa.DataType
+    unit: str
+
+
+def _cast_apart(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
+    target = column.type
     if not len(values):  # as a union's branch that no record takes
         return pa.nulls(0, target)
     try:
-        return exact_casts.cast(values, target)
+        return exact_casts.cast(values, target, column.unit)
     except exact_casts.Impossible as error:
         at.fail(_valid(values), str(error))
         return pa.nulls(len(values), target)
     except (pa.ArrowException, ValueError, ArithmeticError) as error:
         if len(values) == 1:
-            return _alone(values, target, error, at)
-    suspects = exact_casts.suspects(values, target)
+            return _alone(values, column, error, at)
+    suspects = None if column.unit else exact_casts.suspects(values, target)
     if suspects is not None and 0 < suspects.sum() < len(values):
-        return _cast_without(values, suspects, target, at)
+        return _cast_without(values, suspects, column, at)
     half = len(values) // 2
     parts = (slice(None, half), slice(half, None))
-    return _joined([_cast_apart(values[p], target, at.inside(at.rows[p], "")) for p in parts])
+    return _joined([_cast_apart(values[p], column, at.inside(at.rows[p], "")) for p in parts])
 
 
-def _cast_without(values: pa.Array, wrong: Flags, target: pa.DataType, at: _Place) -> pa.Array:
-    good = _cast_apart(values.filter(pa.array(~wrong)), target, at.inside(at.rows[~wrong], ""))
+def _cast_without(values: pa.Array, wrong: Flags, column: _Column, at: _Place) -> pa.Array:
+    good = _cast_apart(values.filter(pa.array(~wrong)), column, at.inside(at.rows[~wrong], ""))
     bad = [
-        _cast_apart(values[row : row + 1], target, at.inside(at.rows[row : row + 1], ""))
+        _cast_apart(values[row : row + 1], column, at.inside(at.rows[row : row + 1], ""))
         for row in np.flatnonzero(wrong).tolist()
     ]
     order = np.argsort(np.concatenate([np.flatnonzero(~wrong), np.flatnonzero(wrong)]))
     return _joined([good, *bad]).take(pa.array(order))
 
 
-def _alone(values: pa.Array, target: pa.DataType, refusal: Exception, at: _Place) -> pa.Array:
+def _alone(values: pa.Array, column: _Column, refusal: Exception, at: _Place) -> pa.Array:
+    target = column.type
     try:
-        return exact_casts.exactly(values, target, refusal)
+        return exact_casts.exactly(values, target, refusal, column.unit)
     except ValueError as reason:
         at.fail(np.ones(1, np.bool_), str(reason))
         return pa.nulls(1, target)

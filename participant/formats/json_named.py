@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headgate.participant.formats import json_values, names
+from headgate.participant.formats import column_rules, json_values, names
 from headgate.participant.formats.faults import Faults
 from headgate.participant.formats.port import UndecodableRecords
 from headgate.participant.formats.retyped import retyped_rows, rows_from
@@ -131,7 +131,8 @@ def _asked(field: pa.Field, spelled: list[str]) -> pa.Field:
     name = field.name if place is None else spelled[place]
     if place is None and field.name in spelled:
         raise names.TwoFields  # the key of that name is another column's
-    return pa.field(name, _asked_type(field.type, spelled), field.nullable)
+    kind = _asked_type(field.type, spelled)
+    return pa.field(name, kind, field.nullable, metadata=column_rules.marks(field))
 
 
 def _asked_type(kind: pa.DataType, spelled: list[str]) -> pa.DataType:

@@ -12,12 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headgate.participant.formats import json_apart, json_columns, json_values, names
+from headgate.participant.formats import (
+    column_rules,
+    json_apart,
+    json_columns,
+    json_picks,
+    json_ruled,
+    json_values,
+    names,
+)
 from headgate.participant.formats.json_columns import Unfit
 from headgate.participant.formats.json_named import NamedKeys
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.port import UndecodableRecords
 from headgate.participant.formats.retyped import rows_from
+from headgate.participant.loops import Flags
 from headgate.participant.packed import Packed
 
 _SAMPLES = 16
@@ -25,6 +34,8 @@ _SAMPLES = 16
 
 class JsonRecords:
     """A ``RecordFormat``. Remembers per column how the topic spells dates and decimals."""
+
+    rules = column_rules.EVERY
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         take_options(options or {})
@@ -34,10 +45,18 @@ class JsonRecords:
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         if all(map(names.plain, schema)):
-            return self._decode(values, schema)
+            return self._ruled(values, schema)
         if self._named is None or not self._named[0].equals(schema, check_metadata=True):
-            self._named = (schema, NamedKeys(schema, self._decode))
+            self._named = (schema, NamedKeys(schema, self._ruled))
         return self._named[1].decode(list(values))
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return json_picks.missing(Packed.whole(values), path)
+
+    def _ruled(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        if column_rules.any_marked(schema):
+            return json_ruled.decode(values, schema, self._decode)
+        return self._decode(values, schema)
 
     def _decode(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         values = Packed.whole(some)

@@ -82,6 +82,14 @@ def _level(fields: list[pa.Field]) -> list[pa.Field]:
     return fields
 
 
+def asked(field: pa.Field, *, caseless: bool) -> pa.Field:
+    """A field of a record by its own name, which is no column of the table."""
+    if not caseless:
+        return field
+    known = {_NAMES: json.dumps([field.name]).encode(), _CASELESS: b"true"}
+    return field.with_metadata(known)
+
+
 def plain(field: pa.Field) -> bool:
     """Whether the field and everything in it are found by their exact names alone."""
     return not field.metadata or _NAMES not in field.metadata

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headgate.participant.loops import Flags
+
 
 class UndecodableRecords(Exception):
     """Some records do not fit the schema: ``bad`` maps their row index to the reason.
@@ -31,3 +33,13 @@ class RecordFormat(Protocol):
 
         A value is either converted without loss or bad: raises ``UndecodableRecords``.
         """
+
+
+class RuledFormat(RecordFormat, Protocol):
+    """A format that knows rules of columns (``column_rules``), beside those that need none."""
+
+    rules: frozenset[str]
+    """Which ones. It reads marked fields accordingly; and with ``default`` it has ``missing``."""
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        """In which records there is no field at the end of the path; a null is one."""

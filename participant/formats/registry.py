@@ -18,6 +18,7 @@ from headgate.participant.formats.connect_json import ConnectJsonRecords
 from headgate.participant.formats.json_records import JsonRecords
 from headgate.participant.formats.options import nearest
 from headgate.participant.formats.port import RecordFormat
+from headgate.participant.formats.protobuf_records import ProtobufRecords, RegistryProtobufRecords
 from headgate.participant.formats.text_records import BytesRecords, CsvRecords, StringRecords
 
 ENTRY_POINT_GROUP = "headgate.formats"
@@ -31,6 +32,8 @@ _OURS: dict[str, FormatFactory] = {
     "connect-json": ConnectJsonRecords,
     "csv": CsvRecords,
     "json": JsonRecords,
+    "protobuf": ProtobufRecords,
+    "protobuf-registry": RegistryProtobufRecords,
     "string": StringRecords,
 }
 

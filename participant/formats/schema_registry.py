@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import threading
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    DescriptorUnfit,
+    MissingRights,
+    Unreachable,
+)
 from headgate.participant.formats.avro_schema import Avro, UnfitSchema, parse_schema
+from headgate.participant.formats.protobuf_schema import Types, UnfitTypes, file_name, types_of
 
 _DEFAULTS = {
     "timeout": "10",
@@ -20,18 +28,22 @@ _NUMBERS = {*_DEFAULTS, "cache.capacity"}
 _NOT_FOUND, _DENIED = 404, {401, 403}
 _REFERENCES_MAX = 100
 
+_SERIALIZED = "serialized"
+"""What a descriptor is asked for by; without it the registry gives text."""
+
+_File = tuple[Types, str]
 Connection = tuple[tuple[str, str], ...]
 
 
 class NoSuchSchema(ValueError):
-    """The registry was asked, and there is no Avro schema under this id."""
+    """The registry was asked, and there is no schema of the kind asked for under this id."""
 
 
 class SchemaRegistry:
     """Ids never change their meaning, so what was answered once is kept; refusals are not."""
 
     # A format is made anew for each batch. No client survives a fork.
-    _kept: dict[tuple[int, Connection], tuple[Any, dict[int, Avro]]] = {}  # noqa: RUF012 - shared
+    _kept: dict[tuple[int, Connection], tuple[Any, dict[int, Avro], dict[int, _File]]] = {}  # noqa: RUF012 - shared
     _lock = threading.Lock()
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -41,8 +53,8 @@ class SchemaRegistry:
         key = os.getpid(), tuple(sorted(settings.items()))
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = _client(settings), {}
-            self._client, self._known = self._kept[key]
+                self._kept[key] = _client(settings), {}, {}
+            self._client, self._known, self._files = self._kept[key]
 
     def schema(self, number: int) -> Avro:
         """Raises ``NoSuchSchema``, ``UnfitSchema``; ``Unreachable`` and ``MissingRights``."""
@@ -50,6 +62,33 @@ class SchemaRegistry:
         if known is None:
             known = self._known[number] = self._asked(number)
         return known
+
+    def types(self, number: int) -> tuple[Types, str]:
+        """The types of Protobuf messages, and the name of the file that the schema is.
+
+        Raises ``NoSuchSchema``, ``UnfitTypes``, ``DescriptorUnfit``; ``Unreachable`` and
+        ``MissingRights``.
+        """
+        known = self._files.get(number)
+        if known is None:
+            known = self._files[number] = self._asked_types(number)
+        return known
+
+    def _asked_types(self, number: int) -> _File:
+        found = self._ask(
+            lambda client: client.get_schema(number, fmt=_SERIALIZED), f"the schema {number}"
+        )
+        if found.schema_type != "PROTOBUF":
+            raise NoSuchSchema(
+                f"the schema {number} is {found.schema_type or 'AVRO'}, not Protobuf"
+            )
+        texts: dict[tuple[str, int], str] = {}
+        self._collect(found, texts, fmt=_SERIALIZED)
+        files = [_descriptor(text, number) for text in (*texts.values(), found.schema_str)]
+        try:
+            return types_of(files), file_name(files[-1])
+        except UnfitTypes as error:
+            raise UnfitTypes(f"the schema {number}: {error}") from error
 
     def _asked(self, number: int) -> Avro:
         found = self._ask(lambda client: client.get_schema(number), f"the schema {number}")
@@ -62,7 +101,7 @@ class SchemaRegistry:
         except UnfitSchema as error:
             raise UnfitSchema(f"the schema {number}: {error}") from error
 
-    def _collect(self, schema: Any, texts: dict[tuple[str, int], str]) -> None:
+    def _collect(self, schema: Any, texts: dict[tuple[str, int], str], **asked: str) -> None:
         """What the schema refers to, each after what it refers to itself."""
         for reference in schema.references or []:
             at = (reference.subject, reference.version)
@@ -71,8 +110,8 @@ class SchemaRegistry:
             if len(texts) >= _REFERENCES_MAX:
                 raise NoSuchSchema(f"a schema refers to more than {_REFERENCES_MAX} others")
             what = f"version {reference.version} of {reference.subject}"
-            found = self._ask(lambda client, at=at: client.get_version(*at), what).schema
-            self._collect(found, texts)
+            found = self._ask(lambda client, at=at: client.get_version(*at, **asked), what).schema
+            self._collect(found, texts, **asked)
             texts[at] = found.schema_str
 
     def _ask(self, question: Any, what: str) -> Any:
@@ -94,6 +133,17 @@ class SchemaRegistry:
         raise Unreachable(
             f"the schema registry does not give {what}: {reason}", f"asked at {self._where}"
         )
+
+
+def _descriptor(text: str, number: int) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise DescriptorUnfit(
+            f"the schema registry gives the schema {number} as text, not as a descriptor",
+            "headgate has no compiler for .proto: use a registry that knows format=serialized, or "
+            'type = "protobuf" with a descriptor',
+        ) from error
 
 
 def _client(settings: Mapping[str, str]) -> Any:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.participant.formats import column_rules
 from headgate.participant.formats.faults import Faults
 from headgate.participant.formats.fitting import fitted, without_bad
 from headgate.participant.formats.options import take_options
@@ -32,6 +33,8 @@ _LINE_END = r"\r?\n$"
 
 class StringRecords:
     """A ``RecordFormat``: each value is one text, in UTF-8."""
+
+    rules = frozenset({column_rules.UNIT})
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._column = take_options(options, {"column": ""})["column"]
@@ -56,6 +59,8 @@ class BytesRecords:
 
 class CsvRecords:
     """A ``RecordFormat``: each value is one line of cells."""
+
+    rules = frozenset({column_rules.UNIT})
 
     def __init__(self, options: Mapping[str, str]) -> None:
         taken = take_options(options, {"columns": "", "delimiter": ",", "null": ""})

@@ -19,7 +19,7 @@ from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.participant.spark.accounts import settled
-from headgate.participant.spark.pipeline import one_stage, raised_in_task, run_job
+from headgate.participant.spark.pipeline import one_stage, raised_in_task, run_job, worker_died
 from headgate.participant.spark.session import OpenSession, reason_of
 from headgate.participant.spark.shares import files_of, joined, shares_of
 from headgate.participant.spark.tasks import RESULT_COLUMNS, outcome_of, share_writer
@@ -42,7 +42,9 @@ class _Job:
 class SparkBatchWriter:
     """A ``BatchWriter``. ``plans`` says how to write a batch; it is called on the worker thread.
 
-    The session is the caller's, to be closed after this writer.
+    The session is the caller's, to be closed after this writer. When Python workers died in the
+    batch before, the next one is narrowed down to the record that kills them: that costs many jobs,
+    and a single death is more often the machine's doing.
     """
 
     def __init__(self, session: OpenSession, plans: Callable[[Batch], WriterPlan]) -> None:
@@ -53,6 +55,7 @@ class SparkBatchWriter:
         self._current: _Job | None = None
         self._running: _Job | None = None
         self._cancelling = threading.Thread(target=lambda: None)
+        self._died = False
         # One thread for all jobs: classic Spark keeps a thread of the JVM for each of ours.
         self._thread = threading.Thread(target=self._run, name="headgate-spark", daemon=True)
         self._thread.start()
@@ -113,7 +116,7 @@ class SparkBatchWriter:
             plan = self._plans(job.batch)
             shares = shares_of(job.batch, self._session.parallelism)
             with self._session.tagged(job.tag):
-                if one_stage(plan) or not shares:
+                if not shares or (one_stage(plan) and not self._died):
                     whole = self._in_one_stage(plan, job.batch, shares, written)
                 else:
                     whole = self._narrowed(plan, job, written)
@@ -121,6 +124,9 @@ class SparkBatchWriter:
             whole = failed(job.batch.number, error)
         except Exception as error:  # noqa: BLE001 - Spark fails in many ways; the batch is done again
             whole = self._failed(job, error)
+            self._died = worker_died(error)
+        else:
+            self._died = False
         if written and (isinstance(whole, BatchFailed) or job is not self._current):
             discard(plan, written)
         return whole
@@ -128,7 +134,8 @@ class SparkBatchWriter:
     def _failed(self, job: _Job, error: Exception) -> BatchFailed:
         reason = f"the Spark job failed: {reason_of(error)}"
         if job is not self._current or self._session.alive():
-            return BatchFailed(job.batch.number, reason, unforeseen=raised_in_task(error))
+            records = raised_in_task(error) or worker_died(error)
+            return BatchFailed(job.batch.number, reason, unforeseen=records)
         gone = WriterGone(f"the Spark session has ended: {reason}", "start this process again")
         return BatchFailed(job.batch.number, reason, gone)
 
@@ -146,7 +153,8 @@ class SparkBatchWriter:
         return joined(batch, outcomes)
 
     def _narrowed(self, plan: WriterPlan, job: _Job, written: list[DataFile]) -> BatchOutcome:
-        """In stages; a few records that make that fail are found by jobs over parts of it."""
+        """A few records that make that fail are found by jobs over parts of the batch."""
+        write = self._in_shares if one_stage(plan) else self._in_stages
 
         def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
             if job is not self._current:
@@ -154,11 +162,11 @@ class SparkBatchWriter:
             files: list[DataFile] = []
             outcome: BatchOutcome | None = None
             try:
-                outcome = self._in_stages(plan, part, files)
+                outcome = write(plan, part, files)
             except TransformRaised as error:
                 outcome = failed(part.number, error)
             except Exception as error:
-                if not raised_in_task(error):
+                if not raised_in_task(error) and not (self._died and worker_died(error)):
                     raise
                 outcome = self._failed(job, error)
             finally:
@@ -169,6 +177,10 @@ class SparkBatchWriter:
             return outcome
 
         return narrowed(attempt, plan, job.batch)
+
+    def _in_shares(self, plan: WriterPlan, part: Batch, written: list[DataFile]) -> BatchOutcome:
+        shares = shares_of(part, self._session.parallelism)
+        return self._in_one_stage(plan, part, shares, written)
 
     def _in_stages(self, plan: WriterPlan, batch: Batch, written: list[DataFile]) -> BatchOutcome:
         shares = shares_of(batch, self._session.parallelism)

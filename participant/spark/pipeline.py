@@ -146,6 +146,14 @@ def raised_in_task(error: Exception) -> bool:
     return type(error).__name__ == "PythonException"
 
 
+def worker_died(error: Exception) -> bool:
+    """Whether the Python process of a task ended under Spark: a record may have killed it.
+
+    Spark has no class or condition of its own for that.
+    """
+    return "Python worker exited unexpectedly" in str(error)
+
+
 def _blame(error: Exception, plan: WriterPlan) -> None:
     transform = plan.shaping.transform
     if transform is not None and blames_query(error):

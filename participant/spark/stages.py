@@ -136,7 +136,7 @@ class _Share:
                 aside=aside,
                 condemned=plan.condemned,
             )
-            with closing(chunks_of(plan.source, share)) as chunks:
+            with closing(chunks_of(plan, share)) as chunks:
                 for chunk in chunks:
                     decoded = decoding.decoded(chunk)
                     records = decoded.records

@@ -71,7 +71,7 @@ def transformed(records: Any, plan: WriterPlan) -> Any:
     assert transform is not None, "asked only when there is one"
     apply = transformation(transform)
     parts = plan.source.record_columns
-    carried = [parts[what] for what in ("timestamp", "key", "headers") if what in parts]
+    carried = [parts[what] for what in ("timestamp", "key", "headers", "struct") if what in parts]
     try:
         rows = apply(records, [*carried, RECORD])
         schema = _arrow_schema(rows, transform.name)

@@ -14,11 +14,12 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch, PartitionResult
 from headgate.participant.fetch import Chunk
 from headgate.participant.formats import names
-from headgate.participant.formats.port import UndecodableRecords
+from headgate.participant.formats.port import RecordFormat, UndecodableRecords
 from headgate.participant.formats.registry import ValueOptions, record_format
 from headgate.participant.writers.aside import BAD_PART, BAD_VALUE, Aside
 from headgate.participant.writers.plan import SourcePlan
 from headgate.participant.writers.record_columns import RecordColumns
+from headgate.participant.writers.ruled_columns import RuledColumns
 from headgate.participant.writers.singling import BAD_EXCEPTION, Read, read_apart
 
 
@@ -59,8 +60,12 @@ class Decoding:
         self._schema = schema
         self._record_columns = RecordColumns(source, schema, self._partitions)
         self._options = ValueOptions.taken(source.format_options)
-        self._format = record_format(source.format_name, self._options.of_format)
+        self._format: RecordFormat = record_format(source.format_name, self._options.of_format)
         self._read_schema = self._named(set(source.record_columns.values()), mapping)
+        if source.rules:
+            self._format = RuledColumns(
+                self._format, source.rules, self._read_schema, caseless=self._options.caseless
+            )
         count = len(self._partitions)
         self._records = np.zeros(count, np.int64)
         self._bytes = np.zeros(count, np.int64)
@@ -140,7 +145,8 @@ class Decoding:
             rows, values = error.rest, error.bad
             good = _others(chunk, values)
             left, chunk = left[good], chunk.where(good)
-        if rows.num_rows != len(left):
+        # without a column of the values a batch of rows has no length
+        if rows.num_columns and rows.num_rows != len(left):
             raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")
         added, found = self._record_columns.columns(chunk)
         columns = [added.get(field.name) for field in self._schema]

@@ -43,7 +43,7 @@ def narrowed(attempt: Attempt, plan: WriterPlan, batch: Batch) -> BatchOutcome:
     The outcome is the first failure when it cannot be narrowed down.
     """
     outcome = first = attempt(plan, batch)
-    condemned: dict[TopicPartition, dict[int, str]] = {}
+    condemned = {at: dict(reasons) for at, reasons in plan.condemned.items()}
     seen = _Seen(attempt)
     for tries in range(CONDEMNED_MAX):
         if not isinstance(outcome, BatchFailed) or not _narrowable(outcome):

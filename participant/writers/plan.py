@@ -43,9 +43,12 @@ from headgate.control_protocol.object_stores import (
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
 from headgate.participant.formats import names
+from headgate.participant.formats.column_rules import ColumnRule
 from headgate.participant.writers.shaping import Shaping
 
 RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
+STRUCT = "struct"
+"""Stands, among the names of parts, for a column that holds several of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class SourcePlan:
     ``kafka``: librdkafka settings. ``topic_ids``: what the topics must be; one without is not
     checked. ``record_columns``: from a part of the record (``RECORD_PARTS``) to the table's column
     that takes it. ``format_options``: the format's own, and those of every one (``ValueOptions``).
+    ``rules``: by column, of those that have one.
     ``key_format_name``: empty for text in a column of text, and the bytes as they are elsewhere.
     ``redaction`` masks the sink's secrets in what is told of records.
     """
@@ -83,6 +87,7 @@ class SourcePlan:
     format_name: str = "json"
     format_options: Mapping[str, str] = field(default_factory=dict)
     record_columns: Mapping[str, str] = field(default_factory=dict)
+    rules: Mapping[str, ColumnRule] = field(default_factory=dict)
     key_format_name: str = ""
     key_format_options: Mapping[str, str] = field(default_factory=dict)
     handling: Handling = field(default_factory=Handling)
@@ -128,6 +133,15 @@ class WriterPlan:
 
     def arrow_schema(self) -> pa.Schema:
         return schema_to_pyarrow(self.schema())
+
+    def record_parts(self) -> set[str]:
+        """What is wanted of records beside their values, also inside of a struct."""
+        columns = self.source.record_columns
+        found = set(columns)
+        if STRUCT in columns:
+            column = self.decoded_schema().field(columns[STRUCT])
+            found |= {column.type.field(at).name for at in range(column.type.num_fields)}
+        return found
 
     def name_mapping(self) -> str | None:
         """The table's, which says nothing of columns that a transform declares."""
@@ -178,7 +192,7 @@ class Plans:
         _check_folder(batch.table, plan.location)
         if batch.quarantine is None or not source.handling.keeps:
             return plan
-        aside = self.plan_for(batch.quarantine, replace(source, record_columns={}))
+        aside = self.plan_for(batch.quarantine, replace(source, record_columns={}, rules={}))
         _check_folder(batch.quarantine, aside.location)
         known = known_offsets(self._catalog, batch, source)
         return replace(plan, quarantine=aside, known=known)
@@ -311,7 +325,7 @@ def _load(catalog: Catalog, start: TableStart) -> Table:
 
 
 def _check_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
-    unknown = sorted(set(record_columns) - set(RECORD_PARTS))
+    unknown = sorted(set(record_columns) - {*RECORD_PARTS, STRUCT})
     if unknown:
         raise ConfigurationError(
             f"record columns {unknown} are no parts of a record",

@@ -17,7 +17,7 @@ from headgate.participant.writers.decoding import Decoding
 from headgate.participant.writers.failures import Abandoned, write_failed
 from headgate.participant.writers.parquet import DataFiles, file_shape
 from headgate.participant.writers.partitioned_rows import PartitionedRows
-from headgate.participant.writers.plan import SourcePlan, WriterPlan
+from headgate.participant.writers.plan import WriterPlan
 
 
 def write_ranges(
@@ -28,18 +28,19 @@ def write_ranges(
     Raises ``OffsetOutOfRange``, ``TopicRecreated`` and ``MissingRights`` beside them.
     """
     # Closed at once on an error too: a suspended reader would go on fetching behind our back.
-    with closing(chunks_of(plan.source, batch)) as chunks:
+    with closing(chunks_of(plan, batch)) as chunks:
         return write_chunks(plan, batch, chunks, abandoned=abandoned)
 
 
-def chunks_of(source: SourcePlan, batch: Batch) -> Generator[Chunk, None, None]:
+def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
     """All records of the batch's ranges, with the parts that the plan asks for; to be closed."""
+    source, parts = plan.source, plan.record_parts()
     reading = Reading(
         source.kafka,
         batch.ranges,
         source.topic_ids,
-        with_keys="key" in source.record_columns or source.handling.keeps,
-        with_headers="headers" in source.record_columns or source.handling.keeps,
+        with_keys="key" in parts or source.handling.keeps,
+        with_headers="headers" in parts or source.handling.keeps,
     )
     return read_ranges(reading)
 

@@ -17,7 +17,7 @@ from headgate.participant.formats.fitting import fitted
 from headgate.participant.formats.port import UndecodableRecords
 from headgate.participant.formats.registry import record_format
 from headgate.participant.formats.retyped import retyped
-from headgate.participant.writers.plan import SourcePlan
+from headgate.participant.writers.plan import RECORD_PARTS, STRUCT, SourcePlan
 
 MILLISECONDS_MAX = (2**63 - 1) // 1000
 """The latest time that a column of microseconds holds."""
@@ -32,6 +32,7 @@ class RecordColumns:
     - headers: into a map from string, where a key may stand once, or a list of structs of ``key``
       and ``value``, in their order; names, and values of string, are UTF-8. A record without
       headers has none, not null.
+    - struct: a column whose fields are parts by these names.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class RecordColumns:
         self._fields = {
             what: schema.field(column) for what, column in source.record_columns.items()
         }
+        if STRUCT in self._fields:
+            self._inside = _inside(source, self._fields[STRUCT], partitions)
         if "key" in self._fields:
             target = self._fields["key"].type
             name = source.key_format_name or ("string" if _is_text(target) else "bytes")
@@ -54,6 +57,7 @@ class RecordColumns:
         parts: dict[str, Callable[[Chunk, pa.Field, Faults], pa.Array]] = {
             "key": self._keys,
             "headers": self._headers,
+            STRUCT: self._struct,
         }
         found = {}
         for what, field in self._fields.items():
@@ -86,6 +90,13 @@ class RecordColumns:
             faults.note(np.flatnonzero(far), f"{field.name}: the record's time is out of range")
             near = replace(chunk, timestamps=np.where(far, -1, chunk.timestamps))
             return self._coordinate("timestamp", near).cast(field.type)
+
+    def _struct(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
+        found, reasons = self._inside.columns(chunk)
+        for row, reason in reasons.items():
+            faults.note([row], f"{field.name}.{reason}")
+        children = [found[child.name] for child in field.type]
+        return pa.StructArray.from_arrays(children, fields=list(field.type))
 
     def _keys(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
         keys: Sequence[bytes | None] = chunk.keys or []
@@ -138,6 +149,20 @@ class RecordColumns:
                     texts.append(None)
                     faults.note([row], f"the header {key!r} is not UTF-8 text")
         return pa.array(texts, pa.large_string())
+
+
+def _inside(
+    source: SourcePlan, column: pa.Field, partitions: Sequence[TopicPartition]
+) -> RecordColumns:
+    """For the fields of a struct. Raises ``ConfigurationError`` for those that are no parts."""
+    names = [child.name for child in column.type] if kinds.is_struct(column.type) else []
+    if not names or not set(names) <= set(RECORD_PARTS):
+        raise ConfigurationError(
+            f"the column {column.name} cannot hold parts of records: it is {column.type}",
+            f"use a struct with fields out of {', '.join(RECORD_PARTS)}",
+        )
+    parts = replace(source, record_columns={name: name for name in names})
+    return RecordColumns(parts, pa.schema(list(column.type)), partitions)
 
 
 def _header_names(

@@ -20,7 +20,7 @@ GOLDEN: dict[str, str] = json.loads(
     (Path(__file__).parent / "control_messages_v1.json").read_text("utf-8")
 )
 FROZEN = {
-    "start-commit": "62c8bab08a699bc5",
+    "start-commit": "59cfd796b2c85df8",
     "end-commit": "a29768ba91fa5253",
     "write-status": "50e8cbbc9af31180",
     "ack-commit": "9d2db65c770bcb34",
@@ -29,6 +29,7 @@ FROZEN = {
     "pause": "2ffae80a43e52f00",
     "resume": "9620c18921dd736e",
     "departure": "6690a71ad308e8b3",
+    "trouble": "923285e73ea8c1cd",
 }
 
 

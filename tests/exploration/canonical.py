@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from exploration.small_table import Table
 from exploration.small_world import Member, Seat, World
 
 from headgate.control_protocol.events import (
@@ -19,8 +20,8 @@ from headgate.control_protocol.events import (
     StartCommit,
     WriteStatus,
 )
-from headgate.control_protocol.identifiers import Sender
-from headgate.control_protocol.ports import CommitAttempt, TableView
+from headgate.control_protocol.identifiers import Sender, TransactionId
+from headgate.control_protocol.ports import CommitAttempt, Landed, TableView
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.state import HeardStatus, Term
 from headgate.participant.state import OpenTransaction, State
@@ -86,18 +87,23 @@ class Canon:
 
     def _walk(self) -> Hashable:
         world = self._world
-        table = world.table
         return (
-            (self._snapshot(table.tag), self._snapshot(table.head), self._record(table.record)),
-            table.rows,
+            self._table(world.table),
+            world.aside and self._table(world.aside),
+            world.pause and self._envelope(world.pause),
+            world.pauses,
             tuple(map(self._seat, world.seats)),
             tuple(map(self._member, world.members)),
             tuple((self._place(r.offset), self._envelope(r.envelope)) for r in world.log),
-            frozenset(self._attempt(call) for call in world.air if world.table.takes(call)),
+            frozenset(self._attempt(call) for call in world.air if world.takes(call)),
             world.owners,
             world.leader,
             world.faults,
         )
+
+    def _table(self, table: Table) -> Hashable:
+        stands = (self._snapshot(table.tag), self._snapshot(table.head))
+        return stands, self._record(table.record), table.rows
 
     # ------------------------------------------------------------------------------- coordinators
 
@@ -118,6 +124,14 @@ class Canon:
             state.term and self._term(state.term),
             state.attempt and self._attempt(state.attempt),
             seat.call and self._attempt(seat.call),
+            tuple(isinstance(a, Landed) and self._view(a.view) for a in seat.answers),
+            frozenset(map(self._envelope, seat.held)),
+            state.pause_asked and (state.pause_asked.paused, self._seen(state.pause_asked.seen)),
+        )
+
+    def _seen(self, transaction: TransactionId) -> Hashable:
+        return self._in(self._epochs, transaction.epoch), self._in(
+            self._numbers, transaction.number
         )
 
     def _term(self, term: Term) -> Hashable:
@@ -134,6 +148,10 @@ class Canon:
             frozenset((s, self._status_number(s, n)) for s, n in term.judged.items()),
             term.named_by_presence,
             term.settlement and self._event(None, term.settlement),
+            term.paused,
+            self._in(self._numbers, term.pause_answered),
+            term.valid_through_ms,
+            frozenset((at, seen.timestamp_ms) for at, seen in term.activity.items()),
         )
 
     def _heard(self, heard: HeardStatus) -> Hashable:
@@ -145,7 +163,9 @@ class Canon:
         )
 
     def _view(self, view: TableView) -> Hashable:
-        return self._snapshot(view.tag), self._snapshot(view.head), self._record(view.record)
+        aside = view.quarantine and self._view(view.quarantine)
+        stands = (self._snapshot(view.tag), self._snapshot(view.head))
+        return *stands, self._record(view.record), aside
 
     def _record(self, record: CommitRecord | None) -> Hashable:
         return record and (
@@ -153,11 +173,16 @@ class Canon:
             self._in(self._numbers, record.transaction.number),
             record.coordinator,
             record.offsets,
+            record.paused,
+            record.valid_through_ms,
         )
 
     def _attempt(self, attempt: CommitAttempt) -> Hashable:
         files = frozenset(map(self._file, attempt.files))
-        return self._view(attempt.base), self._record(attempt.record), files
+        aside = attempt.quarantined
+        kept = aside if aside is None else frozenset(map(self._file, aside))
+        base = (attempt.base.table, self._view(attempt.base))
+        return base, self._record(attempt.record), files, kept
 
     # ------------------------------------------------------------------------------- participants
 
@@ -176,6 +201,9 @@ class Canon:
             self._ownerships(state),
             frozenset(state.leaving),
             frozenset(map(self._file, state.files)),
+            frozenset(map(self._file, state.quarantined)),
+            state.paused,
+            frozenset(map(self._envelope, member.held)),
             state.batch and tuple(sorted(state.batch.ranges.items())),
             state.last_read_done,
             frozenset(state.looked),
@@ -206,7 +234,10 @@ class Canon:
         )
 
     def _open(self, opened: OpenTransaction | None) -> Hashable:
-        return opened and (self._in(self._numbers, opened.number), opened.fixed)
+        if opened is None:
+            return None
+        ahead = opened.quarantine.offsets if opened.quarantine else None
+        return self._in(self._numbers, opened.number), opened.fixed, ahead
 
     # ------------------------------------------------------------------------------------- events
 
@@ -225,7 +256,8 @@ class Canon:
             case Presence() if said:
                 return event.kind, event.concerns, self._sequence(said.sender, said.sequence)
             case StartCommit():
-                return "start", self._cut(event.settled_to), event.offsets
+                ahead = tuple(table.offsets for table in event.tables)
+                return "start", self._cut(event.settled_to), event.offsets, event.paused, ahead
             case Settlement():
                 return type(event).__name__, self._cut(event.settled_to), event.offsets
             case _:
@@ -239,16 +271,20 @@ class Canon:
         )
         files = frozenset(self._file(file) for table in status.tables for file in table.files)
         number = self._status_number(sender, status.status_number)
-        return number, claims, files, frozenset(status.unknown), status.failure
+        part = (status.part, status.parts)
+        return number, part, claims, files, frozenset(status.unknown), status.failure
 
     def _claim(self, claim: Claim) -> Hashable:
-        return claim.range.begin, claim.range.end, claim.records
+        span = (claim.range.begin, claim.range.end)
+        return span, claim.records, claim.quarantined, claim.max_timestamp_ms
 
     def _file(self, file: DataFile) -> Hashable:
         """``.../<epoch>-<incarnation>/<transaction>/<name>``; the name says what it holds."""
         folder, transaction, name = file.path.rsplit("/", 2)
-        epoch, incarnation = folder.rsplit("/", 1)[1].split("-")
+        root, epoch_folder = folder.rsplit("/", 1)
+        epoch, incarnation = epoch_folder.split("-")
         return (
+            root,
             self._in(self._epochs, int(epoch)),
             incarnation,
             self._in(self._numbers, int(transaction)),

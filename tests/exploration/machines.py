@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
+from exploration.small_table import file_path, timestamp_ms
 from exploration.small_world import (
     LATE_MS,
     NOW_MS,
     SINK,
     Bounds,
+    Held,
     World,
-    file_path,
 )
 from verdicts import Kind, Violation
 
-from headgate.control_protocol.events import DataFile, Envelope
-from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.events import DataFile, Envelope, LogRecord, TableStatus, WriteStatus
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.parts import Assembler
 from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
 from headgate.coordinator import actions as c
 from headgate.coordinator import machine as coordinating
@@ -32,22 +35,83 @@ WAITS_TO_HEAR_ITSELF = (Phase.STARTING, Phase.CLOSING, Phase.SETTLING)
 
 @dataclass(slots=True)
 class Appending:
-    """What becomes of the appends of one step: all arrive, but for the first a fault may strike."""
+    """What becomes of the appends of one step: all arrive, but for the first a fault may strike.
+
+    Or of the questions for the source's ends: of one partition nobody knows (``silent``).
+    """
 
     fate: str = "arrives"
     struck: bool = False
 
     def to(self, world: World, envelopes: list[Envelope]) -> tuple[World, bool]:
         """The world after the append, and whether it was confirmed."""
-        fate = "arrives" if self.struck else self.fate
-        self.struck = True
-        if fate == "lost":
-            return world, False
-        world = world.appended(*envelopes)
-        return (world.appended(*envelopes) if fate == "doubled" else world), fate != "doubted"
+        fate = "arrives" if self.struck or not self._may_strike(envelopes) else self.fate
+        self.struck = self.struck or self.fate != "silent"
+        match fate:
+            case "lost":
+                return world, False
+            case "torn":
+                return world.appended(*envelopes[:-1]), False
+            case "turned":
+                return world.appended(*envelopes[::-1]), True
+            case "doubled":
+                return world.appended(*envelopes, *envelopes), True
+            case _:
+                return world.appended(*envelopes), fate != "doubted"
+
+    def _may_strike(self, envelopes: list[Envelope]) -> bool:
+        """Of one message nothing is torn; only a status may be whole by another order (G2)."""
+        alone = len(envelopes) < 2
+        statuses = all(isinstance(said.event, WriteStatus) for said in envelopes)
+        return self.fate != "silent" and not (
+            (self.fate == "torn" and alone) or (self.fate == "turned" and (alone or not statuses))
+        )
+
+    def ends(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if self.fate == "silent" and ends:
+            self.struck = True
+            ends.pop(max(ends))
+        return ends
 
 
-APPEND_FAULTS = ("lost", "doubted", "doubled")
+APPEND_FAULTS = ("lost", "doubted", "doubled", "torn", "turned")
+FATES = {**{fate: f"append {fate}" for fate in APPEND_FAULTS}, "silent": "end silent"}
+
+
+def in_parts(said: Envelope) -> list[Envelope]:
+    """A status with files in two: claims before files, as ``parts.split`` cuts them."""
+    status = said.event
+    if not isinstance(status, WriteStatus) or not any(table.files for table in status.tables):
+        return [said]
+    claims = tuple(replace(table, files=()) for table in status.tables)
+    files = tuple(TableStatus(table.table, {}, table.files) for table in status.tables)
+    parts = (
+        replace(status, tables=claims, part=0, parts=2),
+        WriteStatus(status.status_number, files, part=1, parts=2),
+    )
+    return [replace(said, event=part) for part in parts]
+
+
+def assembled(held: Held, heard: LogRecord) -> tuple[Held, LogRecord | None]:
+    """What a driver makes of a message: the parts that it holds then, and what is whole (G2)."""
+    said, status = heard.envelope, heard.envelope.event
+    assembler = Assembler()
+    for part in held:
+        assembler.add(part)
+    whole = assembler.add(said)
+    if not isinstance(status, WriteStatus) or status.parts == 1:
+        return held, heard
+    if whole is None:
+        return (held if said in held else (*held, said)), None
+    return tuple(part for part in held if not _same(part, said)), replace(heard, envelope=whole)
+
+
+def _same(one: Envelope, other: Envelope) -> bool:
+    """Both are parts of one status."""
+    assert isinstance(one.event, WriteStatus)
+    assert isinstance(other.event, WriteStatus)
+    number, theirs = one.event.status_number, other.event.status_number
+    return (one.epoch, one.sender, number) == (other.epoch, other.sender, theirs)
 
 
 # ----------------------------------------------------------------------------------- coordinators
@@ -78,13 +142,13 @@ def _coordinator_calls(
     assert seat is not None
     match action:
         case c.ReadTable():
-            return world, c.TableRead(world.table.view())
+            return world, c.TableRead(world.view())
         case c.DescribeSources():
             return world, c.SourcesDescribed(
                 bounds.topics, Offsets(dict.fromkeys(bounds.partitions, 0))
             )
         case c.CommitTable(attempt):
-            return world.seated(index, replace(seat, call=attempt)), None
+            return world.seated(index, replace(seat, call=attempt, answers=())), None
         case c.Append():
             sender = seat.state.identity.sender
             said = [
@@ -107,6 +171,8 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
         end_due_ms=_abstract(state.term.end_due_ms),
         time_out_ms=_abstract(state.term.time_out_ms),
         committed_at_ms=NOW_MS,
+        quarantined_at_ms=NOW_MS,
+        activity={at: replace(seen, at_ms=NOW_MS) for at, seen in state.term.activity.items()},
     )
     state = replace(
         state,
@@ -146,14 +212,18 @@ def _participant_calls(
     state = world.members[index].state
     match action:
         case p.AskEnds(partitions):
-            return world, p.EndsKnown({at: bounds.ends[at] for at in partitions})
+            ends = {at: bounds.ends[at] for at in sorted(partitions)}
+            return world, p.EndsKnown(appending.ends(ends))
+        case p.Submit() if state.paused:
+            raise Violation(Kind.UNTRUTH, "a participant reads though START said that it must not")
         case p.Submit(batch) if index not in bounds.slow:
-            return world, p.BatchEnded(written(batch, state.sender.member))
+            return world, p.BatchEnded(written(world, bounds, batch, state.sender.member))
         case p.Append(drafts):
             said = [
                 Envelope(SINK, d.epoch, d.transaction, state.sender, d.sequence, 0, d.event)
                 for d in drafts
             ]
+            said = [part for whole in said for part in in_parts(whole)] if bounds.parts else said
             world, confirmed = appending.to(world, said)
             return world, None if confirmed else p.AppendFailed("not confirmed")
         case p.Stop(error):
@@ -161,12 +231,39 @@ def _participant_calls(
     return world, None
 
 
-def written(batch: Batch, member: str) -> BatchWritten:
-    """The batch's outcome: every offset in its ranges holds a record."""
-    results = {at: PartitionResult(r, len(r), len(r)) for at, r in batch.ranges.items()}
-    count = sum(map(len, batch.ranges.values()))
-    path = file_path(batch.table.file_prefix, member, batch.ranges)
-    return BatchWritten(batch.number, results, (DataFile(path, 0, count, count),))
+def written(world: World, bounds: Bounds, batch: Batch, member: str) -> BatchWritten:
+    """The batch's outcome: every offset in its ranges holds a record.
+
+    What the quarantine holds already, where START says that it is ahead, is left out (Q5).
+    """
+    ahead = batch.quarantine.offsets if batch.quarantine else Offsets()
+    results, good, bad = {}, [], []
+    for at, span in batch.ranges.items():
+        there = {(at.partition, offset) for offset in range(span.begin, span.end)}
+        asked = world.aside is not None and span.begin < ahead.get(at, 0)
+        known = there & world.aside.held() if world.aside and asked else frozenset()
+        new = {place for place in there - known if place in bounds.bad}
+        good += sorted(there - known - new)
+        bad += sorted(new)
+        results[at] = _result(bounds, at, span, len(known) + len(new))
+    quarantine = batch.quarantine.file_prefix if batch.quarantine else ""
+    return BatchWritten(
+        batch.number,
+        results,
+        _files(batch.table.file_prefix, member, good),
+        _files(quarantine, member, bad),
+    )
+
+
+def _result(bounds: Bounds, at: TopicPartition, span: OffsetRange, bad: int) -> PartitionResult:
+    newest = timestamp_ms(at.partition, span.end - 1) if bounds.timed and len(span) else None
+    return PartitionResult(span, len(span) - bad, len(span), newest, quarantined=bad, bad=bad)
+
+
+def _files(prefix: str, member: str, places: list[tuple[int, int]]) -> tuple[DataFile, ...]:
+    if not places:
+        return ()
+    return (DataFile(file_path(prefix, member, places), 0, len(places), len(places)),)
 
 
 def _member_in_abstract_time(world: World, index: int) -> World:

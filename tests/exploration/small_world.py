@@ -11,6 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from exploration.small_table import (
+    QUARANTINE,
+    Place,
+    Table,
+    nothing_falls,
+    nothing_older_comes,
+    rows_are_the_source,
+)
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.events import Envelope, LogRecord
@@ -22,8 +30,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView, TopicState
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, TableView, TopicState
 from headgate.coordinator.settings import CoordinatorSettings, TimeoutPolicy
 from headgate.coordinator.state import Identity
 from headgate.coordinator.state import State as CoordinatorState
@@ -32,22 +39,26 @@ from headgate.participant.state import State as ParticipantState
 
 SINK = SinkName("small")
 TOPIC = "t"
-TABLE = "lake.t"
-UUID = "uuid"
-LOCATION = "w"
 NOW_MS = 0
 LATE_MS = 10
 NEVER_MS = 10**12
+
+Held = tuple[Envelope, ...]
+"""Parts of statuses that are not whole yet (G2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How small the world is. ``faults`` says how often each kind may strike in one history.
 
-    ``slow`` participants end their batches in steps of their own, others at once. ``time_outs``
+    ``slow`` participants end their batches in steps of their own, others at once, and
+    at most ``batches_max`` per transaction. ``time_outs``
     says whether COLLECTING may end by its time-out. ``clean`` demands that nothing is ever refused
     and no second epoch begins. ``lag_max`` bounds how far readers fall behind before the next END.
-    ``joined``: it begins with every partition gained and the first claim in the table.
+    ``joined``: it begins with every partition gained and the first claim in the table. ``bad``:
+    partition and offset of the records that go into the quarantine; without any there is none.
+    ``parts``: a status with files travels in two. ``timed``: records have timestamps, and what does
+    not move for a while is idle.
     """
 
     records: tuple[int, ...] = (1, 1)
@@ -57,11 +68,15 @@ class Bounds:
     policy: TimeoutPolicy = TimeoutPolicy.COMMIT_ADMISSIBLE
     slow: frozenset[int] = frozenset()
     batch_records_max: int = 1
+    batches_max: int = 20_000
     time_outs: bool = True
     abrupt: bool = False
     clean: bool = False
     lag_max: int = 1
     joined: bool = False
+    bad: frozenset[Place] = frozenset()
+    parts: bool = False
+    timed: bool = False
 
     @property
     def coordinator_settings(self) -> CoordinatorSettings:
@@ -71,7 +86,7 @@ class Bounds:
             timeout_policy=self.policy,
             rebalance_delay_ms=5,
             election_timeout_ms=1,
-            idleness_ms=NEVER_MS,
+            idleness_ms=1 if self.timed else NEVER_MS,
             tag_refresh_interval_ms=NEVER_MS,
             retry_backoff_ms=1,
             retry_backoff_max_ms=1,
@@ -81,6 +96,7 @@ class Bounds:
     def participant_settings(self) -> ParticipantSettings:
         return ParticipantSettings(
             batch_records_max=self.batch_records_max,
+            files_max=self.batches_max,
             presence_interval_ms=1,
             end_offset_interval_ms=1,
             release_timeout_ms=1,
@@ -102,75 +118,16 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """``rows``: how often each record of each partition is in it. Ids are fresh per snapshot."""
-
-    rows: tuple[tuple[int, ...], ...]
-    tag: int | None = None
-    head: int | None = None
-    record: CommitRecord | None = None
-
-    def view(self) -> TableView:
-        lineage = Lineage.FRESH if self.tag is None else Lineage.CONTAINS_TAG
-        return TableView(
-            TABLE, UUID, LOCATION, 0, 0, self.head, self.tag, self.record, lineage, self.record
-        )
-
-    def takes(self, attempt: CommitAttempt) -> bool:
-        return (attempt.base.tag, attempt.base.head) == (self.tag, self.head)
-
-    def with_(self, attempt: CommitAttempt, snapshot_id: int) -> Table:
-        """The table after the attempt, which the oracle has looked at."""
-        rows = [list(counts) for counts in self.rows]
-        for file in attempt.files:
-            for partition, offset in written_in(file.path):
-                rows[partition][offset] += 1
-        after = Table(tuple(map(tuple, rows)), snapshot_id, snapshot_id, attempt.record)
-        _rows_are_the_source(after)
-        _nothing_falls(self.record, attempt.record)
-        return after
-
-
-def _rows_are_the_source(table: Table) -> None:
-    assert table.record is not None
-    for at, following in table.record.offsets.items():
-        for offset, times in enumerate(table.rows[at.partition]):
-            if times != (1 if offset < following else 0):
-                kind = Kind.DOUBLE if times > (offset < following) else Kind.LOSS
-                raise Violation(
-                    kind, f"{at}: offset {offset} is {times} times there, {following} is next"
-                )
-
-
-def _nothing_falls(before: CommitRecord | None, after: CommitRecord) -> None:
-    if before is not None and after.transaction <= before.transaction:
-        raise Violation(
-            Kind.DISORDER, f"transaction {after.transaction} landed after {before.transaction}"
-        )
-    if before is not None and after.offsets.behind(before.offsets):
-        raise Violation(Kind.DOUBLE, f"offsets went back from {before.offsets} to {after.offsets}")
-
-
-def file_path(prefix: str, member: str, ranges: Mapping[TopicPartition, OffsetRange]) -> str:
-    """A file is named for what it holds, so that no registry of files is needed."""
-    held = ".".join(f"{p.partition}-{r.begin}-{r.end}" for p, r in sorted(ranges.items()))
-    return f"{prefix}/{member}.{held}"
-
-
-def written_in(path: str) -> list[tuple[int, int]]:
-    """Partition and offset of every record in the file."""
-    held = [map(int, part.split("-")) for part in path.rsplit("/", 1)[1].split(".")[1:]]
-    return [(p, offset) for p, begin, end in held for offset in range(begin, end)]
-
-
-@dataclass(frozen=True, slots=True)
 class Seat:
     """A coordinator: its machine, where it reads the log, and the commit call on its way."""
 
     state: CoordinatorState
     position: int
     call: CommitAttempt | None = None
+    answers: tuple[CommitOutcome, ...] = ()
+    """Of its single calls, while it is made of two (Q3)."""
     broken: bool = False
+    held: Held = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +137,7 @@ class Member:
     state: ParticipantState
     position: int
     broken: bool = False
+    held: Held = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +146,7 @@ class World:
 
     ``air``: commit calls that may still arrive. ``owners``: whom the group gives each partition,
     ``leader``: which coordinator it lets lead. ``faults``: how many of each kind are left.
+    ``aside`` is the quarantine, ``pause`` what the operator said, ``pauses`` how often it worked.
     """
 
     table: Table
@@ -201,6 +160,38 @@ class World:
     air: tuple[CommitAttempt, ...] = ()
     lives: int = 0
     snapshots: int = 0
+    aside: Table | None = None
+    pause: Envelope | None = None
+    pauses: int = 0
+
+    def view(self) -> TableView:
+        """What a coordinator reads."""
+        view = self.table.view()
+        return replace(view, quarantine=self.aside.view()) if self.aside else view
+
+    def takes(self, call: CommitAttempt) -> bool:
+        return self.of(call).takes(call)
+
+    def landed(self, call: CommitAttempt) -> World:
+        """Raises ``Violation`` when it must not have been taken."""
+        before, number = self.of(call), self.snapshots + 1
+        landed = before.with_(call, number)
+        if before is self.aside:
+            assert landed.record is not None
+            nothing_falls(before.record, landed.record)
+            return replace(self, aside=landed, snapshots=number)
+        after = replace(self, table=landed, snapshots=number)
+        return rightly(before, after)
+
+    def of(self, call: CommitAttempt) -> Table:
+        """Which of the tables it is sent to."""
+        return self.aside if self.aside and call.base.table == self.aside.name else self.table
+
+    def aside_is_settled(self) -> bool:
+        """The table has passed all that the quarantine holds."""
+        record, held = self.table.record, self.aside.held() if self.aside else frozenset()
+        settled = {at.partition: offset for at, offset in record.offsets.items()} if record else {}
+        return all(offset < settled.get(partition, 0) for partition, offset in held)
 
     def left(self, fault: str) -> bool:
         return any(kind == fault and count > 0 for kind, count in self.faults)
@@ -238,9 +229,24 @@ class World:
         )
 
 
+def rightly(before: Table, after: World) -> World:
+    """The world, where what the table holds now is as it must be. Raises ``Violation``."""
+    rows_are_the_source(after.table, after.aside)
+    assert after.table.record is not None
+    nothing_falls(before.record, after.table.record)
+    nothing_older_comes(after.table)
+    began = after.table.record.paused and not (before.record and before.record.paused)
+    pauses = after.pauses + began
+    if pauses > (after.pause is not None):
+        raise Violation(Kind.UNTRUTH, "an operator's word works twice: the sink pauses again")
+    return replace(after, pauses=pauses)
+
+
 def first_world(bounds: Bounds) -> World:
+    nothing = tuple((0,) * count for count in bounds.records)
     return World(
-        table=Table(tuple((0,) * count for count in bounds.records)),
+        table=Table(nothing, bad=bounds.bad, timed=bounds.timed),
+        aside=Table(nothing, QUARANTINE, "uuid-q", "q") if bounds.bad else None,
         seats=(None, None),
         members=tuple(new_member(bounds, k, 0, 0) for k in range(bounds.participants)),
         owners=bounds.owners,

@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from exploration.calls import Asked, asked
 from exploration.machines import (
-    APPEND_FAULTS,
+    FATES,
     WAITS_TO_HEAR_ITSELF,
     Appending,
+    assembled,
     coordinator_fed,
     participant_fed,
     written,
 )
+from exploration.operating import operator
 from exploration.small_world import (
     LATE_MS,
     NOW_MS,
@@ -37,7 +40,6 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import (
     BatchFailed,
-    CommitAttempt,
     CommitOutcome,
     Landed,
     Refused,
@@ -86,16 +88,28 @@ def _member_settled_down(world: World, bounds: Bounds, index: int) -> World:
         record = world.next_for(member.position)
         if record is None:
             break
-        ahead = world.with_member(index, replace(member, position=member.position + 1))
-        if not _not_for(member.state, record):
-            if not _left_alone(world, bounds, index):
-                break
-            appending = Appending()
-            ahead = participant_fed(ahead, bounds, index, p.Heard(record), appending, NOW_MS)
-            if appending.struck:
-                break
+        if _not_for(member.state, record):
+            world = world.with_member(index, replace(member, position=member.position + 1))
+            continue
+        if not _left_alone(world, bounds, index):
+            break
+        appending = Appending()
+        ahead = _member_hears(world, bounds, index, appending)
+        if appending.struck:
+            break
         world = ahead
     return world
+
+
+def _member_hears(world: World, bounds: Bounds, index: int, appending: Appending) -> World:
+    member = world.members[index]
+    record = world.next_for(member.position)
+    assert record is not None
+    held, whole = assembled(member.held, record)
+    ahead = world.with_member(index, replace(member, position=member.position + 1, held=held))
+    if whole is None:
+        return ahead
+    return participant_fed(ahead, bounds, index, p.Heard(whole), appending, NOW_MS)
 
 
 def _left_alone(world: World, bounds: Bounds, index: int) -> bool:
@@ -110,7 +124,7 @@ def _left_alone(world: World, bounds: Bounds, index: int) -> bool:
     )
 
 
-BEFALL_PARTICIPANTS = ("move", "participant dies", "log lost")
+BEFALL_PARTICIPANTS = ("move", "participant dies", "log lost", "end silent")
 
 
 def _not_for(state: ParticipantState, record: LogRecord) -> bool:
@@ -131,12 +145,15 @@ def _steps(world: World, bounds: Bounds) -> Iterator[Step]:
             yield from _seat_ends(world, bounds, index, seat)
     for index in range(len(world.members)):
         yield from _participant(world, bounds, index)
-    yield from _late_arrivals(world, bounds)
+    yield from _late_arrivals(world)
+    yield from (Step(*step) for step in operator(world))
     yield from _strokes_of_fate(world, bounds)
 
 
 def complete(world: World, bounds: Bounds) -> bool:
-    return all(count == 1 for counts in world.table.rows for count in counts)
+    tables = (world.table, world.aside) if world.aside else (world.table,)
+    held = [place for table in tables for place in table.held()]
+    return len(held) == sum(bounds.records) and world.aside_is_settled()
 
 
 # ----------------------------------------------------------------------------------- coordinators
@@ -159,8 +176,9 @@ def _seat_ends(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterator
 
 
 def _left(world: World, index: int, seat: Seat) -> World:
-    """A call that is still in flight may land."""
-    air = world.air if seat.call is None else (*world.air, seat.call)
+    """A call that is still in flight may land; one behind it will never be made."""
+    call = seat.call and asked(seat.call, seat.answers)
+    air = (*world.air, call.attempt) if isinstance(call, Asked) else world.air
     return world.seated(index, None, air=air).trimmed()
 
 
@@ -170,7 +188,7 @@ def _coordinator(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterat
 
     name, phase = f"c{index}", seat.state.phase
     if seat.broken:
-        healed = world.seated(index, replace(seat, position=world.end, broken=False))
+        healed = world.seated(index, replace(seat, position=world.end, broken=False, held=()))
         after = coordinator_fed(
             healed, bounds, index, c.Discontinued("re-created"), Appending(), NOW_MS
         )
@@ -196,8 +214,11 @@ def _coordinator(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterat
 def _hears(world: World, bounds: Bounds, index: int, seat: Seat) -> World:
     record = world.next_for(seat.position)
     assert record is not None
-    ahead = world.seated(index, replace(seat, position=seat.position + 1)).trimmed()
-    after = coordinator_fed(ahead, bounds, index, c.Heard(record), Appending(), NOW_MS)
+    held, whole = assembled(seat.held, record)
+    ahead = world.seated(index, replace(seat, position=seat.position + 1, held=held)).trimmed()
+    if whole is None:
+        return ahead
+    after = coordinator_fed(ahead, bounds, index, c.Heard(whole), Appending(), NOW_MS)
     _clean(bounds, index, seat, after)
     return after
 
@@ -245,46 +266,45 @@ def _clean(bounds: Bounds, index: int, before: Seat, after: World) -> None:
 
 
 def _call_arrives(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterator[Step]:
+    """The commit's next single call: of a sink with a quarantine there are two (Q3)."""
     assert seat.call is not None
-    name, call = f"c{index}'s commit {seat.call.record.transaction}", seat.call
-    answered = world.seated(index, replace(seat, call=None))
+    call = asked(seat.call, seat.answers)
+    assert isinstance(call, Asked), "it has been answered"
+    name = f"c{index}'s {call}"
 
-    def told(after: World, outcome: CommitOutcome) -> World:
-        given = c.CommitAnswered(outcome)
-        return coordinator_fed(after, bounds, index, given, Appending(), NOW_MS)
+    def told(after: World, answer: CommitOutcome, fate: Appending) -> World:
+        assert seat.call is not None
+        answers = (*seat.answers, answer)
+        outcome = asked(seat.call, answers)
+        if isinstance(outcome, Asked):
+            return after.seated(index, replace(seat, answers=answers))
+        answered = after.seated(index, replace(seat, call=None, answers=()))
+        return coordinator_fed(answered, bounds, index, c.CommitAnswered(outcome), fate, NOW_MS)
 
-    if not world.table.takes(call):
-        yield Step(f"{name} is refused", False, told(answered, Refused("stale")))
+    attempt = call.attempt
+    if not world.takes(attempt):
+        yield Step(f"{name} is refused", False, told(world, Refused("stale"), Appending()))
         return
-    taken = _landed(answered, call)
-    assert taken.table.head is not None
-    outcome = Landed(taken.table.head, taken.table.view())
-    yield from _fated(
-        f"{name} lands",
-        world,
-        lambda fate: coordinator_fed(taken, bounds, index, c.CommitAnswered(outcome), fate, NOW_MS),
-    )
+    taken = world.landed(attempt)
+    outcome = Landed(taken.snapshots, taken.of(attempt).view())
+    yield from _fated(f"{name} lands", world, lambda fate: told(taken, outcome, fate))
     if world.left("outcome unknown"):
         lost = Unknown("no answer")
-        paid = answered.paid("outcome unknown")
-        yield Step(f"{name} lands unknown", True, told(_landed(paid, call), lost))
-        yield Step(f"{name} is lost", True, told(paid, lost))
-        late = replace(paid, air=(*paid.air, call))
-        yield Step(f"{name} hangs in the air", True, told(late, lost))
+        paid = world.paid("outcome unknown")
+        landed = paid.landed(attempt)
+        yield Step(f"{name} lands unknown", True, told(landed, lost, Appending()))
+        yield Step(f"{name} is lost", True, told(paid, lost, Appending()))
+        late = replace(paid, air=(*paid.air, attempt))
+        yield Step(f"{name} hangs in the air", True, told(late, lost, Appending()))
 
 
-def _landed(world: World, call: CommitAttempt) -> World:
-    snapshot = world.snapshots + 1
-    return replace(world, table=world.table.with_(call, snapshot), snapshots=snapshot)
-
-
-def _late_arrivals(world: World, bounds: Bounds) -> Iterator[Step]:
+def _late_arrivals(world: World) -> Iterator[Step]:
     """What can no longer land is forgotten; whether a call that can ever does, nobody knows."""
     for call in world.air:
         rest = tuple(other for other in world.air if other is not call)
-        if world.table.takes(call):
+        if world.takes(call):
             name = f"a late commit {call.record.transaction} lands"
-            yield Step(name, False, _landed(replace(world, air=rest), call))
+            yield Step(name, False, replace(world, air=rest).landed(call))
 
 
 # ----------------------------------------------------------------------------------- participants
@@ -298,7 +318,7 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
         return lambda fate: participant_fed(world, bounds, index, given, fate, NOW_MS)
 
     if state.batch is not None:
-        outcome = written(state.batch, state.sender.member)
+        outcome = written(world, bounds, state.batch, state.sender.member)
         yield from _fated(f"{name}'s batch ends", world, fed(p.BatchEnded(outcome)))
         if world.left("batch fails"):
             failed = p.BatchEnded(BatchFailed(state.batch.number, "disk full"))
@@ -307,26 +327,30 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
             )
             yield Step(f"{name}'s batch fails", True, after)
     if member.broken:
-        healed = world.with_member(index, replace(member, position=world.end, broken=False))
+        standing = replace(member, position=world.end, broken=False, held=())
+        healed = world.with_member(index, standing)
         given = p.Discontinued("re-created")
         after = participant_fed(healed, bounds, index, given, Appending(), NOW_MS)
         yield Step(f"{name} notices the discontinuity", False, after)
         return
     record = world.next_for(member.position)
     if record is not None:
-        ahead = world.with_member(index, replace(member, position=member.position + 1)).trimmed()
         yield from _fated(
             f"{name} hears {_brief(record.envelope.event)}",
             world,
-            lambda fate: participant_fed(ahead, bounds, index, p.Heard(record), fate, NOW_MS),
+            lambda fate: _member_hears(world, bounds, index, fate).trimmed(),
         )
     yield from _membership(world, bounds, index)
     waits = state.retry_at_ms is not None and not state.unheard and not state.unconfirmed
     if waits or _has_to_repeat(world, index):
         waiting = participant_fed(world, bounds, index, p.Ticked(), Appending(), NOW_MS)
-        after = participant_fed(waiting, bounds, index, p.Ticked(), Appending(), LATE_MS)
-        if after != world:
-            yield Step(f"{name}'s time", False, after)
+        for step in _fated(
+            f"{name}'s time",
+            world,
+            lambda fate: participant_fed(waiting, bounds, index, p.Ticked(), fate, LATE_MS),
+        ):
+            if step.world != world:
+                yield step
 
 
 def _has_to_repeat(world: World, index: int) -> bool:
@@ -425,12 +449,12 @@ def _recreated(world: World) -> World:
 def _fated(name: str, world: World, fed: Callable[[Appending], World]) -> Iterator[Step]:
     """The step as it is, and once per fault that may strike what it appends."""
     yield Step(name, False, fed(Appending()))
-    for fate in APPEND_FAULTS:
-        if world.left(f"append {fate}"):
+    for fate, fault in FATES.items():
+        if world.left(fault):
             appending = Appending(fate)
             after = fed(appending)
             if appending.struck:
-                yield Step(f"{name}, append {fate}", True, after.paid(f"append {fate}"))
+                yield Step(f"{name}, {fault}", True, after.paid(fault))
 
 
 def _brief(event: object) -> str:

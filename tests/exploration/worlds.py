@@ -7,6 +7,7 @@ the default tests, ``LARGE`` ones by ``make explore``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from exploration.small_world import Bounds
 
@@ -36,6 +37,26 @@ def _named(faults: Mapping[str, int]) -> Mapping[str, int]:
     return {name.replace("_", " "): count for name, count in faults.items()}
 
 
+def quarantined(*records: int, **faults: int) -> Bounds:
+    """One participant; the first record of the first partition goes into the quarantine."""
+    return replace(alone(*records, **faults), bad=frozenset({(0, 0)}))
+
+
+def paused(*records: int, **faults: int) -> Bounds:
+    """One participant, and an operator; a transaction brings one record."""
+    return replace(alone(*records, **faults), batches_max=1)
+
+
+def parted(*records: int, **faults: int) -> Bounds:
+    """One participant, whose statuses travel in two parts."""
+    return replace(alone(*records, **faults), parts=True)
+
+
+def timed(*records: int, **faults: int) -> Bounds:
+    """One participant; a transaction brings one record, partitions without news are idle soon."""
+    return replace(alone(*records, **faults), timed=True, batches_max=1)
+
+
 SMALL: Mapping[str, Bounds] = {
     "beginning": Bounds(),
     "beginning-nothing-wrong": Bounds(time_outs=False, clean=True),
@@ -53,6 +74,11 @@ SMALL: Mapping[str, Bounds] = {
     "move-of-all": Bounds(records=(1,), owners=(0,), faults={"move": 1}, joined=True),
     "move-abrupt": Bounds(faults={"move": 1}, time_outs=False, abrupt=True, joined=True),
     "participant-dies": Bounds(faults={"participant dies": 1}, time_outs=False, joined=True),
+    "pause": paused(2, pause=1, pause_again=1),
+    "parts": parted(1, append_torn=1, append_turned=1),
+    "parts-nothing-wrong": replace(parted(1, append_turned=2), time_outs=False, clean=True),
+    "idleness": timed(2, 1, end_silent=2),
+    "quarantine": quarantined(2, coordinator_dies=1),
 }
 
 LARGE: Mapping[str, Bounds] = {
@@ -81,4 +107,11 @@ LARGE: Mapping[str, Bounds] = {
     "three-records-two-participants": Bounds(
         records=(2, 1), batch_records_max=1, slow=frozenset({0}), time_outs=False, joined=True
     ),
+    "pause-coordinator-dies": paused(2, pause=1, pause_again=1, coordinator_dies=1),
+    "parts-coordinator-dies": parted(1, append_torn=1, append_turned=1, coordinator_dies=1),
+    "parts-event-doubled": parted(1, append_torn=1, append_turned=1, event_doubled=1),
+    "idleness-coordinator-dies": timed(2, 1, end_silent=2, coordinator_dies=1),
+    "quarantine-unknown-outcomes": quarantined(2, coordinator_dies=1, outcome_unknown=2),
+    "quarantine-append-lost": quarantined(2, append_lost=1, outcome_unknown=1),
+    "quarantine-zombie": quarantined(1, failover=1, outcome_unknown=1),
 }

@@ -58,7 +58,9 @@ def toml(sections: Sections) -> str:
     for name, section in sections.items():
         if name.endswith(".columns") and isinstance(section, Mapping):
             for column, kind in section["columns"].items():
-                lines += [f"[[{name}]]", f'name = "{column}"', f'type = "{kind}"']
+                said = kind if isinstance(kind, Mapping) else {"type": kind}
+                lines += [f"[[{name}]]", f'name = "{column}"']
+                lines += [f"{key} = {json.dumps(value)}" for key, value in said.items()]
                 if column in _record_columns(sections):
                     lines.append("from_record = true")
         elif isinstance(section, Mapping):

@@ -23,7 +23,7 @@ from protocol.values import (
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
-from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -86,6 +86,7 @@ class Coordinator:
         self.sources = sources or topics((0, 1_000), (0, 1_000))
         self.start: Offsets | None = None
         self.note: str | None = None
+        self.control_topic_id: TopicId | None = None
         self.now_ms = 1_000_000
         self.next_offset = 40
         self.actions: tuple[Action, ...] = ()
@@ -142,7 +143,7 @@ class Coordinator:
 
     def described(self) -> None:
         self.owed = None
-        self.given(SourcesDescribed(self.sources, self.start, self.note))
+        self.given(SourcesDescribed(self.sources, self.start, self.note, self.control_topic_id))
 
     def waits(self, ms: int) -> None:
         self.now_ms += ms

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
-from protocol.values import ALICE, BOB, P0, P1, P2, data_file, folder, offsets, status
+from protocol.values import ALICE, BOB, P0, P1, P2, data_file, folder, offsets, status, topics
 
 from headgate.control_protocol.events import AbortCommit, AckCommit, Settlement, WriteStatus
-from headgate.control_protocol.identifiers import Sender
-from headgate.coordinator.actions import CommitTable
+from headgate.control_protocol.identifiers import Sender, TopicId
+from headgate.coordinator.actions import CallFailed, CommitTable, DescribeSources, SourcesDescribed
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.transitions import Phase
 
@@ -219,12 +219,80 @@ def claim(number: int, of_p0: tuple[int, int]) -> WriteStatus:
     return status(number, {P0: of_p0}, written_in=(EPOCH, 1))
 
 
+# ------------------------------------------------------------------ what the logs do not hold
+
+
+def test_point_16_a_claim_beyond_the_logs_end_is_out() -> None:
+    forged = status(1, {P0: (10, 1_001), P1: (20, 20)}, written_in=(EPOCH, 1))
+    coordinator = judging((ALICE, forged))
+
+    assert settled(coordinator).offsets == offsets(10, 20)
+    assert "trips/0 claims [10, 1001), but the log ends at 1000" in reason(coordinator)
+
+
+def test_point_16_the_ends_are_asked_again_only_when_a_claim_passes_them() -> None:
+    coordinator = Coordinator.at(Phase.COLLECTING)
+    coordinator.hears(claim(1, (10, 1_000)), ALICE, transaction=1)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+
+    assert not coordinator.wants(DescribeSources)
+    assert coordinator.attempt.record.offsets == offsets(1_000, 20)
+
+
+def test_point_16_what_came_since_the_end_was_described_is_let_in() -> None:
+    coordinator = Coordinator.at(Phase.COLLECTING)
+    coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    assert coordinator.wants(DescribeSources)
+    assert not coordinator.wants(CommitTable)
+    coordinator.waits(1)
+    assert coordinator.actions == ()
+    coordinator.sources = topics((0, 1_500), (0, 1_000))
+    coordinator.described()
+
+    assert coordinator.attempt.record.offsets == offsets(1_400, 20)
+
+
+def test_point_16_the_judgement_waits_for_sources_that_do_not_answer() -> None:
+    coordinator = Coordinator.at(Phase.COLLECTING)
+    coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    coordinator.given(CallFailed("no answer"))
+    coordinator.waits(SETTINGS.retry_backoff_max_ms)
+    assert coordinator.wants(DescribeSources)
+    coordinator.given(SourcesDescribed(topics((0, 1_500))))
+
+    assert coordinator.attempt.record.offsets == offsets(1_400, 20)
+
+
+def test_point_16_of_a_partition_that_cannot_be_asked_the_known_end_counts() -> None:
+    coordinator = Coordinator.at(Phase.COLLECTING)
+    coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)
+    coordinator.hears(status(1, {P1: (20, 30)}, written_in=(EPOCH, 1)), BOB, transaction=1)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    coordinator.given(SourcesDescribed({}))
+
+    assert coordinator.attempt.record.offsets == offsets(10, 30)
+    assert "the log ends at 1000" in reason(coordinator)
+
+
+def test_point_16_the_log_of_a_topic_created_anew_is_not_the_one_that_was_read() -> None:
+    coordinator = Coordinator.at(Phase.COLLECTING)
+    coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    coordinator.given(SourcesDescribed(topics((0, 5_000), topic_id=TopicId("another"))))
+
+    assert settled(coordinator).offsets == offsets(10, 20)
+
+
 def judging(*said: tuple[Sender, WriteStatus]) -> Coordinator:
     """These statuses are heard in this order, and the time-out has come."""
     coordinator = Coordinator.at(Phase.COLLECTING)
     for sender, heard in said:
         coordinator.hears(heard, sender, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)
+    if coordinator.wants(DescribeSources):
+        coordinator.described()
     return coordinator
 
 

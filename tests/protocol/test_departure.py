@@ -1,4 +1,4 @@
-"""DEPARTURE is for people: no machine heeds it, whoever repeats it and whenever."""
+"""DEPARTURE and TROUBLE are for people: no machine heeds them, whoever repeats them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from protocol.coordinating import EPOCH, Coordinator
 from protocol.participating import Participant
 from protocol.values import ALICE, COORDINATOR, P0, RIVAL
 
-from headgate.control_protocol.events import Departure
+from headgate.control_protocol.events import Departure, Trouble
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.transitions import Phase
 
-SAID = Departure("HG-207", "orders/0: not JSON")
+SAID = [Departure("HG-207", "orders/0: not JSON"), Trouble("HG-401", "no answer")]
 
 
+@pytest.mark.parametrize("said", SAID)
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.OPEN, Phase.COLLECTING])
 @pytest.mark.parametrize("sender", [COORDINATOR, RIVAL])
 @pytest.mark.parametrize("epoch", [0, EPOCH])
-def test_point_20_a_coordinator_goes_on(phase: Phase, sender: Sender, epoch: int) -> None:
+def test_point_20_a_coordinator_goes_on(
+    phase: Phase, sender: Sender, epoch: int, said: Departure | Trouble
+) -> None:
     coordinator = Coordinator.at(phase)
     before = coordinator.state
     assert before.term is not None
-    coordinator.hears(SAID, sender, epoch=epoch)
+    coordinator.hears(said, sender, epoch=epoch)
     after = coordinator.state
     assert coordinator.actions == ()
     assert after.term is not None
@@ -32,9 +35,10 @@ def test_point_20_a_coordinator_goes_on(phase: Phase, sender: Sender, epoch: int
     assert replace(after, term=term, highest_epoch=before.highest_epoch) == before
 
 
+@pytest.mark.parametrize("said", SAID)
 @pytest.mark.parametrize("sender", [COORDINATOR, ALICE])
-def test_point_20_a_participant_goes_on(sender: Sender) -> None:
+def test_point_20_a_participant_goes_on(sender: Sender, said: Departure | Trouble) -> None:
     participant = Participant.writing(Offsets({P0: 5}))
     before = participant.state
-    participant.hears(SAID, sender, epoch=0)
+    participant.hears(said, sender, epoch=0)
     assert replace(participant.state, ends_due_ms=before.ends_due_ms) == before

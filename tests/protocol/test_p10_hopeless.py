@@ -13,7 +13,7 @@ from headgate.participant.actions import BatchEnded, Stop, Tell
 
 AT = offsets(10, 20)
 FEW = replace(SETTINGS, batch_attempts_max=3, batch_timeout_ms=60_000)
-REASON = "HG-220 batch 1: KeyError: 'x'"
+REASON = "HG-404 batch 1: KeyError: 'x'"
 
 
 def begun() -> Participant:

@@ -6,7 +6,7 @@ import pytest
 from protocol.participating import Participant, claimed, started
 from protocol.values import P0, P1, RIVAL, offsets
 
-from headgate.control_protocol.events import AckCommit, EndCommit, Event
+from headgate.control_protocol.events import AckCommit, EndCommit, Event, WriteStatus
 from headgate.control_protocol.identifiers import ControlOffset
 from headgate.control_protocol.ports import BatchWritten, PartitionResult
 from headgate.participant.actions import BatchEnded
@@ -47,6 +47,42 @@ def test_a_table_created_anew_counts_its_epochs_anew() -> None:
     participant.hears(EndCommit(), RIVAL, epoch=1, transaction=1)
 
     assert participant.state.ended == 1
+
+
+@pytest.mark.parametrize("first_heard", ["END", "START", "ACK"])
+def test_point_9_another_coordinator_of_the_same_epoch_is_obeyed_without_its_first_start(
+    first_heard: str,
+) -> None:
+    """That START was lost with the end of the control topic: what follows stands for it."""
+    participant = Participant.writing(AT)
+    for number in range(1, 10):
+        participant.answers(number, {P0: 10, P1: 20})
+        participant.hears_itself()
+        participant.start(number + 1, AT, settled_to=participant.next_offset)
+    participant.writes({P0: 110})
+    l_of_theirs = ControlOffset(participant.next_offset)
+
+    if first_heard == "END":
+        participant.hears(EndCommit(), RIVAL, transaction=1)
+        assert participant.status.unknown == {P0, P1}
+        participant.hears_itself()
+    if first_heard == "ACK":
+        ack = AckCommit(l_of_theirs, offsets(3, 4))
+        participant.hears(ack, RIVAL, transaction=1)
+    second = started(2, offsets(3, 4), 1, l_of_theirs)
+    participant.hears(second, RIVAL, transaction=2)
+
+    assert participant.phase is Phase.WRITING
+    assert participant.positions == offsets(3, 4)
+    assert participant.state.files == ()
+    assert claimed(participant_answer(participant, 2)) == {P0: (3, 5), P1: (4, 4)}
+
+
+def participant_answer(participant: Participant, number: int) -> WriteStatus:
+    participant.hears(EndCommit(), RIVAL, transaction=number)
+    participant.source_ends({P0: 5, P1: 4})
+    participant.batch_written()
+    return participant.status
 
 
 def test_a_higher_epoch_voids_unannounced_work_and_its_files() -> None:

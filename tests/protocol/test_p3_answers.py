@@ -159,7 +159,8 @@ def test_point_10_what_waits_for_room_is_not_idle() -> None:
     assert answer.unknown == {P0}
 
 
-def test_point_10_a_paused_sink_asks_nothing_and_is_idle() -> None:
+def test_point_10_a_paused_sink_asks_nothing_and_is_not_idle() -> None:
+    """Valid-through passed what a paused sink left unread (seed 17543 of the simulation)."""
     participant = Participant.writing(AT)
     participant.answers(1, {P0: 10, P1: 20})
     participant.hears_itself()
@@ -168,7 +169,7 @@ def test_point_10_a_paused_sink_asks_nothing_and_is_idle() -> None:
     participant.end(2)
 
     assert claimed(participant.status) == {P0: (10, 10), P1: (20, 20)}
-    assert participant.status.unknown == frozenset()
+    assert participant.status.unknown == {P0, P1}
 
 
 def test_point_10_what_was_seen_before_the_batch_that_end_waits_for_counts() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from protocol.coordinating import EPOCH, Coordinator
-from protocol.values import ALICE, P0, P1, data_file, folder, offsets
+from protocol.values import ALICE, P0, P1, data_file, folder, offsets, topics
 
 from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import TooManyBadRecords
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.coordinator.actions import CommitTable, Stop
+from headgate.coordinator.actions import CommitTable, DescribeSources, Stop
 from headgate.coordinator.transitions import Phase
 
 LIMITS = BadRecordLimits(per_thousand_max=100, records_max=40, sample_records_min=100)
@@ -31,8 +31,11 @@ def announced(coordinator: Coordinator, records: int, bad: int, number: int = 1)
     transaction = coordinator.term.closing
     files = (data_file(f"{folder(EPOCH, transaction)}/{number}.parquet", records - bad),)
     status = WriteStatus(number, (TableStatus("lake.trips", {P0: claim, P1: idle}, files),))
+    coordinator.sources = topics((0, begin + records), (0, 1_000))
     coordinator.hears(status, ALICE, transaction=transaction)
     coordinator.waits(0)
+    if coordinator.wants(DescribeSources):
+        coordinator.described()
 
 
 def stopped(coordinator: Coordinator) -> str:

@@ -82,6 +82,8 @@ class Climate:
     participants: ParticipantSettings
     faults_until_ms: int
     upheaval: str | None = None
+    upheaval_ms: int = 0
+    """When; 0: after a third of the time of the faults."""
     elections: bool = False
     """In calm weather the election partition moves too, and the control topic gets lost."""
     split: bool = False

@@ -67,12 +67,21 @@ class Course:
         self._something_new()
 
     def _house_all(self) -> None:
-        """The group has heard of every partition by now."""
+        """The group has heard of every partition by now.
+
+        What got lost is said again first: moving its partition meanwhile is work done twice.
+        """
         events = self._world.events
+        while self._world.calm.on and events.homeless() and self._something_unheard():
+            self._world.turn()
         if not self._world.calm.on and events.homeless():
             events.rebalance()
         while self._world.calm.on and events.homeless():
             events.rebalance()
+
+    def _something_unheard(self) -> bool:
+        states = (node.participant.state for node in self._world.nodes if not node.dead)
+        return any(state.unheard or state.unconfirmed for state in states)
 
     def _something_new(self) -> None:
         for at in self._world.source.partitions:

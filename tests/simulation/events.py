@@ -235,7 +235,7 @@ class Events:
         world, waiting = self._world, self._world.log.in_the_air
         if not waiting:
             return
-        said = self._envelope(waiting[0])
+        said = self.envelope(waiting[0])
         living = {(node.name, str(node.life)) for node in world.nodes if not node.dead}
         sender = (said.sender.member, said.sender.incarnation.partition("c")[0])
         world.struck["event of a dead process arrives"] += sender not in living
@@ -243,7 +243,7 @@ class Events:
         world.log.deliver()
 
     @staticmethod
-    def _envelope(message: object) -> Envelope:
+    def envelope(message: object) -> Envelope:
         decoded = codec.decode(message) if isinstance(message, bytes) else message
         assert isinstance(decoded, Envelope)
         return decoded

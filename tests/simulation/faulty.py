@@ -68,6 +68,11 @@ class FaultyLog(Struck):
         """Something is there that was not heard yet."""
         return bool(self._held)
 
+    @property
+    def position(self) -> int:
+        """The next control offset that this reader has not got yet."""
+        return self._log.position
+
     def append(self, envelopes: Sequence[Envelope]) -> None:
         self._strike("append")
         for envelope in envelopes:

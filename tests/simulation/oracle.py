@@ -44,6 +44,9 @@ class Oracle:
         self.checks_valid_through = False
         self.nobody_is_idle = True
         self._started_ms: dict[TransactionId, int] = {}
+        self._through = 0
+        self._unknowing: dict[TopicPartition, int] = {}
+        """Valid-through as it was said while nobody knew of the partition yet (C10)."""
         self.commits = 0
 
     def produced(self, at: TopicPartition, offsets: Iterable[int], timestamp_ms: int) -> None:
@@ -129,12 +132,17 @@ class Oracle:
         its START may be older than what others brought.
         """
         through = record.valid_through_ms
+        before, self._through = self._through, through or 0
+        for at in record.offsets:
+            self._unknowing.setdefault(at, before)
         if through is None or not self.checks_valid_through:
             return
         if not self.nobody_is_idle:
             through = min(through, self._started_ms.get(record.transaction, 0))
         for at, stored in record.offsets.items():
             left = self.ledger[record.topic_ids[at.topic], at]
+            if through <= self._unknowing[at]:
+                continue
             older = [offset for offset, t in left.items() if offset >= stored and t < through]
             if older:
                 raise Violation(

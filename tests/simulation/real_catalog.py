@@ -93,6 +93,10 @@ class RealCatalog:
         """Refs that others made, and the files that were live under each."""
         self.taken_along: dict[str, object] = {}
         """Foreign refs that a removal took along, and by whom."""
+        self.untold: set[str] = set()
+        """Of these, the ones that no metadata file told of any more when their remover looked."""
+        self._looked_for: set[str] = set()
+        self._applied_to: dict[str, str] = {}
         self._serves = serves
         self._versions = self._tables = 0
         self._entries: dict[str, tuple[str, ...]] = {}
@@ -120,6 +124,11 @@ class RealCatalog:
     # ------------------------------------------------------------------------- what a catalog does
 
     def loaded(self, port: Any, io: MemoryIO) -> Table:
+        log = {entry.metadata_file for entry in self.metadata.metadata_log}
+        for name, by in list(self.taken_along.items()):
+            if by is port and name not in self._looked_for:
+                self._looked_for.add(name)
+                self.untold |= {name} - {n for n, at in self._applied_to.items() if at in log}
         return Table(tuple(self.table.split(".")), self.metadata, self.at, io, port)
 
     def call(self, call: Call, by: object = None) -> CommitTableResponse:
@@ -133,6 +142,7 @@ class RealCatalog:
             raise CommitFailedException(str(error)) from error
         taken = self.foreign.keys() & self.metadata.refs.keys() - after.refs.keys()
         self.taken_along.update(dict.fromkeys(taken, by))
+        self._applied_to.update(dict.fromkeys(taken, self.at))
         self.metadata = after
         self._written()
         return CommitTableResponse.model_construct(metadata=after, metadata_location=self.at)

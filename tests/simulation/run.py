@@ -18,6 +18,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import track
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from simulation.climate import drawn
@@ -120,7 +123,11 @@ def main() -> int:
     whole = Tally()
     with ProcessPoolExecutor(options.processes, initializer=logging.disable) as pool:
         real = [frozenset(s for s in piece if every and s % every == 0) for piece in pieces]
-        for tally in pool.map(played, pieces, real):
+        tallies = pool.map(played, pieces, real)
+        screen = Console(stderr=True)
+        for tally in track(
+            tallies, "seeds", len(pieces), console=screen, disable=not screen.is_terminal
+        ):
             print(*tally.failed, sep="\n", end="", flush=True)
             whole.add(tally)
     minutes = (time.monotonic() - began) / 60

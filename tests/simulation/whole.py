@@ -32,9 +32,13 @@ class Whole:
                 raise Violation(Kind.LOSS, f"{catalog.table}: {name} has other files than it had")
 
     def end(self) -> None:
-        """When all is calm again. Who died while it removed snapshots could not look after them."""
+        """When all is calm again.
+
+        Who died while it removed snapshots could not look after them; nor could who slept until
+        others' commits had pushed the proof out of the metadata log.
+        """
         catalog = self._catalog
-        gone = catalog.foreign.keys() - catalog.metadata.refs.keys()
+        gone = catalog.foreign.keys() - catalog.metadata.refs.keys() - catalog.untold
         lost = sorted(name for name in gone if getattr(catalog.taken_along[name], "in_use", True))
         if lost:
             raise Violation(Kind.LOSS, f"{self._catalog.table} lost the refs of others: {lost}")

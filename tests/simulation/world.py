@@ -25,6 +25,7 @@ from simulation.oracle import Oracle
 from simulation.quarantine import Quarantine, has_one
 from simulation.real_catalog import real_catalog
 from simulation.silence import Silence
+from simulation.unheard import Unheard
 from simulation.whole import wholes
 from verdicts import Kind, Violation
 
@@ -72,6 +73,7 @@ class World:
         self._echoes = random.Random(f"echoes {seed}")
         self.climate = drawn(self.random)
         self.silence = Silence(self)
+        self.unheard = Unheard(self)
         self.rates = self.climate.rates
         self.sink = SinkName("sim")
         self.topics = ("source",)
@@ -340,7 +342,8 @@ class World:
         self.events.drift()
         if self.chance(self.rates.event):
             self.random.choice(self.events.any)()
-        if not self.broken and self.clock.now_ms > self.climate.faults_until_ms // 3:
+        breaks_ms = self.climate.upheaval_ms or self.climate.faults_until_ms // 3
+        if not self.broken and self.clock.now_ms > breaks_ms:
             self.broken = upheaval.break_something(self)
         actor = self._next_actor()
         if actor is not None:
@@ -348,6 +351,7 @@ class World:
             self.idle = 0 if node.turn(role, run) else self.idle + 1
         else:
             self.idle += 1
+        self.unheard.look()
         for whole in self.wholes:
             whole.look()
         self.oracle.look()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import confluent_kafka as kafka
 import pytest
@@ -13,7 +15,7 @@ from integration.readers import read_with_duckdb
 from local_catalog import LocalCatalog
 
 from headgate import ConsumerSteering, SinkTask, open_task, partitions_of, records_of
-from headgate.control_protocol.errors import PoisonRecord
+from headgate.control_protocol.errors import OtherConfiguration, PoisonRecord
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 
@@ -119,3 +121,35 @@ def test_a_poison_record_ends_the_loop_with_its_place(
     with pytest.raises(PoisonRecord, match="partition 1 offset 0"):
         loop(settings, lambda _: False)
     assert rows(sqlite_catalog).num_rows == 0
+
+
+def test_point_19_an_embedded_loop_on_another_control_topic_ends_by_name(
+    settings: SinkSettings,
+) -> None:
+    hurried = replace(settings.coordinator, election_timeout_ms=1_000, commit_timeout_ms=2_000)
+    talkative = replace(settings.participant, presence_interval_ms=500)
+    settings = replace(settings, coordinator=hurried, participant=talkative)
+    other = replace(settings, control=replace(settings.control, topic=f"{settings.name}-other"))
+    ended = threading.Event()
+    errors: list[OtherConfiguration] = []
+
+    def works_until_one_ends(settings: SinkSettings) -> None:
+        def done(_: SinkTask) -> bool:
+            produce(settings, [b'{"number": 1}'] * 3)
+            return ended.is_set()
+
+        try:
+            loop(settings, done)
+        except OtherConfiguration as error:
+            errors.append(error)
+            ended.set()
+
+    threads = [threading.Thread(target=works_until_one_ends, args=[s]) for s in (settings, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (error,) = errors
+    assert {settings.control.topic, other.control.topic} <= set(
+        error.message.replace(",", " ").replace(":", " ").split()
+    )

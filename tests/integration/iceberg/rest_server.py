@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
@@ -84,7 +85,8 @@ class LyingProxy(ThreadingHTTPServer):
     ``503-after``, ``502-before``: an answer of the proxy's own. ``twice``: it sends the commit
     again after a landed one, and passes the second answer on. ``hang-after``: no answer at all.
     ``keep-next``: it is sent on at ``let_go``, though its client may have given up; ``lose-next``:
-    it is kept, and lost at ``let_go``. While ``refusing``, no request gets any answer. ``only`` is
+    it is kept, and lost at ``let_go``. While ``refusing``, no request gets any answer. What it
+    ``forbids`` (``commit`` or ``create``) is answered by 403. ``only`` is
     what the name of the table ends with whose commits are lied about.
     """
 
@@ -97,6 +99,7 @@ class LyingProxy(ThreadingHTTPServer):
         self.only = ""
         self.commits = 0
         self.refusing = False
+        self.forbids = ""
         self.kept = Event()
         self._gone_on = Event()
 
@@ -150,6 +153,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.server.refusing:
             self.close_connection = True
+            return
+        if self.server.forbids == ("create" if self.path.endswith("/tables") else "commit"):
+            error = {"message": "not allowed", "type": "ForbiddenException", "code": 403}
+            self._answer(403, {}, json.dumps({"error": error}).encode())
             return
         lie = None
         if b'"add-snapshot"' in body and self.path.endswith(self.server.only):

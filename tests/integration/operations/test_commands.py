@@ -222,3 +222,37 @@ def test_pause_without_a_control_topic(sink_file: Path) -> None:
     result = headgate("pause", sink_file)
     assert result.exit_code == 2
     assert "does not exist, so nobody would hear of it" in result.stderr
+
+
+def test_init_proposes_columns_from_what_a_topic_holds(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bootstrap: str,
+    topic: str,
+    producer: Producer,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BROKER", bootstrap)
+    broker = ("--kafka", "bootstrap.servers=${env:BROKER}")
+    empty = headgate("init", "shop", "--from-topic", topic, *broker)
+    assert empty.exit_code == 2
+    assert "no column can be proposed from 0 records" in empty.stderr
+
+    for number in range(2_000):
+        row = {"id": number, "at": "2026-01-31T06:00:00Z", "who": {"name": "x"}, "odd key": 1}
+        producer.produce(topic, json.dumps(row), partition=number % 2)
+    producer.flush(10)
+    result = headgate("init", "shop", "--from-topic", topic, *broker)
+    assert result.exit_code == 0, result.output
+    assert "3 columns proposed from 1000 records" in result.output
+    assert "1 left out" in result.output
+    text = (tmp_path / "shop.toml").read_text()
+    assert "${env:BROKER}" in text
+    assert '# Left out, "odd key": a column cannot have this name' in text
+    columns = {column.name: column.type for column in load(tmp_path / "shop.toml").table.columns}
+    assert columns == {"id": "long", "at": "timestamptz", "who": "struct<name: string>"}
+
+    missing = headgate("init", "other", "--from-topic", f"{topic}-no", *broker)
+    assert missing.exit_code == 2
+    assert "cannot be read" in missing.stderr
+    assert not (tmp_path / "other.toml").exists()

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from integration.conftest import Deploy
 from integration.deployment import Deployment
+from integration.faults.stuck_catalog import StuckCatalog
 from integration.sink_file import bad_record
 from unit.operations.filled_table import FilledTable
 
@@ -120,3 +121,22 @@ def test_point_20_a_missing_topic(filled: FilledTable, sink_file: Path) -> None:
     assert (condition, exit_code) == ("failed", 1)
     assert error is not None
     assert "does not exist" in error["text"]
+
+
+def test_point_20_a_catalog_that_takes_no_commits(deploy: Deploy) -> None:
+    sink = deploy()
+    sink.start()
+    sink.produce()
+    sink.wait_until_lag_zero()
+    with StuckCatalog(sink):
+        sink.produce()
+        error = wait_for(sink, "failing", 1)
+    assert error is not None
+    assert error["code"].startswith("HG-4")
+    assert "locked" in error["text"]
+    sink.wait_until_lag_zero()
+    past = wait_for(sink, "idle", 0)
+    assert past is not None
+    assert past["past"]
+    sink.stop()
+    sink.judge()

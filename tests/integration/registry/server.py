@@ -131,8 +131,17 @@ class RegistryServer:
             for pattern, answer in _ROUTES.items():
                 found = re.fullmatch(pattern, f"{method} {path}")
                 if found:
-                    return answer(self.subjects, body, *found.groups())
+                    said = answer(self.subjects, body, *found.groups())
+                    return _as_asked(said, urlsplit(target).query)
         raise Refused(404, "HTTP 404 Not Found")
+
+
+def _as_asked(said: Any, query: str) -> Any:
+    """Protobuf is given as text, unless its descriptor was asked for."""
+    if not isinstance(said, dict) or said.get("schemaType") != "PROTOBUF":
+        return said
+    text = 'syntax = "proto3"; // as text'
+    return said if "format=serialized" in query else {**said, "schema": text}
 
 
 def _delete_version(subjects: Subjects, subject: str, which: str) -> int:

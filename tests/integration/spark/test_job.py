@@ -14,6 +14,7 @@ import pytest
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.spark.cluster import standalone_cluster
+from integration.spark.connect_port import connect_port
 from repository.tree import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -59,9 +60,10 @@ def test_the_job_runs_through_spark_connect(deploy: Deploy) -> None:
     """Without spark-submit, which knows no Connect server of its own: plain Python will do."""
     sink = deploy({"spark": {"writer": "spark", "remote": "local[2]"}})
     sink.produce(ROWS)
-    sink.start(command=[sys.executable, *JOB])
-    sink.wait_until_lag_zero(START_S)
-    sink.stop()
+    with connect_port():
+        sink.start(command=[sys.executable, *JOB])
+        sink.wait_until_lag_zero(START_S)
+        sink.stop()
     sink.judge()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from integration.oracle import assert_exactly_once, read_source
+from integration.spark.connect_port import connect_port
 from integration.spark.spark_process import SparkProcess
 from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.table.sorting import NullOrder
@@ -288,10 +290,8 @@ def test_range_cuts_an_unpartitioned_table_along_its_sort_order(
 def test_all_of_it_through_spark_connect(
     catalog: LocalCatalog, table: str, full_topic: str, bootstrap: str
 ) -> None:
-    spark = SparkProcess(
-        {"remote": "local[2]", "parallelism": PARTITIONS}, catalog.properties, bootstrap
-    )
-    try:
+    options = {"remote": "local[2]", "parallelism": PARTITIONS}
+    with connect_port(), closing(SparkProcess(options, catalog.properties, bootstrap)) as spark:
         for sql, mode in (
             (FILTER, "none"),
             (FILTER, "range"),
@@ -307,8 +307,6 @@ def test_all_of_it_through_spark_connect(
                 skipped = sum(result["skipped"] for result in outcome["partitions"].values())
                 assert rows.num_rows + skipped == EACH * PARTITIONS
                 assert (len(outcome["files"]) == ZONES) is (mode == "range")
-    finally:
-        spark.close()
     assert outcome["fatal"] == "HG-100"
 
 

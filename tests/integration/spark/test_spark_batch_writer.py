@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from integration.oracle import assert_exactly_once, read_source
 from integration.spark.cluster import standalone_cluster
+from integration.spark.connect_port import connect_port
 from integration.spark.spark_process import SparkProcess
 from local_catalog import LocalCatalog, local_catalog
 
@@ -43,6 +44,7 @@ def spark(
     with ExitStack() as stack:
         options: dict[str, Any] = {"master": request.param}
         if request.param == "connect":
+            stack.enter_context(connect_port())
             options = {"remote": "local[2]"}
         elif request.param == "standalone":
             folder = tmp_path_factory.mktemp("cluster")

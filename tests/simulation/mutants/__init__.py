@@ -12,6 +12,7 @@ from simulation.mutants import (
     collecting,
     positions,
     real_tables,
+    requesting,
     setting_aside,
     speech,
     table,
@@ -19,7 +20,8 @@ from simulation.mutants import (
 from simulation.mutants.mutant import Mutant
 
 FAMILIES = (
-    *(table, speech, claiming, collecting, answering, positions, setting_aside),
+    *(table, speech, claiming, collecting, answering, positions, requesting),
+    setting_aside,
     real_tables,
 )
 
@@ -34,7 +36,6 @@ UNSHOWN = {
     "G5": "its parts are C3, C5, C6, C9, C11 and P7, and each is judged by itself: "
     "protocol/test_g5_replays.py",
     "G6": "nobody there forges numbers: protocol/test_g6_bounds.py",
-    "C11": "what an operator asked long ago costs no row: protocol/test_c11_requests.py",
     "Q6": "what a writer makes of a record is not the machines': protocol/test_q6_disposal.py and "
     "unit/participant/writers/test_aside.py",
     "T7": "the simulation has one sink: protocol/test_t7_shared.py and "

@@ -46,13 +46,22 @@ def obeys_older(right: Any, state: State, record: Any) -> Any:
 
 
 @FAMILY.replaces("P1", (participant, "_heard_coordinator"))
-def first_start_is_like_others(right: Any, state: State, record: Any) -> Any:
-    """An epoch's first START by another coordinator begins nothing anew."""
+def same_epoch_same_coordinator(right: Any, state: State, record: Any) -> Any:
+    """Who speaks for the same epoch is taken for who began it."""
+    return right(_taken_for(state, record), record)
+
+
+@FAMILY.replaces("P1", (participant, "_heard_coordinator"))
+def only_first_start_tells(right: Any, state: State, record: Any) -> Any:
+    """Another coordinator of the same epoch is known by its first START only."""
+    event = record.envelope.event
+    first = isinstance(event, StartCommit) and event.settled_to is None
+    return right(state if first else _taken_for(state, record), record)
+
+
+def _taken_for(state: State, record: Any) -> State:
     said = record.envelope
-    first = isinstance(said.event, StartCommit) and said.event.settled_to is None
-    if first and said.epoch == state.epoch:
-        return state, ()
-    return right(state, record)
+    return replace(state, coordinator=said.sender) if said.epoch == state.epoch else state
 
 
 @FAMILY.replaces("P2", (participant, "_batch_ended"))

@@ -32,7 +32,7 @@ ENOUGH = 3
 LIKELY: dict[str, Callable[[Climate], bool]] = {
     "topic-ids-ignored": lambda c: c.upheaval == "recreate topic",
     "above-the-table-only": lambda c: c.rates.lie > 0,
-    "first-start-is-like-others": lambda c: c.upheaval == "recreate table",
+    "same-epoch-same-coordinator": lambda c: c.upheaval == "recreate table",
     "uuid-not-required": lambda c: c.upheaval == "recreate table",
     "rolled-back-is-fine": lambda c: c.upheaval == "roll back",
     "parts-count": lambda c: c.part_bytes is not None,

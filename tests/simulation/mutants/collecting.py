@@ -7,7 +7,6 @@ from typing import Any
 
 from simulation.mutants.mutant import Family, Planted
 
-from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.coordinator import admission, commitment, machine
 from headgate.coordinator.actions import Append
 from headgate.coordinator.fencing import Resolution
@@ -165,7 +164,7 @@ def all_sure(right: Any, statuses: Any, by: Any) -> Any:
     return replace(right(statuses, by), unsure=frozenset())
 
 
-@FAMILY.replaces("C10", (commitment, "_judged"))
+@FAMILY.replaces("C10", (commitment, "_decided"))
 def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
     """ACK is said when the commit is sent."""
     judged, actions = right(state, *given)
@@ -173,9 +172,3 @@ def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
     if judged.phase is Phase.COMMITTING and term and term.settlement:
         actions = (Append(term.epoch, ((term.closing, term.settlement),)), *actions)
     return judged, actions
-
-
-@FAMILY.replaces("C10", (commitment, "standard"))
-def idle_long_ago(right: Any, state: State, now_ms: int) -> Any:
-    """An empty claim that answers an earlier END counts as idle now."""
-    return replace(right(state, now_ms), closing=TransactionNumber(0))

@@ -11,6 +11,7 @@ from simulation.mutants.mutant import Family, Place
 import headgate.coordinator.driver as coordinator_driver
 import headgate.participant.driver as participant_driver
 from headgate.control_protocol import parts
+from headgate.control_protocol.events import WriteStatus
 from headgate.coordinator import actions as told
 from headgate.coordinator import machine
 from headgate.coordinator.state import State
@@ -56,6 +57,14 @@ def said_is_heard(right: Callable[..., Any], state: Any, given: Any, now_ms: int
 def parts_count(right: Callable[..., Any], self: Any, envelope: Any) -> Any:
     """A part counts as a status."""
     return envelope
+
+
+@FAMILY.replaces("G2", (parts.Assembler, "add"))
+def last_number_makes_it_whole(right: Callable[..., Any], self: Any, envelope: Any) -> Any:
+    """A status counts at the part with the last number, whatever is missing then."""
+    whole, part = right(self, envelope), envelope.event
+    last = isinstance(part, WriteStatus) and part.parts > 1 and part.part == part.parts - 1
+    return replace(envelope, event=replace(part, part=0, parts=1)) if last and not whole else whole
 
 
 @FAMILY.replaces("G3", *COORDINATOR_STEP)

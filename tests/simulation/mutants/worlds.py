@@ -13,6 +13,11 @@ WORLDS: Mapping[str, Bounds] = {
 }
 
 STATES_ROUGHLY = {
+    "parts-nothing-wrong": 35,
+    "quarantine": 500,
+    "parts": 1_000,
+    "pause": 1_500,
+    "idleness": 3_200,
     "unknown-outcomes": 130,
     "foreign-commit": 250,
     "append-doubted": 600,

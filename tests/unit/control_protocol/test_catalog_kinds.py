@@ -36,7 +36,7 @@ def test_point_4_what_cannot_be_the_lock_is_refused_before_it_is_opened(
 ) -> None:
     with pytest.raises(CatalogRefused, match=why) as caught:
         load_catalog("lake", properties)
-    assert caught.value.code == "HG-270"
+    assert caught.value.code == "HG-116"
     assert caught.value.hint
     assert "secret" not in str(caught.value)
 

@@ -47,6 +47,9 @@ RECORDS = st.builds(
     valid_through_ms=st.none() | st.integers(-(2**60), 2**60),
     paused=st.booleans(),
     quarantine=st.none() | TEXT,
+    control_topic=st.none() | TEXT,
+    control_topic_id=st.none() | TEXT.map(TopicId),
+    command=st.none() | TEXT,
 )
 
 

@@ -8,6 +8,7 @@ import pytest
 from protocol.coordinating import IDENTITY, SETTINGS
 
 from headgate.control_protocol.testing import (
+    CommitFault,
     FakeCatalog,
     FakeClock,
     FakeLog,
@@ -16,7 +17,7 @@ from headgate.control_protocol.testing import (
     FakeTable,
     FakeTopics,
 )
-from headgate.coordinator.driver import CoordinatorDriver, StartAt, World
+from headgate.coordinator.driver import TRIES_IN_SILENCE, CoordinatorDriver, StartAt, World
 
 
 def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -36,3 +37,30 @@ def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureF
         clock.advance(SETTINGS.commit_interval_ms)
 
     assert "0 rows committed; time-out; nothing admissible of trips/0, trips/1" in caplog.text
+
+
+def test_point_20_what_is_tried_in_vain_again_and_again_is_told() -> None:
+    source, clock, catalog = FakeSource(), FakeClock(), FakeCatalog()
+    source.create("trips", 1)
+    told: list[str] = []
+    table = FakeTable(catalog, IDENTITY.sink)
+    world = World(
+        FakeLog(FakeLogServer(clock)),
+        table,
+        FakeTopics(source, ("trips",)),
+        clock,
+        on_trouble=told.append,
+    )
+    driver = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())
+    catalog.faults += [CommitFault.LOST_UNKNOWN] * 5
+    tries = []
+    while len(tries) < 12:
+        driver.run_once(0)
+        driver.lead()
+        tries.append((driver.state.failures, len(told)))
+        clock.advance(SETTINGS.retry_backoff_max_ms)
+
+    assert all(not said for failures, said in tries if failures < TRIES_IN_SILENCE and not told)
+    assert len(told) == 5 - TRIES_IN_SILENCE + 1
+    assert "commit not confirmed" in told[0]
+    assert driver.state.failures == 0

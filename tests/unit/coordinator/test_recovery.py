@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import IDENTITY, SETTINGS
-from protocol.values import P0, P1, TOPIC_ID, offsets, record, topics, view
+from protocol.values import P0, P1, SINK, TOPIC_ID, offsets, record, topics, view
 
 from headgate.control_protocol.errors import (
     OffsetOutOfRange,
@@ -120,10 +120,10 @@ def test_another_group_may_not_use_the_sinks_name() -> None:
         (None, None, False),
         ("uuid-1", None, False),
         ("uuid-0", None, True),
-        (None, table_note("uuid-1"), False),
-        (None, table_note("uuid-0"), True),
+        (None, table_note("uuid-1", SINK), False),
+        (None, table_note("uuid-0", SINK), True),
         (None, "somebody else's note", False),
-        ("uuid-1", table_note("uuid-0"), False),
+        ("uuid-1", table_note("uuid-0", SINK), False),
     ],
 )
 def test_a_table_created_anew_is_noticed(
@@ -140,7 +140,7 @@ def test_a_table_created_anew_is_noticed(
 
 def test_the_groups_note_means_nothing_once_the_table_has_our_record() -> None:
     """The note may be older than a restart that was wanted."""
-    refuse_recreated(view(record(1, 0, offsets(0))), None, table_note("uuid-0"), SETTINGS)
+    refuse_recreated(view(record(1, 0, offsets(0))), None, table_note("uuid-0", SINK), SETTINGS)
 
 
 def test_partition_numbers_are_told_apart() -> None:

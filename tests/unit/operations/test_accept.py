@@ -93,7 +93,7 @@ def delete_tag(sink: Sink) -> None:
 
 
 def recreate(sink: Sink) -> None:
-    sink.source.committed[AT] = (6, table_note("uuid-1"))
+    sink.source.committed[AT] = (6, table_note("uuid-1", SINK))
     sink.catalog.recreate()
 
 
@@ -129,6 +129,9 @@ def test_point_12_what_stopped_the_sink_is_resolved_once(
     assert stop.value.code == choice.partition("=")[0]
 
     assert sink.accepts(choice) == [stop.value.message]
+    accepted = sink.table.read().record
+    assert accepted is not None
+    assert accepted.command == f"resume --accept {choice}"
 
     sink.claims(COORDINATOR)
     assert sink.stored == Offsets({AT: stored})

@@ -344,8 +344,11 @@ def test_deletes_of_others_are_counted(filled: FilledTable, settings: SinkSettin
     assert (report.live_rows, report.total("in_table")) == (17, 17)
 
 
-def operator(filled: FilledTable, epoch: int, offsets: dict[int, int]) -> None:
-    filled.commit(filled.record(epoch, 0, offsets, coordinator=Sender(OPERATOR, f"hand-{epoch}")))
+def operator(
+    filled: FilledTable, epoch: int, offsets: dict[int, int], command: str | None = "offsets set"
+) -> None:
+    by_hand = Sender(OPERATOR, f"hand-{epoch}")
+    filled.commit(filled.record(epoch, 0, offsets, coordinator=by_hand, command=command))
 
 
 def test_point_16_offsets_set_back_by_hand_are_named_and_their_rows_may_be_there_again(
@@ -387,3 +390,18 @@ def test_what_was_passed_over_and_then_fetched_is_not_missing(filled: FilledTabl
         0: [18, 19],
         1: [10, 11, 12, 13, 14],
     }
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("resume --accept HG-205=latest", "headgate resume --accept HG-205=latest moved"),
+        (None, "headgate offsets set or resume --accept moved"),
+    ],
+)
+def test_point_16_the_sentence_names_the_command_that_moved_offsets(
+    filled: FilledTable, settings: SinkSettings, command: str | None, words: str
+) -> None:
+    filled.good_start()
+    operator(filled, 2, {0: 16, 1: 10}, command)
+    assert any(f"{words} trips/0 from 10 to 16" in text for text in examined(settings).unproven)

@@ -15,6 +15,7 @@ from headgate.control_protocol.events import (
     PresenceKind,
     StartCommit,
     TableStart,
+    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -110,6 +111,20 @@ def test_point_20_a_crash_loop_is_failing_until_something_settles() -> None:
     assert condition(*loop) is Condition.FAILING
     assert condition(*loop, said(replace(ACK, reason="time-out"), 0.5)) is Condition.FAILING
     assert condition(*loop, said(ACK, 0.5)) is Condition.RUNNING
+
+
+def test_point_20_what_the_coordinator_tries_in_vain_is_shown_until_it_goes_on() -> None:
+    tries = said(Trouble("HG-401", "commit not confirmed"), 3)
+    alive = said(ALIVE, 1)
+    error = heard([said(START, 9), tries, alive], NOW, SILENCE).error
+    assert error is not None
+    assert (error.code, error.text, error.past) == ("HG-401", "commit not confirmed", False)
+    assert condition(said(START, 9), tries, alive) is Condition.FAILING
+    assert condition(tries, said(ACK, 2), alive) is Condition.RUNNING
+    assert condition(tries, said(START, 2), alive) is Condition.RUNNING
+    past = heard([tries, said(ACK, 2), alive], NOW, SILENCE).error
+    assert past is not None
+    assert past.past
 
 
 def test_point_20_an_end_in_order_and_one_without_a_word() -> None:

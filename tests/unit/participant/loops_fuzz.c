@@ -33,6 +33,59 @@ static int one_value(void)
     return wrong[1] != 1;
 }
 
+/* Whether there is a value at one of the paths; the object may be none, in which nobody would look. */
+static int one_pick(void)
+{
+    static const uint8_t keys[] = "ad";
+    static const int64_t key_bounds[] = {0, 1, 2};
+    const char *whole = OBJECTS[rand() % 5];
+    int64_t size = (int64_t)strlen(whole), bounds[2] = {0, rand() % 3 ? size : rand() % (size + 1)}, begin, length;
+    uint8_t *value = malloc((size_t)bounds[1] + 1), kind;
+    memcpy(value, whole, (size_t)bounds[1]);
+    value = realloc(value, (size_t)(bounds[1] ? bounds[1] : 1));
+    for (int changes = bounds[1] ? rand() % 3 : 0; changes; changes--)
+        value[rand() % bounds[1]] = (uint8_t)(rand() % 3 ? OTHERS[rand() % (sizeof OTHERS - 1)] : rand());
+    picked(value, bounds, 1, keys, key_bounds, 1 + rand() % 2, &kind, &begin, &length);
+    free(value);
+    if (begin < 0 || length < 0 || begin + length > bounds[1])
+        abort();
+    return kind != MISSING && kind != DOUBT;
+}
+
+/* Whether it still was a message; then its items are asked for too. */
+static int one_message(void)
+{
+    /* A number, eight and four bytes, a message in a oneof with what nobody wants, numbers and texts that repeat. */
+    static const int32_t kinds[] = {1, 2, 3, 4, 5, 6, 7, 5000, 0, 1, 5, 2, 2, 0, 2, 0,
+                                    0, 0, 0, 1, 4, 2, 3, 0,    -1, -1, -1, 0, 0, -1, -1, -1};
+    static const int32_t slots[] = {-1, 0, 1, 2, 3, 4, 5, 6};
+    static const char sound[] = "\x08\x96\x01\x11" "12345678" "\x1d" "1234" "\x22\x02\x08\x01\x22\x00\x2a\x01x"
+                                "\x32\x03\x01\xac\x02\x30\x05\x3a\x02xy\x3a\x00\xc0\xb8\x02\x07\x5b\x08\x01\x63\x64\x5c";
+    int64_t whole = (int64_t)sizeof sound - 1, size = rand() % 3 ? whole : rand() % (whole + 1);
+    int64_t begin = 0, values[8] = {0}, sizes[8], offsets[2] = {0, 0};
+    uint8_t *octets = malloc((size_t)(size ? size : 1)), found;
+    memcpy(octets, sound, (size_t)size);
+    for (int changes = size ? rand() % 3 : 0; changes; changes--)
+        octets[rand() % size] = (uint8_t)(rand() % 2 ? sound[rand() % whole] : rand());
+    for (int slot = 0; slot < 8; slot++)
+        sizes[slot] = -1;
+    scanned(octets, &begin, &size, 1, slots, 8, kinds, 8, values, sizes, &found);
+    for (int slot = 0; found != 1 && slot < 8; slot++) {
+        if (slot == 3 && sizes[slot] >= 0 && values[slot] + sizes[slot] > size)
+            abort();
+        if (slot != 5 && slot != 6)
+            continue;
+        offsets[1] = values[slot];
+        int64_t *items_of = malloc((size_t)offsets[1] * 8 + 1), *item_sizes = malloc((size_t)offsets[1] * 8 + 1);
+        items(octets, &begin, &size, 1, (uint32_t)kinds[slot], (uint32_t)kinds[8 + slot], offsets, items_of,
+              item_sizes);
+        free(items_of);
+        free(item_sizes);
+    }
+    free(octets);
+    return found != 1;
+}
+
 static int one_number(void)
 {
     int64_t size = 1 + rand() % 24, at = rand() % size, number, behind;
@@ -46,12 +99,14 @@ static int one_number(void)
 
 int main(int count, char **arguments)
 {
-    long objects = 0, numbers = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
+    long objects = 0, numbers = 0, picks = 0, messages = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
     srand((unsigned)(count == 3 ? atoi(arguments[1]) : 0));
     for (long round = 0; round < rounds; round++) {
         objects += one_value();
         numbers += one_number();
+        picks += one_pick();
+        messages += one_message();
     }
-    printf("%ld %ld\n", objects, numbers);
+    printf("%ld %ld %ld %ld\n", objects, numbers, picks, messages);
     return 0;
 }

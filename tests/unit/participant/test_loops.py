@@ -299,6 +299,8 @@ def test_nothing_is_read_that_is_not_there(tmp_path: Path, seed: int) -> None:
     run = [program, str(seed), "100000"]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    objects, numbers = map(int, done.stdout.split())
+    objects, numbers, picks, messages = map(int, done.stdout.split())
+    assert 10_000 < messages < 90_000
     assert 10_000 < objects < 90_000
+    assert 10_000 < picks < 90_000
     assert 10_000 < numbers < 90_000

@@ -1,79 +1,154 @@
-"""Point 19: a participant on another control topic than the sink's coordinator finds out."""
+"""Point 19: a participant that hears nobody finds out that others commit elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from unit.operations.filled_table import sink_file_text
 
-from headgate.control_protocol.errors import OtherConfiguration, Unreachable
+from headgate.control_protocol.errors import GroupTaken, OtherConfiguration, Unreachable
 from headgate.control_protocol.identifiers import (
+    ControlOffset,
     Epoch,
     Sender,
     SinkName,
+    TopicId,
+    TopicPartition,
     TransactionId,
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.record import CommitRecord
+from headgate.participant.settings import ParticipantSettings
+from headgate.participant.state import Ownership, State
 from headgate.sink.load import parse
-from headgate.sink.lookout import Lookout
+from headgate.sink.lookout import Lookout, Sources
 
 SETTINGS = parse(sink_file_text(Path("/lake")))
+SINK = SinkName("trips")
 EVERY_MS = 120_000
+LOOKS = 4
+OWNS = State(
+    SINK,
+    Sender("worker-1", "life"),
+    ParticipantSettings(),
+    epoch=Epoch(1),
+    coordinator=Sender("worker-9", "life"),
+    owned={TopicPartition("trips", 0): Ownership(1)},
+)
+"""It heard a coordinator once."""
 
 
 class Table:
     """A record that somebody else moves, or not."""
 
-    def __init__(self, control_topic: str | None, *, moves: bool = True) -> None:
+    def __init__(
+        self, control_topic: str | None, topic_id: str | None = None, *, moves: bool = True
+    ) -> None:
         self.number = 0
         self.moves = moves
         self.control_topic = control_topic
+        self.topic_id = TopicId(topic_id) if topic_id else None
         self.reads = 0
 
     def read(self) -> CommitRecord:
         self.reads += 1
         self.number += self.moves
         return CommitRecord(
-            SinkName("trips"),
+            SINK,
             "headgate-trips",
             TransactionId(Epoch(1), TransactionNumber(self.number)),
             Sender("worker-9", "life"),
             Offsets(),
             control_topic=self.control_topic,
+            control_topic_id=self.topic_id,
         )
 
 
-def watched(table: Table, *, unheard: bool = True) -> None:
-    lookout = Lookout(SETTINGS, table.read, 0)
-    for now_ms in range(0, 5 * EVERY_MS, 1_000):
-        lookout.look(now_ms, unheard=unheard)
+def watched(
+    read: Callable[[], CommitRecord | None],
+    state: State = OWNS,
+    *,
+    sinks: frozenset[str] = frozenset(),
+    leads: bool = False,
+    hears: bool = False,
+    refused: Callable[[], int] = lambda: 0,
+) -> None:
+    """For as long as four looks take."""
+    sources = Sources(read, lambda: sinks, lambda: TopicId("id-1"), refused)
+    lookout = Lookout(SETTINGS, sources, 0)
+    for now_ms in range(0, (LOOKS + 1) * EVERY_MS, 1_000):
+        if hears and now_ms % 60_000 == 0:
+            state = replace(state, settled_to=ControlOffset(now_ms))
+        lookout.look(state, now_ms, leads=leads)
 
 
 def test_point_19_others_commit_through_another_control_topic() -> None:
     with pytest.raises(OtherConfiguration, match="worker-9 on control topic elsewhere") as caught:
-        watched(Table("elsewhere"))
+        watched(Table("elsewhere").read)
     assert "this sink file names control:" in caught.value.message
 
 
-@pytest.mark.parametrize("table", [Table("control"), Table(None), Table("elsewhere", moves=False)])
+def test_point_19_others_commit_through_a_control_topic_of_another_cluster() -> None:
+    with pytest.raises(OtherConfiguration, match="control topic control of id id-2") as caught:
+        watched(Table("control", "id-2").read)
+    assert "participant's cluster has id id-1" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        Table("control", "id-1"),
+        Table("control"),
+        Table(None),
+        Table("elsewhere", moves=False),
+        Table("control", "id-2", moves=False),
+    ],
+)
 def test_point_19_the_same_topic_and_a_record_that_rests_say_nothing(table: Table) -> None:
-    watched(table)
-    assert table.reads == 4
+    watched(table.read)
+    assert table.reads == LOOKS
 
 
-def test_point_19_who_hears_a_coordinator_does_not_look() -> None:
+def test_point_19_another_sink_in_the_group_is_named() -> None:
+    with pytest.raises(GroupTaken, match=r"that of sink 'rides', but this file names sink 'trips'"):
+        watched(lambda: None, sinks=frozenset({"rides", "trips"}))
+
+
+def test_point_19_the_sinks_own_notes_say_nothing() -> None:
+    watched(lambda: None, sinks=frozenset({"trips"}))
+
+
+@pytest.mark.parametrize("how", ["hears", "leads", "owns nothing"])
+def test_point_19_who_hears_a_coordinator_or_has_nothing_to_lose_does_not_look(how: str) -> None:
     table = Table("elsewhere")
-    watched(table, unheard=False)
+    state = replace(OWNS, owned={}) if how == "owns nothing" else OWNS
+    others = frozenset({"rides"})
+    watched(table.read, state, sinks=others, leads=how == "leads", hears=how == "hears")
     assert table.reads == 0
 
 
 def test_point_19_a_catalog_that_is_away_is_asked_again() -> None:
+    asked = 0
+
     def away() -> CommitRecord:
+        nonlocal asked
+        asked += 1
         raise Unreachable("away")
 
-    lookout = Lookout(SETTINGS, away, 0)
-    for now_ms in (EVERY_MS, 2 * EVERY_MS):
-        lookout.look(now_ms, unheard=True)
+    watched(away)
+    assert asked == LOOKS
+
+
+def test_point_19_a_coordinator_that_signs_otherwise_is_named() -> None:
+    with pytest.raises(OtherConfiguration, match=r"signed otherwise than .* control\.key"):
+        watched(Table("control", "id-1").read, refused=iter(range(5, 50)).__next__)
+
+
+def test_point_19_forged_events_alone_end_nobody() -> None:
+    table = Table("control", "id-1", moves=False)
+    watched(table.read, refused=iter(range(5, 50)).__next__)
+    assert table.reads == LOOKS

@@ -347,7 +347,7 @@ def test_point_4_a_catalog_that_drops_the_tag_of_a_first_claim_is_named(
     drop_the_tag(world)
     with pytest.raises(TagsDropped, match="dropped the tag headgate-sink") as stop:
         commit(table, table.read(), record(1, 0))
-    assert stop.value.code == "HG-271"
+    assert stop.value.code == "HG-214"
 
 
 def test_point_4_a_tag_that_is_removed_later_is_somebody_elses_doing(world: IcebergWorld) -> None:

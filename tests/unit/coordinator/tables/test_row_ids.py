@@ -111,6 +111,30 @@ def test_an_upgraded_table_numbers_the_rows_that_it_has(catalog: Catalog) -> Non
     assert_numbered(sink)
 
 
+def test_point_9_what_others_deleted_from_a_manifest_is_not_live(catalog: Catalog) -> None:
+    """Java leaves both in one manifest; merged as live, deleted rows would come back."""
+    sink = SinkOnTable.claimed(catalog, COLUMNS, ["zone"], VERSION_3)
+    sink.commit(rows(1, 2))
+    table = sink.loaded()
+    snapshot = table.current_snapshot()
+    assert snapshot
+    (manifest,) = row_ids.listed(table.io, snapshot.manifest_list)
+    gone, kept = row_ids.live_entries(table.io, manifest)
+    output = table.io.new_output(f"{table.location()}/metadata/by-others.avro")
+    spec, schema = table.spec(), table.schema()
+    with row_ids.ManifestWriter(spec, schema, output, snapshot.snapshot_id, "null") as writer:
+        writer.delete(gone)
+        writer.existing(kept)
+    listed = writer.to_manifest_file()
+    listed.sequence_number = snapshot.sequence_number
+
+    live = list(row_ids.live_entries(table.io, listed))
+
+    assert [entry.data_file.file_path for entry in live] == [kept.data_file.file_path]
+    assert kept.data_file[16] is not None
+    assert live[0].data_file[16] is None, "a manifest without a number gives its files none"
+
+
 def test_a_snapshot_of_another_branch_takes_the_number_first(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=VERSION_3)
     sink.commit(rows(1))

@@ -162,9 +162,31 @@ def test_point_8_a_tag_taken_along_by_a_removal_without_an_answer_is_set_again(
     assert missing(sink) == []
 
 
-def test_point_8_a_tag_taken_along_by_a_removal_that_lands_late_is_set_again(
-    sink: SinkOnTable, server: ServerChecks
+@pytest.mark.parametrize("kept", [1, 100])
+def test_point_8_it_is_said_when_nobody_can_tell_any_more_what_a_removal_took_along(
+    sink: SinkOnTable, server: ServerChecks, caplog: pytest.LogCaptureFixture, kept: int
 ) -> None:
+    """The answer came late, and the log of the table's versions is short."""
+
+    def around(send: Send) -> CommitTableResponse:
+        with sink.loaded().transaction() as change:
+            change.set_properties({"write.metadata.previous-versions-max": str(kept)})
+        send()
+        sink.loaded().append(rows(70))
+        raise ConnectionError("the answer was lost")
+
+    server.around = around
+    sink.commit(rows(90))
+
+    assert ("does not tell any more" in caplog.text) == (kept == 1)
+    assert missing(sink) == []
+
+
+@pytest.mark.parametrize("deposed", [False, True])
+def test_point_8_a_tag_taken_along_by_a_removal_that_lands_late_is_set_again(
+    sink: SinkOnTable, server: ServerChecks, *, deposed: bool
+) -> None:
+    """Also by one who never commits again (seed 28820 of the simulation)."""
     late: list[Send] = []
 
     def around(send: Send) -> CommitTableResponse:
@@ -176,8 +198,11 @@ def test_point_8_a_tag_taken_along_by_a_removal_that_lands_late_is_set_again(
     tag(sink, 2)
     late[0]()
     assert "just-now" not in sink.loaded().metadata.refs
-    sink.view = sink.table.read()
-    sink.commit(rows(91))
+    if deposed:
+        sink.table.close()
+    else:
+        sink.view = sink.table.read()
+        sink.commit(rows(91))
 
     assert ids_under(sink, "just-now") == [0, 1]
     assert missing(sink) == []

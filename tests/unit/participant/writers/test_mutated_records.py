@@ -12,8 +12,8 @@ import json
 import random
 import resource
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
+from unit.participant.formats import protobuf_worlds
 
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import PoisonRecord, StopSink
@@ -66,6 +67,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten
 from headgate.coordinator.tables.creation import ensure_table
 from headgate.participant.embedding import Record
+from headgate.participant.formats.column_rules import ColumnRule
 from headgate.participant.writers.plan import Handling, Plans, SourcePlan
 from headgate.participant.writers.put import chunk_of
 from headgate.participant.writers.whole import write_put
@@ -222,6 +224,7 @@ class World:
 
     options: dict[str, str]
     sound: Callable[[random.Random], bytes]
+    rules: Mapping[str, ColumnRule] = field(default_factory=dict)
 
 
 def sound_json(dice: random.Random) -> bytes:
@@ -230,7 +233,7 @@ def sound_json(dice: random.Random) -> bytes:
 
 
 def sound_connect(dice: random.Random) -> bytes:
-    names = [field["field"] for field in CONNECT["fields"]]  # type: ignore[index]
+    names = [part["field"] for part in CONNECT["fields"]]  # type: ignore[index]
     payload = {name: PLAIN[name] for name in names}
     schema = CONNECT if dice.random() < 0.9 else None
     return json.dumps({"schema": schema, "payload": payload}, separators=(",", ":")).encode()
@@ -260,8 +263,44 @@ def sound_csv(_: random.Random) -> bytes:
     return b'1,-5,1.5,"te""xt",true,2020-02-29,2026-01-02T03:04:05Z'
 
 
+def sound_protobuf(dice: random.Random) -> bytes:
+    row = PROTOBUF.row(f_int64=dice.randrange(2**62), f_string="t\u00e9" * dice.randrange(4))
+    row.r_int64.extend([1, -2] * dice.randrange(3))
+    row.inner.x, row.inner.y = 5, "y"
+    row.at.seconds = dice.randrange(2**31)
+    row.counts["a"] = 1
+    row.f_bytes, row.f_double, row.f_uint64 = b"abc", dice.random(), dice.randrange(2**64)
+    if dice.random() < 0.5:
+        row.other.y = "z"
+    found: bytes = row.SerializeToString()
+    return found
+
+
+MESSAGE_RULES = {
+    "l": ColumnRule(("f_int64",)),
+    "i": ColumnRule(("f_int32",), default=1),
+    "d": ColumnRule(("f_double",)),
+    "t": ColumnRule(("f_string",)),
+    "ts": ColumnRule(("at",)),
+    "raw": ColumnRule(("f_bytes",)),
+    "s": ColumnRule(("inner",)),
+    "list": ColumnRule(("r_int64",)),
+    "map": ColumnRule(("counts",)),
+    "m": ColumnRule(("other", "x"), default="1.5"),
+    "b": ColumnRule(value=True),
+}
+RULES = {
+    "l": ColumnRule(("s", "x"), default=5),
+    "m": ColumnRule(default="1.5"),
+    "t": ColumnRule(as_text=True),
+    "ts": ColumnRule(("l",), unit="s"),
+    "u": ColumnRule(value="123e4567-e89b-12d3-a456-426614174000"),
+}
+PROTOBUF = protobuf_worlds.World("proto3")
 WORLDS = {
+    "protobuf": World(PROTOBUF.options, sound_protobuf, MESSAGE_RULES),
     "json": World({}, sound_json),
+    "json, with rules": World({}, sound_json, RULES),
     "json, whatever the case": World({"case-insensitive": "true"}, sound_json),
     "connect-json": World({}, sound_connect),
     "avro": World({"schema": json.dumps(AVRO)}, sound_avro),
@@ -315,6 +354,7 @@ class Desk:
             format_name=name.partition(",")[0],
             format_options=world.options,
             record_columns={"key": "k", "headers": "h", "timestamp": "stamp"},
+            rules=world.rules,
             handling=Handling(policy, policy, limits, "headgate-sink"),
             sink="sink",
         )

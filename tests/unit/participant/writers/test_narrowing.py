@@ -200,7 +200,7 @@ def test_point_2_what_every_record_does_is_not_the_records_fault(
     desk.handling = replace(desk.handling, policy=policy)
     outcome = desk.write(range(200), range(200))
     assert isinstance(outcome, BatchFailed)
-    assert "HG-220" in outcome.reason
+    assert "HG-404" in outcome.reason
     assert "TypeError" in outcome.reason
     assert desk.files() == []
     if not isinstance(outcome.fatal, PoisonRecord):  # the sink stops, and names the first of them

@@ -1,0 +1,123 @@
+"""Whether the catalog lets this principal commit and create, asked without changing anything.
+
+A REST server judges rights before requirements: a commit that requires another UUID than the
+table's, and has no updates, is refused as conflicting by who may commit, and as forbidden by who
+may not. A database judges rights before it looks for rows: an update of none needs them as well.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import AssertTableUUID
+
+from headgate.control_protocol.errors import CatalogRefused, HeadgateError, MissingRights
+from headgate.control_protocol.iceberg_catalog import catalog_failure
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+_DENIED = ("permission denied", "readonly database", "InsufficientPrivilege")
+_EMPTY = ("no such table", "UndefinedTable")
+_MORE_THAN_NEEDED = ("DELETE", "TRUNCATE")
+
+
+class Unasked(Exception):
+    """This kind of catalog cannot be asked so; says why."""
+
+
+def may_commit(table: Table) -> str:
+    """Raises ``MissingRights``, ``Unreachable``, ``CatalogRefused``, and ``Unasked``."""
+    name = ".".join(table.name())
+    if engine := _engine(table.catalog):
+        return _database_lets(engine, name, "UPDATE iceberg_tables SET table_name = table_name")
+    if not _rest(table.catalog):
+        raise Unasked(f"whether {name} may be committed was not tried: a check changes nothing")
+    try:
+        table.catalog.commit_table(table, (AssertTableUUID(uuid=uuid.uuid4()),), ())
+    except CommitFailedException:
+        return f"{name} may be committed"
+    except Exception as error:
+        raise _forbidden(error, f"table {name} may not be committed") from error
+    raise CatalogRefused(
+        f"the catalog took a commit of {name} that required another table (it changed nothing)",
+        "a catalog that does not check requirements cannot be the sink's lock",
+    )
+
+
+def may_create(catalog: Catalog, identifier: str) -> str:
+    """As ``may_commit``. A staged table of a REST catalog is nowhere until it is committed."""
+    if engine := _engine(catalog):
+        fields = "INSERT INTO iceberg_tables SELECT * FROM iceberg_tables"
+        return _database_lets(engine, identifier, fields)
+    if not _rest(catalog):
+        raise Unasked(f"whether {identifier} may be created was not tried")
+    try:
+        catalog.create_table_transaction(identifier, Schema())
+    except NoSuchNamespaceError as error:
+        why = f"the namespace of {identifier} is not there yet: the first start makes it"
+        raise Unasked(why) from error
+    except Exception as error:
+        raise _forbidden(error, f"table {identifier} may not be created") from error
+    return f"{identifier} may be created"
+
+
+def _rest(catalog: Catalog) -> bool:
+    from pyiceberg.catalog.rest import RestCatalog
+
+    return isinstance(catalog, RestCatalog)
+
+
+def _engine(catalog: Catalog) -> Engine | None:
+    return getattr(catalog, "engine", None)
+
+
+def _forbidden(error: Exception, what: str) -> HeadgateError:
+    found = catalog_failure(error, what)
+    if isinstance(found, MissingRights):
+        found.hint = "docs/security.md names the rights of each role; check the credential"
+    return found
+
+
+def _database_lets(engine: Engine, name: str, statement: str) -> str:
+    """Whether it would run the statement; of no row, and rolled back."""
+    from sqlalchemy import text
+    from sqlalchemy.exc import DBAPIError
+
+    verb = statement.partition(" ")[0]
+    try:
+        with engine.connect() as connection:
+            connection.execute(text(f"{statement} WHERE 1 = 0"))
+            connection.rollback()
+            wide = _wide(connection) if engine.dialect.name == "postgresql" else []
+            connection.rollback()
+    except DBAPIError as error:
+        said = f"{error.orig!r} {error}"
+        if any(word in said for word in _DENIED):
+            raise MissingRights(
+                f"{name}: the catalog's database does not let this user {verb} iceberg_tables",
+                f"grant {verb} on it; docs/security.md has the commands",
+            ) from error
+        if any(word in said for word in _EMPTY):
+            raise Unasked("the catalog is empty: the first start makes its tables") from error
+        raise catalog_failure(error, f"{name}: the catalog's database does not answer") from error
+    if wide:
+        raise Unasked(
+            f"{name} may be written, and this user may {' and '.join(wide)} iceberg_tables too, "
+            "which no role needs (docs/security.md)"
+        )
+    return f"{name} may be {'committed' if verb == 'UPDATE' else 'created'}"
+
+
+def _wide(connection: Connection) -> list[str]:
+    from sqlalchemy import text
+
+    asked = text("SELECT has_table_privilege('iceberg_tables', :right)")
+    return [
+        right for right in _MORE_THAN_NEEDED if connection.execute(asked, {"right": right}).scalar()
+    ]

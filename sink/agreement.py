@@ -1,0 +1,61 @@
+"""The parts of a sink file that must be equal for all participants of the sink (rule P11).
+
+They decide which records become which rows, and where those go. Everything else may differ between
+machines or while settings are changed one participant after the other: addresses, credentials,
+intervals, sizes, limits, the writer. Control topic, table and consumer group are compared by other
+means: nothing is heard on another control topic, START names the table, the record the group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, astuple
+
+from headgate.control_protocol.events import DIGEST
+from headgate.sink.column_rules import rules_of
+from headgate.sink.properties import Properties
+from headgate.sink.settings import SinkSettings
+
+_DIGEST_CHARS = 16
+_PLAIN_CHARS_MAX = 200
+_ADDRESSES = "registry."
+"""Options that say where a schema registry is, and how to log in to it."""
+
+
+def agreed(settings: SinkSettings) -> Mapping[str, str]:
+    """What START says of this file: texts where they are short, digests where they are not."""
+    quarantine, transform, form = settings.quarantine, settings.transform, settings.format
+    rules = rules_of(settings)
+    return {
+        "source.topics": _text(", ".join(settings.source.topics)),
+        "table.branch": _text(settings.table.branch),
+        "table.record_columns": _text(json.dumps(settings.table.record_columns.named())),
+        "table.columns": _digest({name: astuple(rule) for name, rule in rules.items()})
+        if rules
+        else "",
+        "format": _digest([form.type, _said(form.options), form.key_type, _said(form.key_options)]),
+        "quarantine.policy": quarantine.policy.value,
+        "quarantine.tombstones": quarantine.tombstones.value,
+        "quarantine.table": _text(quarantine.table if quarantine.keeps else ""),
+        "transform": _digest(asdict(transform)) if transform else "",
+    }
+
+
+def _said(options: Properties) -> Mapping[str, str]:
+    """Without addresses and secrets; a schema that was read from a file is no secret."""
+    return {
+        name: options[name] if name in ("schema", "descriptor") else shown
+        for name, shown in options.shown().items()
+        if not name.startswith(_ADDRESSES)
+    }
+
+
+def _text(text: str) -> str:
+    return text if len(text) <= _PLAIN_CHARS_MAX else _digest(text)
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return DIGEST + hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]

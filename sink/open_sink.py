@@ -1,0 +1,52 @@
+"""A participant at work: on real ports, and looking out for others that commit elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from headgate.control_protocol.kafka_log import KafkaLog
+from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.record import noted_sink
+from headgate.coordinator.service import CoordinatorService
+from headgate.coordinator.source_topics import KafkaSourceTopics
+from headgate.participant import driver as participant
+from headgate.participant.state import State
+from headgate.sink.lookout import Lookout, Sources
+from headgate.sink.settings import SinkSettings
+
+
+class OpenSink(participant.ParticipantDriver):
+    """A participant on real ports. Raises ``OtherConfiguration`` too (rule P11)."""
+
+    def __init__(
+        self,
+        initial: State,
+        world: participant.World,
+        service: CoordinatorService,
+        lookout: Lookout,
+    ) -> None:
+        super().__init__(initial, world)
+        self._service = service
+        self._lookout = lookout
+        self._clock = world.clock
+
+    def run_once(self, timeout_ms: int) -> None:
+        super().run_once(timeout_ms)
+        self._lookout.look(self.state, self._clock.monotonic_ms(), leads=self.leads)
+
+    @property
+    def leads(self) -> bool:
+        return self._service.driver is not None
+
+
+def lookout(settings: SinkSettings, table: SinkTable, log: KafkaLog, now_ms: int) -> Lookout:
+    """A lookout on the sink's table, group and control topic."""
+
+    def sinks() -> frozenset[str]:
+        source = settings.source
+        with closing(KafkaSourceTopics(settings.kafka, source.topics, source.group_id)) as topics:
+            named = map(noted_sink, topics.committed_notes())
+            return frozenset(sink for sink in named if sink)
+
+    sources = Sources(lambda: table.read().record, sinks, log.topic_id, log.refused)
+    return Lookout(settings, sources, now_ms)

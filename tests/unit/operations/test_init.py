@@ -1,0 +1,19 @@
+"""``headgate init``: a file that loads, and names what a sink should have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.operations.init import init
+from headgate.sink.load import parse
+
+
+def test_point_5_a_new_sink_file_tells_of_the_key_and_loads_with_one(tmp_path: Path) -> None:
+    text = init("trips", tmp_path).read_text()
+    assert "openssl rand -hex 32 > control.key" in text
+    key = tmp_path / "control.key"
+    key.write_text("0123456789abcdef" * 4)
+    signed = text.replace('# key = "${file:control.key}"', f'key = "${{file:{key}}}"')
+    assert signed != text
+    assert parse(signed).control.keys
+    assert not parse(text).control.keys
