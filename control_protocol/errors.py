@@ -111,7 +111,7 @@ class DescriptorUnfit(ConfigurationError):
 class RemoteSigning(ConfigurationError):
     """The catalog gives no keys for the table's files, and wants to sign each request itself."""
 
-    code = "HG-273"
+    code = "HG-120"
 
 
 # ---------------------------------------------------------------- the sink stops; a person decides
@@ -264,7 +264,7 @@ class AppendUnconfirmed(RetryLater):
 class CallHangs(RetryLater):
     """A call to the catalog or the store did not return: this process cannot coordinate."""
 
-    code = "HG-272"
+    code = "HG-405"
 
 
 class WriteFailed(RetryLater):

@@ -101,7 +101,7 @@ class State:
     partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
     ``unheard``: presences appended but not yet heard. ``looked`` are the partitions whose end the
     last look of the open transaction brought. ``batch_due_ms``: when the batch has to be done;
-    ``hopeless``: how many in a row failed so that trying again will hardly help, ``foreign`` how
+    ``hopeless``: how many in a row failed so that trying again will hardly help; ``foreign``: how
     many because of another system. ``table`` is the one that this participant's own sink file
     names, ``configuration`` the parts of the file that must be equal for all (rule P11).
     """

@@ -141,8 +141,9 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             settings.source.topics, lambda: _coordinator(settings, catalog, sender)
         )
         stack.callback(service.close)
-        renewing = RenewingWriter(writer, plans)
-        world = participant.World(member, log, renewing, service, SystemClock(), settings.redaction)
+        world = participant.World(
+            member, log, RenewingWriter(writer, plans), service, SystemClock(), settings.redaction
+        )
         watch = lookout(settings, _own(settings, catalog), log, world.clock.monotonic_ms())
         driver = OpenSink(_initial(settings, sender), world, service, watch)
         yield SinkTask(driver, buffers, member)

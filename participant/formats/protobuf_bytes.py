@@ -72,8 +72,7 @@ class Messages:
             self.fail(broken, "is no message, or is cut off")
             found.values[:, broken] = 0
             found.sizes[:, broken] = -1
-            for place in np.flatnonzero(found.found == _PARTS).tolist():
-                self._put_together(place, wanted, found)
+            self._put_together(wanted, found)
         return found
 
     def items(
@@ -87,8 +86,22 @@ class Messages:
             found = _items(self.octets, self.spans, (number, wire), offsets)
         return offsets, *found
 
-    def _put_together(self, place: int, wanted: Slots, found: Scanned) -> None:
+    def _put_together(self, wanted: Slots, found: Scanned) -> None:
         """A message that comes in several parts is what its parts are behind each other."""
+        behind: list[bytes] = []
+        end = len(self.octets)
+        for place in np.flatnonzero(found.found == _PARTS).tolist():
+            for slot, pieces in self._parts(place, wanted).items():
+                if len(pieces) > 1:
+                    behind.append(b"".join(pieces))
+                    found.values[slot, place] = end
+                    found.sizes[slot, place] = len(behind[-1])
+                    end += len(behind[-1])
+        if behind:
+            self.octets = np.concatenate([self.octets, np.frombuffer(b"".join(behind), np.uint8)])
+
+    def _parts(self, place: int, wanted: Slots) -> dict[int, list[bytes]]:
+        """Of one message the parts of those in it, by their slots."""
         raw = self.octets[self.spans.begins[place] : self.spans.ends[place]].tobytes()
         parts: dict[int, list[bytes]] = {}
         numbers, wires, modes, oneofs = wanted.kinds.tolist()
@@ -103,12 +116,7 @@ class Messages:
                         del parts[other]
             if modes[slot] == ONE_MESSAGE:
                 parts.setdefault(slot, []).append(raw[begin : begin + size])
-        for slot, pieces in parts.items():
-            if len(pieces) > 1:
-                joined = np.frombuffer(b"".join(pieces), np.uint8)
-                found.values[slot, place] = len(self.octets)
-                found.sizes[slot, place] = len(joined)
-                self.octets = np.concatenate([self.octets, joined])
+        return parts
 
 
 def slots(kinds: Sequence[tuple[int, int, int, int]]) -> Slots:

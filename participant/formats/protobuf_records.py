@@ -181,10 +181,17 @@ def _by_front(values: Packed) -> Iterator[tuple[bytes, Integers, Packed]]:
 
 def _front_sizes(values: Packed) -> Integers:
     """How many bytes stand in front of each message; 0 where that cannot be said."""
-    firsts = pc.binary_slice(values.array, _ID_BYTES, _ID_BYTES + 1)
-    usual = np.asarray(pc.equal(firsts, pa.scalar(b"\0", pa.large_binary())))
-    sizes = np.where(usual, _ID_BYTES + 1, 0).astype(np.int64)
-    for row in np.flatnonzero(~usual).tolist():
+    raw, ends = values.joined(b"\0" * (_ID_BYTES + 2))
+    begins = np.roll(ends, 1)
+    begins[:1] = 0
+    octets = np.frombuffer(raw, np.uint8)
+    lengths = ends - begins
+    counts = octets[begins + _ID_BYTES]
+    sizes = np.where((counts == 0) & (lengths > _ID_BYTES), _ID_BYTES + 1, 0).astype(np.int64)
+    # One index, of one byte: a message at the top of its file that is not the first.
+    single = (counts == 2) & (lengths > _ID_BYTES + 1) & (octets[begins + _ID_BYTES + 1] < 0x80)
+    sizes[single] = _ID_BYTES + 2
+    for row in np.flatnonzero(sizes == 0).tolist():
         try:
             sizes[row] = _indexes(values[row])[1]
         except Broken:

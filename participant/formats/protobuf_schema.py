@@ -7,7 +7,7 @@ is not read: that takes a compiler. The types that come with every compiler are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.participant.formats.protobuf_bytes import BYTES, VARINT, Broken, fields
 
@@ -87,7 +87,28 @@ def types_of(files: Iterable[bytes]) -> Types:
             _read_file(raw, found)
         except (Broken, UnicodeDecodeError) as error:
             raise UnfitTypes("it is no descriptor, or is cut off") from error
+    for name, message in found.messages.items():
+        read = tuple(_resolved(part, name, found) for part in message.fields)
+        found.messages[name] = replace(message, fields=read)
     return found
+
+
+def _resolved(part: Field, scope: str, types: Types) -> Field:
+    """The field with the full name of its type: descriptors may name it as the text did, from the
+    inside of what is around it, and leave open whether it is a message or an enum."""
+    if not part.type_name:
+        return part
+    scopes = [scope.rsplit(".", up)[0] for up in range(scope.count(".") + 1)]
+    wanted = part.type_name
+    names = [wanted] if wanted.startswith(".") else [*(f"{at}.{wanted}" for at in scopes), wanted]
+    for name in (name.removeprefix(".") for name in names):
+        if name in types.messages and part.kind in ("", "message", "group"):
+            kind = part.kind or "message"
+            presence = part.presence or (kind == "message" and not part.repeated)
+            return replace(part, kind=kind, type_name=name, presence=presence)
+        if name in types.enums and part.kind in ("", "enum"):
+            return replace(part, kind="enum", type_name=name)
+    return replace(part, kind=part.kind or "message", type_name=wanted.removeprefix("."))
 
 
 def files_of(descriptor_set: bytes) -> list[bytes]:
@@ -164,7 +185,7 @@ def _read_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: in
 
 def _read_field(raw: bytes, *, proto3: bool) -> Field:
     code, label = _number(raw, 5), _number(raw, 4)
-    if not 0 < code < len(_KINDS):
+    if code >= len(_KINDS) or (not code and not _text(raw, 6)):
         raise UnfitTypes(f"the field {_text(raw, 1)!r} has a type that nobody knows")
     kind, oneof = _KINDS[code], _number(raw, 9, -1)
     implicit = proto3 and oneof < 0 and kind != "message"
@@ -172,7 +193,7 @@ def _read_field(raw: bytes, *, proto3: bool) -> Field:
         name=_text(raw, 1),
         number=_number(raw, 3),
         kind=kind,
-        type_name=_text(raw, 6).removeprefix("."),
+        type_name=_text(raw, 6),
         repeated=label == _REPEATED,
         required=label == _REQUIRED,
         presence=label != _REPEATED and not implicit,

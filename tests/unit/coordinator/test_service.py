@@ -158,7 +158,7 @@ def test_point_3_a_call_that_does_not_return_ends_the_leader_and_keeps_nobody_wa
     service.assigned(LEADS)
     failure = service.failure()
     assert isinstance(failure, CallHangs)
-    assert (failure.code, failure.exit_code) == ("HG-272", 3)
+    assert (failure.code, failure.exit_code) == ("HG-405", 3)
     begun_s = time.monotonic()
     service.close()
     assert time.monotonic() - begun_s < 10

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
 from unit.operations.filled_table import sink_file_text
+from unit.participant.formats.protobuf_worlds import World
 
 from headgate.control_protocol.events import DIGEST
 from headgate.sink.agreement import agreed
@@ -74,6 +76,19 @@ def test_point_19_a_schema_from_a_file_is_compared(tmp_path: Path) -> None:
         f'[format]\ntype = "avro"\noptions = {{ schema = "${{file:{tmp_path / name}}}" }}'
         for name in "ab"
     )
+    assert differing(other, one) == {"format"}
+
+
+def test_point_8_a_descriptor_from_a_file_is_read_as_bytes_and_compared(tmp_path: Path) -> None:
+    files = {"a": World("proto2"), "b": World("proto3")}
+    for name, world in files.items():
+        (tmp_path / name).write_bytes(base64.b64decode(world.options["descriptor"]))
+    one, other = (
+        '[format]\ntype = "protobuf"\n'
+        f'options = {{ descriptor = "${{base64:{tmp_path / name}}}", message = "t.Row" }}'
+        for name in files
+    )
+    assert parse(FILE + one).format.options["descriptor"] == files["a"].options["descriptor"]
     assert differing(other, one) == {"format"}
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import time
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool
 from unit.participant.formats.protobuf_worlds import INNER, World, field, read
 
 from headgate.control_protocol.errors import DescriptorUnfit
@@ -209,3 +210,44 @@ def test_fields_are_read_one_by_one_too() -> None:
     assert list(fields(b"\x08\x96\x01", 0, 3)) == [(1, 0, 150, 0)]
     with pytest.raises(Broken):
         list(fields(b"\x08", 0, 1))
+
+
+def test_point_8_many_messages_in_parts_are_put_together_in_no_time() -> None:
+    parts = [row(inner={"x": n}) + row(inner={"y": "y"}) for n in range(3_000)]
+    begun_s = time.process_time()
+    found, bad = values_of("inner", INNER, *parts)
+    assert time.process_time() - begun_s < 5
+    assert bad == {}
+    assert found == [{"x": n, "y": "y"} for n in range(3_000)]
+
+
+def test_point_8_a_large_message_takes_memory_as_its_bytes_do() -> None:
+    many = 500_000
+    number = WORLD.row.DESCRIPTOR.fields_by_name["r_bool"].number
+    tag = number << 3 | 2
+    packed = bytes([tag & 127 | 128, tag >> 7]) + b"\xa0\xc2\x1e" + b"\x01" * many
+    before = pa.total_allocated_bytes()
+    found, _ = values_of("r_bool", pa.large_list(pa.bool_()), packed)
+    assert len(found[0]) == many
+    assert pa.total_allocated_bytes() - before < 100 * many
+
+
+def test_point_8_types_may_be_named_from_within_as_registries_do() -> None:
+    made = descriptor_pb2.FileDescriptorProto(name="n.proto", package="a.b", syntax="proto3")
+    outside = made.message_type.add(name="Kind")
+    field(outside, "x", 1, "int64")
+    message = made.message_type.add(name="M")
+    inside = message.nested_type.add(name="Kind")
+    field(inside, "y", 1, "string")
+    message.enum_type.add(name="E").value.add(name="ZERO", number=0)
+    for number, name in enumerate(["Kind", "M.Kind", "b.Kind", ".a.b.Kind", "E"], start=1):
+        message.field.add(name=f"f{number}", number=number, label=1, type_name=name)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(made)
+    descriptor = pool.FindMessageTypeByName("a.b.M")
+    found = types_of([made.SerializeToString()]).message("a.b.M").fields
+    for part, theirs in zip(found, descriptor.fields, strict=True):
+        kind = theirs.message_type or theirs.enum_type
+        assert (part.name, part.type_name) == (theirs.name, kind.full_name)
+        assert part.presence == theirs.has_presence
+        assert (part.kind == "enum") == (theirs.enum_type is not None)

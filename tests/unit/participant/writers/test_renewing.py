@@ -128,7 +128,7 @@ def test_point_2_remote_signing_is_refused_by_name(local: LocalCatalog) -> None:
     catalog = Vending(local, {"s3.remote-signing-enabled": "true"})
     with pytest.raises(RemoteSigning, match=r"db\.t: its catalog signs requests") as refused:
         Plans(catalog).plan_for(start(local), SOURCE)  # type: ignore[arg-type]
-    assert refused.value.code == "HG-273"
+    assert refused.value.code == "HG-120"
     refuse_signing("db.t", {"s3.remote-signing-enabled": "true", **VENDED})
     refuse_signing("db.t", {"s3.remote-signing-enabled": "false"})
 
