@@ -20,8 +20,8 @@ def prepared(state: State, now_ms: int) -> Step:
     term = term_of(state)
     known_ms = max(term.committed_at_ms, term.looked_at_ms)
     actions: tuple[Action, ...] = (DescribeSources(),)
-    if now_ms - known_ms >= state.settings.table_check_interval_ms:
-        term = replace(term, looked_at_ms=now_ms)
+    if term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms:
+        term = replace(term, looked_at_ms=now_ms, look_soon=False)
         actions = (ReadTable(), *actions)
     return move(state, Phase.PREPARING, term=term), actions
 

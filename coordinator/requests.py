@@ -25,9 +25,11 @@ def requested(state: State, said: Envelope, now_ms: int) -> State:
     if term is None:
         known = state.pause_asked
         return state if known and request.seen < known.seen else replace(state, pause_asked=request)
-    answered = TransactionId(term.epoch, term.pause_answered)
-    if request.seen < answered or request.paused == term.paused:
+    if request.paused == term.paused:
         return state
+    if request.seen < TransactionId(term.epoch, term.pause_answered):
+        # old, or the table is not what this coordinator takes it for: a look tells
+        return replace(state, term=replace(term, look_soon=True))
     return replace(state, term=replace(term, paused=request.paused, end_due_ms=now_ms))
 
 

@@ -86,7 +86,7 @@ class Term:
     ``settled_to`` L, ``heard_to`` the next control offset to hear. ``issued``: some of the
     transactions whose START was said, and when, oldest first (P9). ``statuses`` lie behind L;
     ``judged``: the newest judged one per sender. ``overtaken``: others have moved the table since
-    ``view``, as a look at ``looked_at_ms`` showed.
+    ``view``, as a look at ``looked_at_ms`` showed; ``look_soon``: a look is due with the next END.
     ``pause_answered``: the transaction that last stored another answer to PAUSE or RESUME (C11).
     ``committed``: this epoch's files, as long as their folders are allowed (C7).
     ``ends``: where the sources' logs ended when they were last described; ``asks_ends``: they are
@@ -115,6 +115,7 @@ class Term:
     quarantined_at_ms: int = 0
     looked_at_ms: int = 0
     overtaken: bool = False
+    look_soon: bool = False
     sample: Sample = field(default_factory=Sample)
     pause_answered: TransactionNumber = TransactionNumber(0)
     committed: Committed = field(default_factory=dict)

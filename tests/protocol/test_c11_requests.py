@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from protocol.coordinating import EPOCH, Coordinator
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.participating import Participant
 from protocol.values import ALICE, P0, P1, offsets, status
 
 from headgate.control_protocol.events import Pause, Resume, StartCommit
 from headgate.control_protocol.identifiers import Sender
+from headgate.coordinator.actions import ReadTable
 from headgate.coordinator.transitions import Phase
 
 OPERATOR = Sender("operator", "o1")
@@ -62,6 +63,17 @@ def test_point_5_whoever_asks_again_knowing_the_answer_is_heard() -> None:
     asks(coordinator, Pause(), (EPOCH, 2))
     one_transaction(coordinator)
     assert stored(coordinator) == (EPOCH, 3, True)
+
+
+@pytest.mark.parametrize("asked", [Resume(), Pause()])
+def test_one_that_looks_answered_makes_the_coordinator_look_at_the_table(
+    asked: Pause | Resume,
+) -> None:
+    """Perhaps the table never had what the catalog confirmed (seed 34760 of the simulation)."""
+    coordinator = paused_and_resumed()
+    asks(coordinator, asked, (EPOCH, 1))
+    coordinator.waits(SETTINGS.commit_interval_ms)
+    assert coordinator.wants(ReadTable) is isinstance(asked, Pause)
 
 
 def test_point_5_nor_does_it_after_a_new_claim() -> None:

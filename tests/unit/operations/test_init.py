@@ -9,7 +9,8 @@ from headgate.sink.load import parse
 
 
 def test_point_5_a_new_sink_file_tells_of_the_key_and_loads_with_one(tmp_path: Path) -> None:
-    text = init("trips", tmp_path).read_text()
+    path, _ = init("trips", tmp_path)
+    text = path.read_text()
     assert "openssl rand -hex 32 > control.key" in text
     key = tmp_path / "control.key"
     key.write_text("0123456789abcdef" * 4)
