@@ -212,6 +212,12 @@ class BatchStuck(StopSink):
     code = "HG-219"
 
 
+class FollowerForeign(StopSink):
+    """The quarantine was written for another table, or for more than this table has decided."""
+
+    code = "HG-230"
+
+
 class CommitRejected(StopSink):
     """The catalog calls a commit malformed (400) again and again: no repetition mends it."""
 

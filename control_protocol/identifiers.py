@@ -67,6 +67,11 @@ def tag_name(sink: SinkName, branch: str = "main") -> str:
     return f"headgate-{sink}" if branch == "main" else f"headgate-{sink}@{branch}"
 
 
+def draft_folder(location: str, sink: SinkName, epoch: Epoch, coordinator: Sender) -> str:
+    """Where one coordinator's drafted manifests lie, under a follower's location (rule D2)."""
+    return f"{location}/metadata/headgate/{sink}/{epoch}-{coordinator.incarnation}"
+
+
 def branch_of_tag(name: str) -> str | None:
     """The branch that a sink's tag belongs to; ``None`` for a tag that is no sink's."""
     sink, _, branch = name.removeprefix("headgate-").partition("@")

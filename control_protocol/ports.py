@@ -6,7 +6,7 @@ pass the same contract tests (``tests/contract``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -15,13 +15,15 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import DataFile, Envelope, LogRecord, TableStart
 from headgate.control_protocol.identifiers import (
     ControlOffset,
+    Epoch,
+    Sender,
     SinkName,
     TopicId,
     TopicPartition,
     TransactionId,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 
 
 class Clock(Protocol):
@@ -74,9 +76,8 @@ class TableView:
     """A table as one read found it. ``head`` and ``tag`` are snapshot ids.
 
     ``record`` is the commit record under the tag; ``branch_record`` the newest one that the branch
-    itself still holds (they differ after a rollback). ``quarantine`` is the view of the sink's
-    quarantine table, if it has one (rule Q1). ``others``: what other sinks' tags on this branch say
-    that they read (rule T7).
+    itself still holds (they differ after a rollback). ``others``: what other sinks' tags on this
+    branch say that they read (rule T7).
     """
 
     table: str
@@ -89,7 +90,6 @@ class TableView:
     record: CommitRecord | None
     lineage: Lineage
     branch_record: CommitRecord | None = None
-    quarantine: TableView | None = None
     others: Mapping[SinkName, Mapping[str, TopicId]] = field(default_factory=dict)
 
     @property
@@ -97,23 +97,23 @@ class TableView:
         """The record under the tag; without a tag the newest that the branch holds."""
         return self.record or self.branch_record
 
-    def quarantine_ahead(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
-        """Where the quarantine is further than the offsets: a commit ended between the two (Q5)."""
-        kept = self.quarantine.settled if self.quarantine else None
-        return kept.ahead_of(offsets, topic_ids) if kept else Offsets()
+    def ahead(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
+        """Where this follower may hold records beyond the offsets: its lead went back (Q5)."""
+        return self.settled.ahead_of(offsets, topic_ids) if self.settled else Offsets()
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAttempt:
     """One try to move ``base`` forward: files in, record under the tag, all or nothing (C1).
 
-    ``quarantined`` are the quarantine table's files; ``None``: it is not touched (rule Q4).
+    A decision is one on the lead, with ``files``. A payment is one on a follower: it adds the
+    manifests of ``debts``, which were written before the decision (rule D5).
     """
 
     base: TableView
     record: CommitRecord
     files: tuple[DataFile, ...] = ()
-    quarantined: tuple[DataFile, ...] | None = None
+    debts: tuple[Debt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ class Unknown:
 CommitOutcome = Landed | Refused | Unknown
 
 
-class SinkTable(Protocol):
-    """One table as one sink sees it. It never retries, rebases or deletes data files by itself."""
+class Lead(Protocol):
+    """The table whose commit decides (rule D1). It never retries or rebases by itself."""
 
     def read(self) -> TableView:
         """Raises ``Unreachable``, ``TableMissing``, ``RecordUnreadable``."""
@@ -152,6 +152,60 @@ class SinkTable(Protocol):
 
         Raises ``StopSink`` only for what no repetition can mend (a file of an unknown spec).
         """
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Files of one transaction that a follower shall receive (rule D2).
+
+    ``table`` is the follower as it was read last. ``since_ms`` (epoch): the files are not older.
+    """
+
+    table: TableView
+    transaction: TransactionId
+    coordinator: Sender
+    files: tuple[DataFile, ...]
+    since_ms: int = 0
+
+
+class Follower(Lead, Protocol):
+    """One table that is paid for what the lead has decided: read and committed as the lead is."""
+
+    def draft(self, draft: Draft) -> tuple[Debt, ...]:
+        """Write the files into manifests without a snapshot id, one per partition spec.
+
+        Anybody may commit them later. Raises ``RetryLater``, and ``StopSink`` for files that cannot
+        be committed to this table.
+        """
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        """Delete manifests of epochs before this one that are not owed and were never decided.
+
+        They are of coordinators that ended between drafting and deciding; never raises.
+        """
+
+
+class Followers(Protocol):
+    """All followers of a sink, by the names of their tables; several are called at once."""
+
+    def describe(self, tables: Collection[str]) -> Mapping[str, TableView]:
+        """Those that answered; one that cannot be reached now is left out.
+
+        Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink``.
+        """
+
+    def draft(self, drafts: Sequence[Draft]) -> tuple[Debt, ...]:
+        """The debts of all drafts, in their order; raises as ``Follower.draft`` does."""
+
+    def pay(
+        self, payments: Sequence[CommitAttempt], timeout_ms: int
+    ) -> Mapping[str, CommitOutcome]:
+        """One catalog call per payment; what takes longer is ``Unknown``, and goes on meanwhile."""
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        """As ``Follower.tidy``, of all of them."""
 
     def close(self) -> None: ...
 
@@ -211,7 +265,7 @@ class Batch:
 
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
-    the ranges' records already (rule Q5).
+    the ranges' records already (rule Q5). ``followers`` are what START names besides.
     """
 
     number: int
@@ -221,6 +275,7 @@ class Batch:
     target_file_bytes: int
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
     quarantine: TableStart | None = None
+    followers: tuple[TableStart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +293,16 @@ class PartitionResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchWritten:
-    """The batch is on storage: exactly these ranges in exactly these files of the two tables."""
+    """The batch is on storage: exactly these ranges in exactly these files of its tables.
+
+    ``quarantined`` are the quarantine's, ``followed`` those of other followers, by their names.
+    """
 
     number: int
     partitions: Mapping[TopicPartition, PartitionResult]
     files: tuple[DataFile, ...] = field(default=())
     quarantined: tuple[DataFile, ...] = field(default=())
+    followed: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

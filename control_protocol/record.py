@@ -9,9 +9,35 @@ from headgate.control_protocol.errors import GroupTaken
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicId, TransactionId
 from headgate.control_protocol.offsets import Offsets
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 OPERATOR = "operator"
 """The member that stands for a person who set offsets by hand; no process calls itself so."""
+UNNAMED = ""
+"""The name of the one follower, the quarantine, in records of version 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """Rows that the lead has decided and that a follower is still to receive (rule D3).
+
+    ``follower`` is the table's UUID, ``manifest`` the path of a manifest without a snapshot id,
+    which holds ``rows`` rows; without one the follower's tag is moved and nothing is added.
+    ``since_ms`` (epoch milliseconds): its files are not older than that (rule D8).
+    """
+
+    transaction: TransactionId
+    coordinator: Sender
+    follower: str
+    table: str
+    manifest: str = ""
+    size_bytes: int = 0
+    rows: int = 0
+    since_ms: int = 0
+
+    @property
+    def claim(self) -> bool:
+        """Whether it claims the follower for a lead that went back: START waits for it (D9)."""
+        return self.transaction.number == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +47,15 @@ class CommitRecord:
     ``coordinator`` with ``transaction`` identify the commit: a coordinator that does not know
     whether its call landed finds itself here, or not (rule C8). ``offsets`` are the next ones to
     read. ``records`` counts the rows this commit added, ``quarantined`` and ``skipped`` the other
-    records of its ranges. ``valid_through_ms`` is epoch milliseconds. ``quarantine`` is the UUID of
-    the quarantine table, if the sink has one. ``control_topic`` is where its coordinator speaks,
-    ``control_topic_id`` which topic of that name (``None`` in older records). A claim (rule C2) is
-    the record of transaction 0; ``command`` is the one by which a person made it.
+    records of its ranges. ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is where
+    its coordinator speaks, ``control_topic_id`` which topic of that name (``None`` in older
+    records). A claim (rule C2) is the record of transaction 0; ``command`` is the one by which a
+    person made it.
+
+    In the lead's record: ``followers`` are the UUIDs of its followers by name, ``debts`` what they
+    are owed, oldest first, ``lapsed`` what they will never receive (rule D8), ``routing`` the
+    fingerprint of what decides where and what a row is. In a follower's: ``lead`` is the UUID of
+    the table that decided (``None`` in records of version 1).
     """
 
     sink: SinkName
@@ -38,10 +69,14 @@ class CommitRecord:
     skipped: int = 0
     valid_through_ms: int | None = None
     paused: bool = False
-    quarantine: str | None = None
     control_topic: str | None = None
     control_topic_id: TopicId | None = None
     command: str | None = None
+    lead: str | None = None
+    followers: Mapping[str, str] = field(default_factory=dict)
+    debts: tuple[Debt, ...] = ()
+    lapsed: tuple[Debt, ...] = ()
+    routing: str | None = None
 
     @property
     def claim(self) -> bool:
@@ -51,6 +86,10 @@ class CommitRecord:
     def by_operator(self) -> bool:
         """Whether a person made the claim, and no coordinator."""
         return self.claim and self.coordinator.member == OPERATOR
+
+    def follower(self, table: str) -> str | None:
+        """The UUID that the follower of this name had; version 1 tells no name."""
+        return self.followers.get(table, self.followers.get(UNNAMED))
 
     def ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
         """Where this record is further than the offsets, on the same topics."""

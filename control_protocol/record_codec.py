@@ -6,18 +6,17 @@ is short: per topic its id and runs of next offsets, each run under its first pa
     {"orders": {"id": "kS0b...", "offsets": {"0": [1042, 998, 1007]}}}
 
 Beyond ``PLAIN_CHARS_MAX`` the same JSON is deflated and written as ``zlib:<base64>``; metadata
-files repeat the summary of every snapshot, so its size is paid many times over.
+files repeat the summary of every snapshot, so its size is paid many times over. So it is with
+``debts``, ``lapsed`` and ``followers`` (``debts_codec``). Records of version 1 are read as well.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
-import zlib
 from collections.abc import Mapping
 
+from headgate.control_protocol.debts_codec import debts_of, debts_text, followers_of
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -29,16 +28,16 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import FORMAT_VERSION, CommitRecord
+from headgate.control_protocol.packed_text import inflated, packed
+from headgate.control_protocol.record import FORMAT_VERSION, UNNAMED, CommitRecord, Debt
 
-PLAIN_CHARS_MAX = 2_000
+VERSIONS_READ = (1, FORMAT_VERSION)
 PARTITIONS_MAX = 100_000
 OFFSETS_INFLATED_BYTES_MAX = 21 * PARTITIONS_MAX
 OFFSETS_CHARS_MAX = OFFSETS_INFLATED_BYTES_MAX
 OFFSET_MAX = 2**63 - 1
 PARTITION_MAX = 2**31 - 1
 
-_DEFLATED = "zlib:"
 _VERSION = "version"
 _KEYS_REQUIRED = (
     _VERSION,
@@ -84,14 +83,17 @@ def encode(record: CommitRecord) -> dict[str, str]:
     }
     if record.valid_through_ms is not None:
         values["valid-through-ms"] = str(record.valid_through_ms)
-    if record.quarantine is not None:
-        values["quarantine"] = record.quarantine
-    if record.control_topic is not None:
-        values["control-topic"] = record.control_topic
-    if record.control_topic_id is not None:
-        values["control-topic-id"] = record.control_topic_id
-    if record.command is not None:
-        values["command"] = record.command
+    optional = {
+        "control-topic": record.control_topic,
+        "control-topic-id": record.control_topic_id,
+        "command": record.command,
+        "lead": record.lead,
+        "routing": record.routing,
+        "followers": packed(_json(dict(record.followers))) if record.followers else None,
+        "debts": debts_text(record.debts) if record.debts else None,
+        "lapsed": debts_text(record.lapsed) if record.lapsed else None,
+    }
+    values |= {name: value for name, value in optional.items() if value is not None}
     return {_key(record.sink, name): value for name, value in values.items()}
 
 
@@ -109,7 +111,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     if not fields.any():
         return None
     version = fields.number(_VERSION)
-    if version != FORMAT_VERSION:
+    if version not in VERSIONS_READ:
         raise fields.unreadable(
             _VERSION, f"is {version}, this headgate reads {FORMAT_VERSION}", "upgrade headgate"
         )
@@ -129,11 +131,33 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         skipped=fields.number("skipped"),
         valid_through_ms=fields.optional_number("valid-through-ms"),
         paused=fields.flag("paused"),
-        quarantine=fields.optional_text("quarantine"),
         control_topic=fields.optional_text("control-topic"),
         control_topic_id=TopicId(topic_id) if topic_id is not None else None,
         command=fields.optional_text("command"),
+        lead=fields.optional_text("lead"),
+        followers=_followers(fields),
+        debts=_debts(fields, "debts"),
+        lapsed=_debts(fields, "lapsed"),
+        routing=fields.optional_text("routing"),
     )
+
+
+def _followers(fields: _Fields) -> Mapping[str, str]:
+    text, before = fields.optional_text("followers"), fields.optional_text("quarantine")
+    if text is None:
+        return {} if before is None else {UNNAMED: before}
+    try:
+        return followers_of(text)
+    except (ValueError, RecursionError) as problem:
+        raise fields.unreadable("followers", f"is malformed: {problem}") from problem
+
+
+def _debts(fields: _Fields, name: str) -> tuple[Debt, ...]:
+    text = fields.optional_text(name)
+    try:
+        return () if text is None else debts_of(text)
+    except (ValueError, RecursionError) as problem:
+        raise fields.unreadable(name, f"is malformed: {problem}") from problem
 
 
 def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:
@@ -205,12 +229,14 @@ def _encode_offsets(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     }
     for topic, runs in _runs(offsets).items():
         topics.setdefault(topic, {})["offsets"] = runs
-    text = json.dumps(topics, separators=(",", ":"), sort_keys=True)
+    text = _json(topics)
     if len(text) > OFFSETS_INFLATED_BYTES_MAX:  # ASCII, as json writes it
         raise ValueError(f"{len(text)} characters, at most {OFFSETS_INFLATED_BYTES_MAX} are read")
-    if len(text) <= PLAIN_CHARS_MAX:
-        return text
-    return _DEFLATED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return packed(text)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def _runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
@@ -228,25 +254,10 @@ def _runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
 
 def _decode_offsets(fields: _Fields) -> tuple[Offsets, dict[str, TopicId]]:
     try:
-        return _parse_topics(json.loads(_inflated(fields.text("offsets"))))
-    except (ValueError, RecursionError, zlib.error) as problem:
+        text = inflated(fields.text("offsets"), OFFSETS_INFLATED_BYTES_MAX)
+        return _parse_topics(json.loads(text))
+    except (ValueError, RecursionError) as problem:
         raise fields.unreadable("offsets", f"is malformed: {problem}") from problem
-
-
-def _inflated(text: str) -> str:
-    if len(text) > OFFSETS_CHARS_MAX:
-        raise ValueError(f"{len(text)} characters, at most {OFFSETS_CHARS_MAX} are read")
-    if not text.startswith(_DEFLATED):
-        return text
-    try:
-        packed = base64.b64decode(text[len(_DEFLATED) :], validate=True)
-    except binascii.Error as problem:
-        raise ValueError(f"no base64: {problem}") from problem
-    inflater = zlib.decompressobj()
-    inflated = inflater.decompress(packed, OFFSETS_INFLATED_BYTES_MAX)
-    if not inflater.eof or inflater.unused_data:
-        raise ValueError(f"not one deflated text of at most {OFFSETS_INFLATED_BYTES_MAX} bytes")
-    return inflated.decode()
 
 
 def _parse_topics(topics: object) -> tuple[Offsets, dict[str, TopicId]]:

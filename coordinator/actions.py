@@ -9,7 +9,14 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, TableView, TopicState
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Draft,
+    TableView,
+    TopicState,
+)
+from headgate.control_protocol.record import Debt
 
 # ------------------------------------------------------------------------------------- inputs
 
@@ -36,6 +43,28 @@ class Discontinued:
 @dataclass(frozen=True, slots=True)
 class TableRead:
     view: TableView
+
+
+@dataclass(frozen=True, slots=True)
+class FollowersRead:
+    """``views`` by the tables' names, of those that answered; ``wall_ms`` is the time (epoch)."""
+
+    views: Mapping[str, TableView]
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """The manifests are written: what the decision will owe."""
+
+    debts: tuple[Debt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentsAnswered:
+    """By the tables' names. What they say is not believed: the followers are read (D7)."""
+
+    outcomes: Mapping[str, CommitOutcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +109,9 @@ Input = (
     | Heard
     | Discontinued
     | TableRead
+    | FollowersRead
+    | Drafted
+    | PaymentsAnswered
     | SourcesDescribed
     | CommitAnswered
     | CallFailed
@@ -93,6 +125,36 @@ Input = (
 @dataclass(frozen=True, slots=True)
 class ReadTable:
     """Answer with ``TableRead`` or ``CallFailed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeFollowers:
+    """Answer with ``FollowersRead`` or ``CallFailed``."""
+
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftManifests:
+    """Answer with ``Drafted`` or ``CallFailed``."""
+
+    drafts: tuple[Draft, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PayDebts:
+    """Answer with ``PaymentsAnswered`` or ``CallFailed``."""
+
+    payments: tuple[CommitAttempt, ...]
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TidyDrafts:
+    """Delete what dead coordinators drafted and never decided; there is no answer."""
+
+    before: Epoch
+    owed: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,4 +194,15 @@ class Stop:
     error: HeadgateError
 
 
-Action = ReadTable | DescribeSources | CommitTable | Append | Tell | Stop
+Action = (
+    ReadTable
+    | DescribeFollowers
+    | DraftManifests
+    | PayDebts
+    | TidyDrafts
+    | DescribeSources
+    | CommitTable
+    | Append
+    | Tell
+    | Stop
+)

@@ -25,7 +25,7 @@ class Verdict:
 
     offsets: Offsets
     files: tuple[DataFile, ...] = ()
-    quarantine_files: tuple[DataFile, ...] = ()
+    follower_files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
     claims: tuple[tuple[TopicPartition, Claim], ...] = ()
     unsure: frozenset[TopicPartition] = frozenset()
     refused: tuple[str, ...] = ()
@@ -85,10 +85,9 @@ def named(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
 
 
 @dataclass(frozen=True, slots=True)
-class QuarantineStandard:
-    """The quarantine's part. ``ahead``: where it may hold records that are to come again (Q5)."""
+class FollowerStandard:
+    """A follower's part. ``ahead``: where it may hold records that are to come again (Q5)."""
 
-    table: str
     prefixes: Prefixes
     ahead: Offsets
 
@@ -106,7 +105,7 @@ class Standard:
     fixed: frozenset[TopicPartition]
     table: str
     prefixes: Prefixes
-    quarantine: QuarantineStandard | None = None
+    followers: Mapping[str, FollowerStandard] = field(default_factory=dict)
     committed: Committed = field(default_factory=dict)
     may_skip: bool = True
     closing: TransactionNumber = TransactionNumber(0)
@@ -120,7 +119,7 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
     with a file outside the prefixes that were issued, or with a file twice, is refused.
     """
     files: dict[str, DataFile] = {}
-    aside: dict[str, DataFile] = {}
+    aside: dict[str, dict[str, DataFile]] = {name: {} for name in by.followers}
     claims: list[tuple[TopicPartition, Claim]] = []
     refused: list[str] = []
     sure: set[TopicPartition] = set()
@@ -140,9 +139,8 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
             continue
         offsets = offsets.after({p: claim.range for p, claim in written.claims.items()})
         files.update({file.path: file for file in written.files})
-        if by.quarantine:
-            kept = _of_table(heard.status, by.quarantine.table)
-            aside.update({file.path: file for file in kept.files})
+        for name, known in aside.items():
+            known.update({file.path: file for file in _of_table(heard.status, name).files})
         claims.extend(written.claims.items())
         sure.update(written.claims)
         sure -= heard.status.unknown  # also where a claim is only what was written before a failure
@@ -151,7 +149,7 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
     return Verdict(
         offsets=offsets,
         files=tuple(files.values()),
-        quarantine_files=tuple(aside.values()),
+        follower_files={name: tuple(known.values()) for name, known in aside.items() if known},
         claims=tuple(claims),
         unsure=by.fixed - sure,
         refused=tuple(refused),
@@ -226,7 +224,7 @@ def with_committed(by: Standard, files: Iterable[DataFile]) -> Committed:
 
 
 def _allowed(by: Standard, folder: str) -> bool:
-    places = (by.prefixes, *([by.quarantine.prefixes] if by.quarantine else []))
+    places = (by.prefixes, *(follower.prefixes for follower in by.followers.values()))
     return any(place.allow(f"{folder}/any", place.newest) for place in places)
 
 
@@ -236,26 +234,39 @@ def _named_twice(written: TableStatus, files: Mapping[str, DataFile]) -> bool:
 
 
 def _misquarantined(
-    heard: HeardStatus, written: TableStatus, aside: Mapping[str, DataFile], by: Standard
+    heard: HeardStatus,
+    written: TableStatus,
+    aside: Mapping[str, Mapping[str, DataFile]],
+    by: Standard,
 ) -> str | None:
-    """Q4: the quarantine's files hold the claims' quarantined records, each of them once.
+    """Q4: the followers' files hold the claims' quarantined records, each of them once.
 
-    Fewer only where the quarantine may hold some already.
+    Fewer only where a follower may hold some already.
     """
-    known = {by.table} | ({by.quarantine.table} if by.quarantine else set())
-    if any(table.files for table in heard.status.tables if table.table not in known):
+    if any(
+        table.files
+        for table in heard.status.tables
+        if table.table != by.table and table.table not in by.followers
+    ):
         return "files of a table that no START names"
     claimed = sum(claim.quarantined for claim in written.claims.values())
-    if by.quarantine is None:
+    if not by.followers:
         return "quarantined records, but there is no quarantine" if claimed else None
-    kept = _of_table(heard.status, by.quarantine.table)
-    held = sum(file.record_count for file in kept.files)
-    again = any(
-        claim.range.begin < by.quarantine.ahead.get(partition, 0)
+    kept = {name: _of_table(heard.status, name) for name in by.followers}
+    held = sum(file.record_count for table in kept.values() for file in table.files)
+    if held > claimed or (held < claimed and not _may_hold_some(written, by)):
+        return "the quarantine's files do not hold the claims' quarantined records"
+    for name, table in kept.items():
+        if _named_twice(table, aside[name]):
+            return "a file of the quarantine is named twice"
+        if objection := _misfiled(heard, table, by.followers[name].prefixes):
+            return objection
+    return None
+
+
+def _may_hold_some(written: TableStatus, by: Standard) -> bool:
+    return any(
+        claim.range.begin < follower.ahead.get(partition, 0)
+        for follower in by.followers.values()
         for partition, claim in written.claims.items()
     )
-    if held > claimed or (held < claimed and not again):
-        return "the quarantine's files do not hold the claims' quarantined records"
-    if _named_twice(kept, aside):
-        return "a file of the quarantine is named twice"
-    return _misfiled(heard, kept, by.quarantine.prefixes)

@@ -1,9 +1,11 @@
-"""From leadership to the first START: read, check, claim the epoch, begin (C2, C3)."""
+"""From leadership to the first START: read, check, claim the epoch, begin (C2, C3, D9)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
+from headgate.control_protocol.errors import FollowerForeign, TableRecreated
 from headgate.control_protocol.identifiers import TransactionId, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
@@ -11,13 +13,27 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.actions import (
     Action,
     CommitTable,
+    DescribeFollowers,
     DescribeSources,
+    FollowersRead,
+    ReadTable,
     SourcesDescribed,
     Tell,
 )
 from headgate.coordinator.ageing import issued
 from headgate.coordinator.capacity import refuse_too_many, refuse_unreadable
-from headgate.coordinator.moves import Step, move, recover
+from headgate.coordinator.debts import (
+    carried_on as debts_carried_on,
+)
+from headgate.coordinator.debts import (
+    claimed,
+    overdue,
+    refuse_foreign,
+    unpaid,
+    without,
+)
+from headgate.coordinator.moves import Step, move, recover, wait
+from headgate.coordinator.payment import begin_paying, told_lapsed
 from headgate.coordinator.recovery import (
     Resumption,
     believed,
@@ -28,8 +44,10 @@ from headgate.coordinator.recovery import (
     refuse_other_sink,
     refuse_recreated,
     refuse_shared,
+    refuse_unlike,
 )
 from headgate.coordinator.requests import paused_at_start
+from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import State, Term
 from headgate.coordinator.transitions import Phase
@@ -37,9 +55,46 @@ from headgate.coordinator.watermark import carried_on
 
 
 def table_found(state: State, view: TableView) -> Step:
-    """The table is read; the sources are next, with the start offsets if this is a first start."""
-    first = recorded(view, state.settings) is None
-    return replace(state, recovery_view=view), (DescribeSources(first_start=first),)
+    """The lead is read; its followers are next, if it has any, and then the sources."""
+    record = recorded(view, state.settings)
+    found = replace(state, recovery_view=view, recovery_followers={})
+    if names := _named(state, record):
+        return found, (DescribeFollowers(names),)
+    return found, (DescribeSources(first_start=record is None),)
+
+
+def _named(state: State, record: CommitRecord | None) -> tuple[str, ...]:
+    """The followers of the settings, and those that the lead owes something besides."""
+    owed = [debt.table for debt in record.debts] if record else []
+    return tuple(dict.fromkeys((*state.identity.followers, *owed)))
+
+
+def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
+    """D9: the followers are judged. Raises the ``StopSink`` of one that is not in order."""
+    view = state.recovery_view
+    assert view is not None
+    record = recorded(view, state.settings)
+    missing = [name for name in _named(state, record) if name not in given.views]
+    if missing:
+        return wait(state, now_ms, f"not reachable: {', '.join(missing)}")
+    for follower in given.views.values():
+        refuse_unlike(follower, record, state.settings)
+    found = replace(
+        state,
+        recovery_followers=given.views,
+        recovery_wall_ms=given.wall_ms,
+        wall_ahead_ms=given.wall_ms - now_ms,
+    )
+    if state.settings.on_table_recreated is not TableRecreatedPolicy.RESTART:
+        try:
+            refuse_foreign(given.views, view, record.debts if record else ())
+        except (FollowerForeign, TableRecreated) as error:
+            # Between the two reads others may have claimed and paid: it is believed when both say
+            # so once more.
+            if error.message in state.doubted:
+                raise
+            return replace(found, doubted=frozenset({error.message})), (ReadTable(),)
+    return found, (DescribeSources(first_start=record is None),)
 
 
 def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
@@ -47,47 +102,67 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
     refuse_other_sink(sources.note, state.identity)
     refuse_recreated(view, state.table_uuid, sources.note, state.settings)
     record = recorded(view, state.settings)
-    for other in (record, view.quarantine.settled if view.quarantine else None):
+    followers = state.recovery_followers
+    for other in (record, *(follower.settled for follower in followers.values())):
         refuse_other_group(other, state.identity)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     refuse_shared(view, ids, state.identity.shared_with)
     resumption = _resumption(state, record, sources)
-    claimed = CommitRecord(
+    epoch = next_epoch((view, *followers.values()), state.highest_epoch)
+    bare = CommitRecord(
         sink=state.identity.sink,
         group_id=state.identity.group_id,
-        transaction=TransactionId(next_epoch(view, state.highest_epoch), TransactionNumber(0)),
+        transaction=TransactionId(epoch, TransactionNumber(0)),
         coordinator=state.identity.sender,
         offsets=resumption.offsets,
         topic_ids=resumption.topic_ids,
         valid_through_ms=resumption.valid_through_ms,
         paused=resumption.paused,
-        quarantine=view.quarantine.uuid if view.quarantine else None,
         control_topic=state.identity.control_topic,
         control_topic_id=sources.control_topic_id,
+        followers={name: follower.uuid for name, follower in sorted(followers.items())},
+        routing=state.identity.routing,
     )
-    refuse_unreadable(claimed)
+    record_claimed = with_debts_of(state, bare, record, view)
+    refuse_unreadable(record_claimed)
     read = frozenset(sources.topics)
     refuse_too_many(
         resumption.offsets.restricted(p for p in resumption.offsets if p.topic in read),
         resumption.topic_ids,
     )
-    attempt = CommitAttempt(view, claimed, quarantined=() if view.quarantine else None)
+    attempt = CommitAttempt(view, record_claimed)
     claiming = move(state, Phase.CLAIMING, attempt=attempt, table_uuid=view.uuid, topics=read)
-    return claiming, (*_told(record, claimed), CommitTable(attempt))
+    tells = (*told_lapsed(record_claimed, record), *_told(record, record_claimed))
+    return claiming, (*tells, CommitTable(attempt))
 
 
-def _told(before: CommitRecord | None, now: CommitRecord) -> tuple[Action, ...]:
-    """P11: a control topic that is not the one of before; nothing in it is state, so go on."""
-    if before is None or before.control_topic_id in (None, now.control_topic_id):
-        return ()
-    return (
-        Tell(
+def with_debts_of(
+    state: State, claim: CommitRecord, record: CommitRecord | None, view: TableView
+) -> CommitRecord:
+    """D3: the claim carries on what is owed still, and claims followers that need it (D9)."""
+    followers = state.recovery_followers
+    before = unpaid(record.debts, followers, view.uuid) if record else ()
+    late = overdue(before, state.recovery_wall_ms, state.settings.claim_age_max_ms)
+    claims = claimed(claim, record, followers, view)
+    debts, lost = debts_carried_on(without(before, late), claims, followers)
+    lapsed = (*(record.lapsed if record else ()), *late, *(d for d in lost if d.manifest))
+    return replace(claim, debts=debts, lapsed=lapsed)
+
+
+def _told(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
+    """P11: a control topic that is not the one of before; nothing in it is state, so go on.
+
+    D3: settings that decide what a row is, and are others than before.
+    """
+    if before and before.control_topic_id not in (None, now.control_topic_id):
+        yield Tell(
             f"control topic {now.control_topic} has id {now.control_topic_id}, but the last commit "
             f"was made with {before.control_topic} of id {before.control_topic_id}: it was created "
             "anew, or this is another topic or cluster",
             trouble=True,
-        ),
-    )
+        )
+    if before and before.routing and before.routing != now.routing:
+        yield Tell("the settings that decide what a row is are others than at the last commit")
 
 
 def _resumption(state: State, record: CommitRecord | None, found: SourcesDescribed) -> Resumption:
@@ -101,32 +176,44 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
 
 
 def start(state: State, view: TableView, now_ms: int) -> Step:
-    """C3: the first START, whose L is its own place in the log. C is what the table holds."""
-    claimed, state = state.attempt, replace(state, attempt=None)
+    """C3: the first START, whose L is its own place in the log. C is what the table holds.
+
+    Where followers are claimed (D9), it waits until they are: what a payment of long ago may still
+    bring is then in them, or never will be.
+    """
+    claim_attempt, state = state.attempt, replace(state, attempt=None)
     record = view.record
     assert record is not None
     epoch = record.transaction.epoch
-    if believed(view, state.highest_epoch) > epoch:
+    tables = (view, *state.recovery_followers.values())
+    if believed(tables, state.highest_epoch) > epoch:
         return recover(state, f"epoch {state.highest_epoch} was heard meanwhile: claims above it")
+    followers = state.recovery_followers
     term = Term(
         epoch=epoch,
         view=view,
         offsets=record.offsets,
         topic_ids=record.topic_ids,
         awaited=frozenset(record.offsets),
-        paused=paused_at_start(state, claimed, stored=record.paused),
+        paused=paused_at_start(state, claim_attempt, stored=record.paused),
         valid_through_ms=record.valid_through_ms,
         committed_at_ms=now_ms,
-        quarantined_at_ms=now_ms,
+        followers=followers,
+        debts=record.debts,
+        moved_at_ms=dict.fromkeys(followers, now_ms),
     )
     first = issued((), term.number, now_ms, state.settings.claim_age_max_ms)
-    term = replace(term, issued=first)
-    starting = move(
+    begun = replace(
         state,
-        Phase.STARTING,
-        term=term,
+        term=replace(term, issued=first),
         highest_epoch=epoch,
         rival_heard_ms=None,
         pause_asked=None,
+        doubted=frozenset(),
     )
-    return starting, (Tell(f"epoch {epoch} begins"), *say(starting))
+    told = Tell(f"epoch {epoch} begins")
+    if any(debt.claim for debt in record.debts):
+        paying, actions = begin_paying(begun, now_ms)
+        return paying, (told, *actions)
+    starting = move(begun, Phase.STARTING)
+    return starting, (told, *say(starting))

@@ -13,11 +13,13 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.actions import CommitTable, DescribeSources, ReadTable, Tell
 from headgate.coordinator.admission import Verdict, judge, named, with_committed
 from headgate.coordinator.claim import start
+from headgate.coordinator.drafting import drafted_for, lapsing, with_what_is_owed
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.log_ends import asking, claimed_beyond
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
+from headgate.coordinator.payment import told_lapsed
 from headgate.coordinator.recovery import newest_epoch
-from headgate.coordinator.renewal import renews, renews_quarantine
+from headgate.coordinator.renewal import renews
 from headgate.coordinator.requests import answered_by
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.speech import fixed_set, say
@@ -123,10 +125,8 @@ def _decided(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
     judged = replace(state, term=term)
     if not _worth_committing(judged, verdict, now_ms):
         return settle(judged, None)
-    record = _record(judged, verdict, through)
-    aside = verdict.quarantine_files if _touches_quarantine(judged, verdict, now_ms) else None
-    attempt = CommitAttempt(term.view, record, verdict.files, aside)
-    return move(judged, Phase.COMMITTING, attempt=attempt), (CommitTable(attempt),)
+    record = with_what_is_owed(judged, _record(judged, verdict, through), now_ms)
+    return drafted_for(judged, CommitAttempt(term.view, record, verdict.files), verdict, now_ms)
 
 
 def _sampled(state: State, verdict: Verdict) -> Sample:
@@ -144,19 +144,13 @@ def _sampled(state: State, verdict: Verdict) -> Sample:
     return Sample() if state.limits.sampled(records) else sample
 
 
-def _touches_quarantine(state: State, verdict: Verdict, now_ms: int) -> bool:
-    """Q4: without bad records only its tag is renewed, now and then, as an idle sink's is."""
-    term = term_of(state)
-    renewed = bool(verdict.quarantine_files) or renews_quarantine(state, now_ms)
-    return term.view.quarantine is not None and renewed
-
-
 def _worth_committing(state: State, verdict: Verdict, now_ms: int) -> bool:
     term = term_of(state)
     stored = term.view.record
     assert stored is not None
     moved = any(not claim.range.empty for _, claim in verdict.claims)
-    return moved or renews(state, now_ms) or stored.paused != term.paused
+    lapses = bool(lapsing(state, now_ms))
+    return moved or lapses or renews(state, now_ms) or stored.paused != term.paused
 
 
 def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord:
@@ -175,8 +169,9 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
         skipped=verdict.skipped,
         valid_through_ms=through,
         paused=term.paused,
-        quarantine=term.view.quarantine.uuid if term.view.quarantine else None,
         control_topic=state.identity.control_topic,
+        followers={name: follower.uuid for name, follower in sorted(term.followers.items())},
+        routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
     )
 
@@ -206,7 +201,7 @@ def resolved(state: State, view: TableView, now_ms: int) -> Step:
             again = replace(attempt, base=view)
             return replace(state, attempt=again), (CommitTable(again),)
         case Resolution.SUPERSEDED:
-            return superseded(state, newest_epoch(view), now_ms)
+            return superseded(state, newest_epoch((view,)), now_ms)
         case Resolution.RECOVER:
             return recover(state, "the table changed under the commit: begins again")
 
@@ -221,15 +216,20 @@ def _landed(state: State, view: TableView, now_ms: int) -> Step:
     assert found is not None
     answered = answered_by(term, before=stored.paused, now=found.paused)
     committed = replace(
-        term, view=view, committed_at_ms=now_ms, overtaken=False, pause_answered=answered
+        term,
+        view=view,
+        debts=found.debts,
+        committed_at_ms=now_ms,
+        overtaken=False,
+        pause_answered=answered,
     )
     if attempt:
-        files = (*attempt.files, *(attempt.quarantined or ()))
+        files = (*attempt.files, *(file for draft in term.drafts for file in draft.files))
         known = with_committed(standard(landed, now_ms), files)
         committed = replace(committed, committed=known)
-    if attempt and attempt.quarantined is not None:
-        committed = replace(committed, quarantined_at_ms=now_ms)
-    return settle(replace(landed, term=committed), view)
+    told = told_lapsed(found, stored)
+    settled, actions = settle(replace(landed, term=replace(committed, drafts=())), view)
+    return settled, (*told, *actions)
 
 
 def settle(state: State, landed: TableView | None) -> Step:
@@ -250,17 +250,18 @@ def settle(state: State, landed: TableView | None) -> Step:
 
 
 def _settlements(view: TableView, verdict: Verdict) -> tuple[TableSettlement, ...]:
-    """The quarantine is named only in a transaction that brought it something."""
-    table = TableSettlement(view.table, None, verdict.records)
-    rows = sum(file.record_count for file in verdict.quarantine_files)
-    if view.quarantine is None or not rows:
-        return (table,)
-    return table, TableSettlement(view.quarantine.table, None, rows)
+    """Followers are named only in a transaction that brings them something."""
+    return (
+        TableSettlement(view.table, None, verdict.records),
+        *(
+            TableSettlement(name, None, sum(file.record_count for file in files))
+            for name, files in verdict.follower_files.items()
+        ),
+    )
 
 
 def _settled_table(table: TableSettlement, landed: TableView | None) -> TableSettlement:
-    if landed is None:
+    """What followers are owed is in no snapshot yet."""
+    if landed is None or table.table != landed.table:
         return table
-    aside = landed.quarantine
-    found = aside if aside and aside.table == table.table else landed
-    return replace(table, snapshot_id=found.tag)
+    return replace(table, snapshot_id=landed.tag)

@@ -22,7 +22,14 @@ from headgate.control_protocol.events import Envelope, Settlement
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.parts import Assembler
-from headgate.control_protocol.ports import Clock, ControlLog, SinkTable, SourceTopics, TopicState
+from headgate.control_protocol.ports import (
+    Clock,
+    ControlLog,
+    Followers,
+    Lead,
+    SourceTopics,
+    TopicState,
+)
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.redaction import Redaction
 from headgate.coordinator.actions import (
@@ -31,11 +38,17 @@ from headgate.coordinator.actions import (
     CallFailed,
     CommitAnswered,
     CommitTable,
+    DescribeFollowers,
     DescribeSources,
     Discontinued,
+    Drafted,
+    DraftManifests,
+    FollowersRead,
     Heard,
     Input,
     Led,
+    PayDebts,
+    PaymentsAnswered,
     ReadTable,
     SourcesDescribed,
     Stop,
@@ -43,6 +56,7 @@ from headgate.coordinator.actions import (
     TableRead,
     Tell,
     Ticked,
+    TidyDrafts,
 )
 from headgate.coordinator.machine import step
 from headgate.coordinator.settings import CoordinatorSettings
@@ -79,7 +93,7 @@ class World:
     """The ports of one coordinator."""
 
     log: ControlLog
-    table: SinkTable
+    table: Lead
     topics: SourceTopics
     clock: Clock
     ensure_log: Callable[[], None] = lambda: None
@@ -90,6 +104,8 @@ class World:
     """Which topic the log stands in."""
     on_trouble: Callable[[str], None] = lambda _: None
     """Is told what has been tried so often in vain that a person should know."""
+    followers: Followers | None = None
+    """Only where the identity names some."""
 
 
 class CoordinatorDriver:
@@ -183,6 +199,8 @@ class CoordinatorDriver:
                 return replace(found, control_topic_id=self._world.control_topic_id())
             case CommitTable(attempt):
                 return CommitAnswered(self._world.table.commit(attempt))
+            case DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts():
+                return self._call_followers(action)
             case Append():
                 self._world.log.append(self._envelopes(action))
                 self._tell_settled(action)
@@ -191,6 +209,22 @@ class CoordinatorDriver:
                 _log.log(level, "sink %s: %s", self.state.identity.sink, text)
                 if trouble:
                     self._complain(text)
+        return None
+
+    def _call_followers(
+        self, action: DescribeFollowers | DraftManifests | PayDebts | TidyDrafts
+    ) -> Input | None:
+        followers = self._world.followers
+        assert followers is not None, "this sink has no followers"
+        match action:
+            case DescribeFollowers(tables):
+                return FollowersRead(followers.describe(tables), self._world.clock.wall_ms())
+            case DraftManifests(drafts):
+                return Drafted(followers.draft(drafts))
+            case PayDebts(payments, timeout_ms):
+                return PaymentsAnswered(followers.pay(payments, timeout_ms))
+            case TidyDrafts(before, owed):
+                followers.tidy(before, owed)
         return None
 
     def _complain(self, text: str) -> None:

@@ -19,19 +19,9 @@ def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
     """The table alone decides; nothing that the catalog answered before matters.
 
     Attempts still in the air cannot harm: each requires the tag that it was built on, so that at
-    most one of them lands, and ``same_commit`` recognises whichever did. The quarantine is the
-    first to be committed: when it landed alone, the same attempt goes on with the table (Q3). And
-    whoever has claimed it is about to claim the table: what landed there does not matter any more.
+    most one of them lands, and ``same_commit`` recognises whichever did.
     """
-    found = _resolved(attempt.record, attempt.base, view)
-    if not (view.quarantine and attempt.base.quarantine):
-        return found
-    quarantine = _resolved(attempt.record, attempt.base.quarantine, view.quarantine)
-    untouched = (Resolution.LANDED, Resolution.AGAIN)
-    return quarantine if found in untouched and quarantine not in untouched else found
-
-
-def _resolved(ours: CommitRecord, base: TableView, view: TableView) -> Resolution:
+    ours, base = attempt.record, attempt.base
     if view.uuid != base.uuid:
         return Resolution.RECOVER
     if view.lineage not in (Lineage.CONTAINS_TAG, Lineage.FRESH):
@@ -42,10 +32,10 @@ def _resolved(ours: CommitRecord, base: TableView, view: TableView) -> Resolutio
         return Resolution.AGAIN
     if ours.claim:
         return Resolution.RECOVER  # C2: refused, read again, and claim above what is there
-    return Resolution.SUPERSEDED if _rival(ours, view) else Resolution.RECOVER
+    return Resolution.SUPERSEDED if rival(ours, view) else Resolution.RECOVER
 
 
-def _rival(ours: CommitRecord, view: TableView) -> bool:
+def rival(ours: CommitRecord, view: TableView) -> bool:
     """Whether another coordinator moved the tag. Our own older record means that the catalog
     once told us of a commit that it did not keep."""
     theirs = view.record

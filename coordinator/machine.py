@@ -29,14 +29,19 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
+from headgate.control_protocol.ports import TableView
 from headgate.coordinator.actions import (
+    Action,
     CallFailed,
     CommitAnswered,
     DescribeSources,
     Discontinued,
+    Drafted,
+    FollowersRead,
     Heard,
     Input,
     Led,
+    PaymentsAnswered,
     ReadTable,
     SourcesDescribed,
     Stopped,
@@ -47,12 +52,22 @@ from headgate.coordinator.actions import (
 from headgate.coordinator.admission import named
 from headgate.coordinator.ageing import issued
 from headgate.coordinator.capacity import refuse_too_many
-from headgate.coordinator.claim import claim, table_found
+from headgate.coordinator.claim import claim, followers_found, table_found
 from headgate.coordinator.commitment import answered, collected, judged, resolved
+from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
 from headgate.coordinator.log_ends import ends_of, told
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
+from headgate.coordinator.payment import (
+    again,
+    begin_paying,
+    failed,
+    followers_read,
+    lead_read,
+    payments_answered,
+    tidied,
+)
 from headgate.coordinator.recovery import fitted, refuse_shared
-from headgate.coordinator.renewal import looked, prepared
+from headgate.coordinator.renewal import looked, looked_at_followers, prepared
 from headgate.coordinator.requests import requested
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import HeardStatus, State, Term
@@ -79,20 +94,51 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _heard(state, record, now_ms)
         case Led():
             return _led(state, now_ms)
-        case TableRead(view) if state.phase is Phase.RECOVERING:
-            return table_found(state, view)
-        case TableRead(view) if state.attempt or state.term:
-            return resolved(state, view, now_ms) if state.attempt else looked(state, view)
+        case TableRead(view):
+            return _table_read(state, view, now_ms)
+        case FollowersRead() | Drafted() | PaymentsAnswered():
+            return _of_followers(state, given, now_ms)
         case SourcesDescribed():
             return _described(state, given, now_ms)
         case CommitAnswered(outcome):
             return answered(state, outcome, now_ms)
         case CallFailed(reason) if state.phase is not Phase.FOLLOWING:
-            return wait(state, now_ms, reason)
+            paying = state.phase is Phase.PAYING
+            return (failed if paying else wait)(state, now_ms, reason)
         case Discontinued(reason):
             return _discontinued(state, reason)
         case Stopped(error):
             return stop(state, error)
+        case _:
+            return state, ()
+
+
+def _table_read(state: State, view: TableView, now_ms: int) -> Step:
+    if state.phase is Phase.RECOVERING:
+        return table_found(state, view)
+    if state.phase is Phase.PAYING:
+        return lead_read(state, view, now_ms)
+    if state.attempt:
+        return resolved(state, view, now_ms)
+    return looked(state, view) if state.term else (state, ())
+
+
+def _of_followers(
+    state: State, given: FollowersRead | Drafted | PaymentsAnswered, now_ms: int
+) -> Step:
+    match state.phase, given:
+        case Phase.RECOVERING, FollowersRead() if state.recovery_view:
+            return followers_found(state, given, now_ms)
+        case Phase.PREPARING, FollowersRead():
+            return looked_at_followers(state, given)
+        case Phase.DRAFTING, FollowersRead():
+            return read_for_drafts(state, given)
+        case Phase.DRAFTING, Drafted():
+            return drafted(state, given, now_ms)
+        case Phase.PAYING, FollowersRead():
+            return followers_read(state, given, now_ms)
+        case Phase.PAYING, PaymentsAnswered():
+            return payments_answered(state, given)
         case _:
             return state, ()
 
@@ -126,7 +172,7 @@ def _discontinued(state: State, reason: str) -> Step:
 
 def _ticked(state: State, now_ms: int) -> Step:
     if state.retry_at_ms is not None:
-        return _retry(state) if now_ms >= state.retry_at_ms else (state, ())
+        return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
     match state.phase:
         case Phase.OPEN if now_ms >= term_of(state).end_due_ms:
             return prepared(state, now_ms)
@@ -140,7 +186,7 @@ def _ticked(state: State, now_ms: int) -> Step:
             return state, ()
 
 
-def _retry(state: State) -> Step:
+def _retry(state: State, now_ms: int) -> Step:
     """Ask again for what failed; a commit's outcome is read from the table, never assumed (C8)."""
     state = replace(state, retry_at_ms=None)
     match state.phase:
@@ -148,6 +194,10 @@ def _retry(state: State) -> Step:
             return state, (ReadTable(),)
         case Phase.PREPARING | Phase.COLLECTING:
             return state, (DescribeSources(),)
+        case Phase.DRAFTING:
+            return drafts_again(state, now_ms)
+        case Phase.PAYING:
+            return again(state, now_ms)
         case _:
             return state, say(state)
 
@@ -287,8 +337,9 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
                 statuses=(),
                 named_by_presence=frozenset(),  # who gained before L has its position from here
                 end_due_ms=next_end_ms if paused == term.paused else now_ms,
+                started=True,
             )
-            return move(state, Phase.OPEN, term=started, failures=0), ()
+            return _opened(replace(state, term=started), now_ms, tidied(started))
         case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.number:
             due_ms = now_ms + state.settings.commit_timeout_ms
             collecting = replace(
@@ -298,9 +349,17 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
             )
             return move(state, Phase.COLLECTING, term=collecting, failures=0), ()
         case Phase.SETTLING, Settlement() if said.transaction == term.closing:
-            return move(state, Phase.OPEN, failures=0), ()
+            return _opened(state, now_ms)
         case _:
             return state, ()
+
+
+def _opened(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
+    """The transaction is open; before it may be ended, followers are paid (D7)."""
+    if term_of(state).debts:
+        paying, actions = begin_paying(state, now_ms)
+        return paying, (*also, *actions)
+    return move(state, Phase.OPEN, failures=0), also
 
 
 def _heard_status(state: State, heard: HeardStatus) -> Step:

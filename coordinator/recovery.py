@@ -45,13 +45,6 @@ class Resumption:
 
 def recorded(view: TableView, settings: CoordinatorSettings) -> CommitRecord | None:
     """The commit record to go on from; ``None`` is a first start. Raises a ``StopSink``."""
-    record = _recorded(view, settings)
-    if view.quarantine:
-        _refuse_unlike(view.quarantine, record, settings)
-    return record
-
-
-def _recorded(view: TableView, settings: CoordinatorSettings) -> CommitRecord | None:
     match view.lineage:
         case Lineage.FRESH:
             return None
@@ -110,14 +103,14 @@ def _untagged(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
     )
 
 
-def _refuse_unlike(
+def refuse_unlike(
     quarantine: TableView, record: CommitRecord | None, settings: CoordinatorSettings
 ) -> None:
     """Q2: a quarantine that lost rows which the table's offsets have passed. Raises as above.
 
     Reading them again would double the table's: it cannot be followed, only left as it is.
     """
-    known = record.quarantine if record else None
+    known = record.follower(quarantine.table) if record else None
     restart = settings.on_table_recreated is TableRecreatedPolicy.RESTART
     if known not in (None, quarantine.uuid) and not restart:
         raise TableRecreated(
@@ -243,18 +236,17 @@ def _within(
     return _end(log, settings.on_offset_out_of_range)
 
 
-def next_epoch(view: TableView, highest_heard: Epoch) -> Epoch:
-    """Above every epoch that the table or the log has seen, as far as it can be believed (G6)."""
-    return Epoch(max(believed(view, highest_heard), newest_epoch(view)) + 1)
+def next_epoch(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
+    """Above every epoch that the tables or the log have seen, as far as it can be believed (G6)."""
+    return Epoch(max(believed(tables, highest_heard), newest_epoch(tables)) + 1)
 
 
-def believed(view: TableView, highest_heard: Epoch) -> Epoch:
-    """The highest epoch heard; none when it leaps too far from what the table holds."""
-    return highest_heard if highest_heard <= newest_epoch(view) + LEAP_MAX else Epoch(0)
+def believed(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
+    """The highest epoch heard; none when it leaps too far from what the tables hold."""
+    return highest_heard if highest_heard <= newest_epoch(tables) + LEAP_MAX else Epoch(0)
 
 
-def newest_epoch(view: TableView) -> Epoch:
-    """Of all that table and quarantine hold; 0 when that is nothing."""
-    tables = (view, view.quarantine) if view.quarantine else (view,)
+def newest_epoch(tables: Collection[TableView]) -> Epoch:
+    """Of all that the lead and its followers hold; 0 when that is nothing."""
     records = [record for table in tables for record in (table.record, table.branch_record)]
     return max((record.transaction.epoch for record in records if record), default=Epoch(0))

@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.actions import Action, DescribeSources, ReadTable
+from headgate.coordinator.actions import (
+    Action,
+    DescribeFollowers,
+    DescribeSources,
+    FollowersRead,
+    ReadTable,
+)
 from headgate.coordinator.moves import Step, move, term_of
 from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
@@ -22,7 +28,8 @@ def prepared(state: State, now_ms: int) -> Step:
     actions: tuple[Action, ...] = (DescribeSources(),)
     if term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms:
         term = replace(term, looked_at_ms=now_ms, look_soon=False)
-        actions = (ReadTable(), *actions)
+        followers = (DescribeFollowers(tuple(term.followers)),) if term.followers else ()
+        actions = (ReadTable(), *followers, *actions)
     return move(state, Phase.PREPARING, term=term), actions
 
 
@@ -32,16 +39,27 @@ def looked(state: State, view: TableView) -> Step:
     return replace(state, term=replace(term, overtaken=_places(view) != _places(term.view))), ()
 
 
+def looked_at_followers(state: State, given: FollowersRead) -> Step:
+    """As ``looked``; what others did to a follower shows in its tag and head."""
+    before = term_of(state)
+    moved = any(
+        _places(given.views[name]) != _places(known)
+        for name, known in before.followers.items()
+        if name in given.views
+    )
+    return replace(state, term=replace(before, overtaken=before.overtaken or moved)), ()
+
+
 def renews(state: State, now_ms: int) -> bool:
     """Whether the table's tag is to be moved without new rows."""
     term = term_of(state)
     return term.overtaken or _aged(state, term.committed_at_ms, now_ms)
 
 
-def renews_quarantine(state: State, now_ms: int) -> bool:
-    """Whether the quarantine's tag is to be moved without bad records (Q4)."""
+def renews_follower(state: State, name: str, now_ms: int) -> bool:
+    """Whether a follower's tag is to be moved without rows for it (Q4)."""
     term = term_of(state)
-    return term.overtaken or _aged(state, term.quarantined_at_ms, now_ms)
+    return term.overtaken or _aged(state, term.moved_at_ms.get(name, 0), now_ms)
 
 
 def _aged(state: State, since_ms: int, now_ms: int) -> bool:
@@ -49,7 +67,4 @@ def _aged(state: State, since_ms: int, now_ms: int) -> bool:
 
 
 def _places(view: TableView) -> tuple[object, ...]:
-    """Where both tables stand."""
-    aside = view.quarantine
-    here = (view.uuid, view.tag, view.head)
-    return (*here, aside.uuid, aside.tag, aside.head) if aside else here
+    return view.uuid, view.tag, view.head

@@ -105,6 +105,14 @@ class CoordinatorSettings:
             "read again; keep it below the age at which orphan files are removed.",
         },
     )
+    pay_timeout_ms: int = field(
+        default=5_000,
+        metadata={
+            "unit": "ms",
+            "sentence": "How long the next END-COMMIT waits for the quarantine to receive what was "
+            "decided; what is not there by then stays owed, and is tried again.",
+        },
+    )
     retry_backoff_ms: int = field(
         default=200,
         metadata={"unit": "ms", "sentence": "First wait after a failed catalog or broker call."},

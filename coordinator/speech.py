@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.control_protocol.events import (
@@ -46,10 +47,16 @@ def prefixes(state: State, table: TableView) -> Prefixes:
     return Prefixes(root, term.number)
 
 
-def quarantine_ahead(state: State) -> Offsets:
-    """Q5: where the quarantine is further than C, of the partitions that are read."""
+def addressed(state: State) -> Mapping[str, TableView]:
+    """The followers that START names; what is owed to others is only paid."""
+    known = term_of(state).followers
+    return {name: known[name] for name in state.identity.followers if name in known}
+
+
+def ahead(state: State, follower: TableView) -> Offsets:
+    """Q5: where the follower is further than C, of the partitions that are read."""
     term = term_of(state)
-    return term.view.quarantine_ahead(configured(state, term.offsets), term.topic_ids)
+    return follower.ahead(configured(state, term.offsets), term.topic_ids)
 
 
 def configured(state: State, offsets: Offsets) -> Offsets:
@@ -65,9 +72,9 @@ def fixed_set(state: State) -> frozenset[TopicPartition]:
 def start_event(state: State, *, first: bool) -> StartCommit:
     term = term_of(state)
     tables = [_table_start(state, term.view)]
-    if term.view.quarantine:
-        quarantine = _table_start(state, term.view.quarantine)
-        tables.append(replace(quarantine, offsets=quarantine_ahead(state)))
+    for follower in addressed(state).values():
+        named = _table_start(state, follower)
+        tables.append(replace(named, offsets=ahead(state, follower)))
     return StartCommit(
         settled_to=None if first else term.settled_to,
         offsets=configured(state, term.offsets),

@@ -6,29 +6,25 @@ from dataclasses import replace
 
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.admission import Prefixes, QuarantineStandard, Standard
+from headgate.coordinator.admission import FollowerStandard, Prefixes, Standard
 from headgate.coordinator.ageing import oldest
 from headgate.coordinator.moves import term_of
-from headgate.coordinator.speech import fixed_set, prefixes, quarantine_ahead
+from headgate.coordinator.speech import addressed, ahead, fixed_set, prefixes
 from headgate.coordinator.state import State
 
 
 def standard(state: State, now_ms: int) -> Standard:
-    view = term_of(state).view
-    quarantine = None
-    if view.quarantine:
-        folders = _young(state, view.quarantine, now_ms)
-        ahead = quarantine_ahead(state)
-        quarantine = QuarantineStandard(view.quarantine.table, folders, ahead)
     # of a partition that is not awaited nothing is known either, so it is in the set (C10)
-    folders = _young(state, view, now_ms)
     term = term_of(state)
     return Standard(
         offsets=term.offsets,
         fixed=fixed_set(state),
-        table=view.table,
-        prefixes=folders,
-        quarantine=quarantine,
+        table=term.view.table,
+        prefixes=_young(state, term.view, now_ms),
+        followers={
+            name: FollowerStandard(_young(state, follower, now_ms), ahead(state, follower))
+            for name, follower in addressed(state).items()
+        },
         committed=term.committed,
         may_skip=state.limits.may_skip,
         closing=term.closing,
@@ -46,10 +42,18 @@ def _young(state: State, table: TableView, now_ms: int) -> Prefixes:
 def too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
     """P9: with a new claim no attempt can land any more, and the files are nobody's."""
     now = standard(state, now_ms)
-    upto = now.prefixes.newest
-    aside = attempt.quarantined or ()
-    young = all(now.prefixes.allow(file.path, upto) for file in attempt.files) and all(
-        now.quarantine is not None and now.quarantine.prefixes.allow(file.path, upto)
-        for file in aside
+    folders = {attempt.base.table: now.prefixes}
+    folders |= {name: follower.prefixes for name, follower in now.followers.items()}
+    held = [(attempt.base.table, attempt.files)]
+    held += [(draft.table.table, draft.files) for draft in term_of(state).drafts]
+    return not all(
+        folders[table].allow(file.path, now.prefixes.newest)
+        for table, files in held
+        for file in files
     )
-    return not young
+
+
+def age_ms(state: State, now_ms: int) -> int:
+    """How old files that are admitted now are at most (D8)."""
+    first = oldest(term_of(state).issued, now_ms, state.settings.claim_age_max_ms)
+    return next((now_ms - at_ms for n, at_ms in term_of(state).issued if n == first), 0)

@@ -18,7 +18,8 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import CommitAttempt, TableView
+from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
+from headgate.control_protocol.record import Debt
 from headgate.coordinator.ageing import Issued
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.transitions import Phase
@@ -32,7 +33,9 @@ class Identity:
     """Who coordinates what; never changes during a coordinator's life.
 
     ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
-    ``control_topic`` is for the record, ``configuration`` for START (rule P11).
+    ``control_topic`` is for the record, ``configuration`` for START (rule P11). ``followers``: the
+    names of the tables that are paid for what the lead decides, the quarantine first; ``routing``:
+    the fingerprint of what decides where and what a row is (rule D3).
     """
 
     sink: SinkName
@@ -41,6 +44,8 @@ class Identity:
     shared_with: frozenset[str] = frozenset()
     control_topic: str | None = None
     configuration: Mapping[str, str] = field(default_factory=dict)
+    followers: tuple[str, ...] = ()
+    routing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,11 @@ class Term:
     ``committed``: this epoch's files, as long as their folders are allowed (C7).
     ``ends``: where the sources' logs ended when they were last described; ``asks_ends``: they are
     being asked for a judgement (C7).
+    ``followers`` are as they were read last, ``debts`` what they are owed by the lead's record,
+    oldest first; ``moved_at_ms``: when each one's tag was last moved, as far as known. ``decision``
+    is the attempt that waits for the manifests of ``drafts``. ``pay_until_ms``: when the next END
+    waits for payments no longer; ``asked``: payments were made since the followers were read.
+    ``started``: the epoch's first START was heard.
     """
 
     epoch: Epoch
@@ -112,13 +122,20 @@ class Term:
     end_due_ms: int = 0
     time_out_ms: int = 0
     committed_at_ms: int = 0
-    quarantined_at_ms: int = 0
     looked_at_ms: int = 0
     overtaken: bool = False
     look_soon: bool = False
     sample: Sample = field(default_factory=Sample)
     pause_answered: TransactionNumber = TransactionNumber(0)
     committed: Committed = field(default_factory=dict)
+    followers: Mapping[str, TableView] = field(default_factory=dict)
+    debts: tuple[Debt, ...] = ()
+    moved_at_ms: Mapping[str, int] = field(default_factory=dict)
+    decision: CommitAttempt | None = None
+    drafts: tuple[Draft, ...] = ()
+    pay_until_ms: int | None = None
+    asked: bool = False
+    started: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     asks_ends: bool = False
 
@@ -139,7 +156,9 @@ class State:
     ``topics`` are the source topics as last described (a configured pattern names several);
     ``pause_asked`` is what an operator said while there was no term to remember it; ``rivals`` the
     newest word (sequence) of each other coordinator of the highest epoch, ``gains`` the newest
-    PRESENCE with a gain of each participant.
+    PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is ahead of
+    the monotonic one, as of the last claim: where it jumps later, nothing grows older.
+    ``doubted``: what a look at the followers found wrong, to be confirmed by another.
     """
 
     identity: Identity
@@ -154,6 +173,10 @@ class State:
     pause_asked: PauseRequest | None = None
     table_uuid: str | None = None
     recovery_view: TableView | None = None
+    recovery_followers: Mapping[str, TableView] = field(default_factory=dict)
+    recovery_wall_ms: int = 0
+    wall_ahead_ms: int = 0
+    doubted: frozenset[str] = frozenset()
     term: Term | None = None
     attempt: CommitAttempt | None = None
     retry_at_ms: int | None = None

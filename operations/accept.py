@@ -6,6 +6,7 @@ Each choice is given for the code of the error that it answers, so that it answe
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -16,14 +17,16 @@ from headgate.control_protocol.errors import ConfigurationError, RetryLater, Sto
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import (
     CommitAttempt,
+    Followers,
     Landed,
-    SinkTable,
+    Lead,
     SourceTopics,
     TableView,
     Unknown,
 )
 from headgate.control_protocol.record import OPERATOR
-from headgate.coordinator.claim import claim
+from headgate.coordinator.actions import DescribeFollowers, FollowersRead
+from headgate.coordinator.claim import claim, followers_found, table_found
 from headgate.coordinator.driver import StartAt, described
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.recovery import recorded
@@ -35,11 +38,12 @@ from headgate.coordinator.settings import (
     TagMissingPolicy,
 )
 from headgate.coordinator.state import Identity, State
+from headgate.coordinator.tables.followers import FollowerTables
 from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.quarantined import QuarantinedTable
 from headgate.coordinator.transitions import Phase
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_catalog
+from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
@@ -52,6 +56,7 @@ CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "HG-204": ("on_rollback", (RollbackPolicy.KEEP_OFFSETS,)),
     "HG-205": ("on_offset_out_of_range", _PLACES),
     "HG-206": ("on_topic_recreated", _PLACES),
+    "HG-230": ("on_table_recreated", (TableRecreatedPolicy.RESTART,)),
 }
 """Per error code the setting that says what to do then, and what may be said."""
 
@@ -61,9 +66,10 @@ class World:
     """Whose claim it is, and what it is made on."""
 
     identity: Identity
-    table: SinkTable
+    table: Lead
     topics: SourceTopics
     start_at: StartAt
+    followers: Followers | None = None
 
 
 def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
@@ -77,10 +83,12 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
         catalog = opening.enter_context(opened_catalog(settings.catalog))
-        table: SinkTable = IcebergTable(catalog, settings.table.identifier, settings.name, branch)
-        if settings.quarantine.keeps:
-            aside = IcebergTable(catalog, settings.quarantine.table, settings.name, branch)
-            table = QuarantinedTable(table, aside)
+
+        def opened(identifier: str) -> IcebergTable:
+            return IcebergTable(catalog, identifier, settings.name, branch)
+
+        followers = FollowerTables(opened)
+        opening.callback(followers.close)
         topics = opening.enter_context(source_topics(settings))
         world = World(
             Identity(
@@ -88,10 +96,13 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
                 settings.source.group_id,
                 operator,
                 frozenset(settings.table.shared_with),
+                followers=follower_names(settings),
+                routing=routing(settings),
             ),
-            table,
+            opened(settings.table.identifier),
             topics,
             StartAt(settings.source.start_at if start_ms is None else start_ms),
+            followers,
         )
         return resolve_stop(world, settings.coordinator, chosen)
 
@@ -126,15 +137,30 @@ def resolve_stop(
 
 
 def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> CommitAttempt:
+    state = State(world.identity, settings, phase=Phase.RECOVERING)
+    state, (asked,) = table_found(state, view)
+    if isinstance(asked, DescribeFollowers):
+        state = _with_followers(world, state, asked)
     first = recorded(view, settings) is None
     sources = described(world.topics, world.start_at, first_start=first)
-    state = State(world.identity, settings, phase=Phase.RECOVERING, recovery_view=view)
     claiming, _ = claim(state, view, sources)
     assert claiming.attempt is not None
     return claiming.attempt
 
 
-def _land(table: SinkTable, attempt: CommitAttempt) -> None:
+def _with_followers(world: World, state: State, asked: DescribeFollowers) -> State:
+    """As a coordinator judges them, which looks a second time at what seems wrong (D9)."""
+    assert world.followers is not None
+    views = world.followers.describe(asked.tables)
+    missing = sorted(set(asked.tables) - views.keys())
+    if missing:
+        raise RetryLater(f"nothing was accepted: {', '.join(missing)} cannot be read", "try again")
+    read = FollowersRead(views, time.time_ns() // 1_000_000)
+    state, _ = followers_found(state, read, 0)
+    return followers_found(state, read, 0)[0] if state.doubted else state
+
+
+def _land(table: Lead, attempt: CommitAttempt) -> None:
     outcome = table.commit(attempt)
     if isinstance(outcome, Landed):
         return

@@ -13,11 +13,7 @@ from dataclasses import dataclass, field
 from pyiceberg.table import Table
 from pyroaring import BitMap64
 
-from headgate.control_protocol.errors import (
-    ConfigurationError,
-    RetryLater,
-    TableChanged,
-)
+from headgate.control_protocol.errors import ConfigurationError, RetryLater, TableChanged
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
@@ -183,16 +179,17 @@ class _Inquiry:
     # ----------------------------------------------------------------- each record, and the source
 
     def examine_records(self, *, with_source: bool) -> None:
-        record = self._history.record
+        record, settings = self._history.record, self._settings
         if record is None:
             self._unproven.append("the sink has not committed anything yet")
             return
         began = begins(self._history, from_earliest=self._settings.source.start_at == "earliest")
         spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
         seen = self._scan_table()
-        if self._settings.quarantine.keeps:
-            self._aside = examine_quarantine(self._settings, self._table, self._on_progress)
-            self._findings += self._aside.findings
+        if settings.quarantine.keeps:
+            found = examine_quarantine(settings, self._table, record, self._on_progress)
+            self._aside, self._findings = found, [*self._findings, *found.findings]
+            self._remarks += found.remarks
         for topic in sorted(self._renewed):
             self._unproven.append(
                 f"{topic}: created anew under this sink, so that offsets name two records; only "

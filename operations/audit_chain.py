@@ -13,14 +13,15 @@ from headgate.operations.audit_report import Finding
 from headgate.operations.history import History, SinkCommit
 
 
-def examine_chain(history: History) -> list[Finding]:
-    """Every finding, in the order of the branch."""
+def examine_chain(history: History, *, follows: bool = False) -> list[Finding]:
+    """Every finding, in the order of the branch. ``follows``: of a table that is paid (rule D5)."""
     findings = [Finding("record-unreadable", text) for text in history.unreadable]
     findings += _examine_tag(history)
     for commit in history.commits:
-        findings += _examine_counts(commit)
+        findings += _examine_counts(commit, follows=follows)
     for before, after in pairwise(history.commits):
-        findings += _examine_order(before, after)
+        if before.record.lead == after.record.lead:
+            findings += _examine_order(before, after, follows=follows)
         findings += _examine_offsets(before, after)
     return findings
 
@@ -45,18 +46,18 @@ def _examine_tag(history: History) -> Iterator[Finding]:
         )
 
 
-def _examine_counts(commit: SinkCommit) -> Iterator[Finding]:
+def _examine_counts(commit: SinkCommit, *, follows: bool) -> Iterator[Finding]:
     if commit.record.records != commit.added_records:
         yield Finding(
             "record-count",
             f"{commit.where}: its record claims {commit.record.records} rows, its snapshot's "
             f"summary says {commit.added_records}",
         )
-    if commit.record.claim and commit.record.records:
+    if commit.record.claim and commit.record.records and not follows:
         yield Finding("claim-with-rows", f"{commit.where}: a claim of an epoch added rows")
 
 
-def _examine_order(before: SinkCommit, after: SinkCommit) -> Iterator[Finding]:
+def _examine_order(before: SinkCommit, after: SinkCommit, *, follows: bool) -> Iterator[Finding]:
     one, two = before.record, after.record
     if two.transaction.epoch < one.transaction.epoch:
         yield Finding("epoch-fell", f"{after.where} comes after {before.where}")
@@ -69,7 +70,7 @@ def _examine_order(before: SinkCommit, after: SinkCommit) -> Iterator[Finding]:
             "two-coordinators",
             f"epoch {one.transaction.epoch} was used by {one.coordinator} and by {two.coordinator}",
         )
-    if two.transaction.epoch > one.transaction.epoch and not two.claim:
+    if two.transaction.epoch > one.transaction.epoch and not two.claim and not follows:
         yield Finding("epoch-unclaimed", f"{after.where} opens its epoch without a claim")
     if two.group_id != one.group_id:
         yield Finding(

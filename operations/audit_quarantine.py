@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.iceberg_catalog import catalog_failure
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import (
     OnProgress,
@@ -17,7 +18,12 @@ from headgate.operations.audit_files import (
     examine_live,
     live_files,
 )
-from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_records
+from headgate.operations.audit_records import (
+    SeenOffsets,
+    TableRecords,
+    scan_draft,
+    scan_records,
+)
 from headgate.operations.audit_report import Finding
 from headgate.operations.audit_source import EVERYTHING, between, difference
 from headgate.operations.history import History, read_history
@@ -28,21 +34,33 @@ COLUMNS = ("topic", "partition", "offset")
 
 @dataclass(slots=True)
 class QuarantineEvidence:
-    """What the quarantine alone says. ``rows``: live ones, of this sink."""
+    """What the quarantine says. ``rows``: live ones, of this sink; ``owed``: those to come."""
 
     rows: int = 0
     records: TableRecords = field(default_factory=TableRecords)
+    owed: TableRecords = field(default_factory=TableRecords)
+    remarks: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     def upto(self, at: TopicPartition, end: int) -> BitMap64:
-        """The partition's offsets that the table's have passed; more may wait there (rule Q5)."""
-        return between(self.records.partitions.get(at, SeenOffsets()).offsets, 0, end)
+        """The partition's offsets that the table's have passed; more may wait there (rule Q5).
+
+        What the quarantine is owed counts: the table has decided it (rule D3).
+        """
+        there, owed = (
+            records.partitions.get(at, SeenOffsets()).offsets
+            for records in (self.records, self.owed)
+        )
+        return between(there | owed, 0, end)
 
 
 def examine_quarantine(
-    settings: SinkSettings, table: Table, on_progress: OnProgress
+    settings: SinkSettings, table: Table, record: CommitRecord, on_progress: OnProgress
 ) -> QuarantineEvidence:
-    """``table`` is the sink's own, from the same catalog. Raises what loading a table raises."""
+    """``table`` is the sink's own, from the same catalog, ``record`` its state.
+
+    Raises what loading a table raises.
+    """
     try:
         aside = table.catalog.load_table(settings.quarantine.table)
     except Exception as error:
@@ -50,7 +68,11 @@ def examine_quarantine(
     history = read_history(aside, settings.name, settings.table.branch)
     files = live_files(aside, history.head)
     live, damaged = examine_live(aside.io, files, on_progress)
-    findings = [*examine_chain(history), *examine_commits(aside, history, on_progress), *live]
+    findings = [
+        *examine_chain(history, follows=True),
+        *examine_commits(aside, history, on_progress),
+        *live,
+    ]
     evidence = QuarantineEvidence()
     if history.head is not None:
         others = {found.snapshot_id for found in history.foreign if found.sink is not None}
@@ -59,12 +81,46 @@ def examine_quarantine(
             aside, history.head, COLUMNS, left_out, rewound={}, on_progress=on_progress
         )
     findings += _examine_offsets(history, evidence.records.partitions)
+    lead = str(table.metadata.table_uuid)
+    findings += _examine_debts(aside, history, record, evidence, lead=lead)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
     evidence.findings = [
         Finding(finding.what, f"quarantine {history.table}: {finding.evidence}")
         for finding in findings
     ]
     return evidence
+
+
+def _examine_debts(
+    aside: Table,
+    history: History,
+    record: CommitRecord,
+    evidence: QuarantineEvidence,
+    *,
+    lead: str,
+) -> Iterator[Finding]:
+    """D7: what the table's record owes and the quarantine's does not show; D8: what has lapsed."""
+    for debt in record.debts:
+        if debt.follower != history.uuid or not debt.manifest or _paid(debt, history, lead):
+            continue
+        try:
+            scan_draft(aside, debt.manifest, COLUMNS, evidence.owed)
+        except FileNotFoundError as error:
+            yield Finding("debt-missing", f"transaction {debt.transaction} cannot be paid: {error}")
+        evidence.remarks.append(
+            f"{debt.rows} rows of transaction {debt.transaction} are owed to the quarantine"
+        )
+    for debt in record.lapsed:
+        yield Finding(
+            "rows-lapsed",
+            f"{debt.rows} rows of transaction {debt.transaction} were owed to {debt.table} for too "
+            "long, and are in no table",
+        )
+
+
+def _paid(debt: Debt, history: History, lead: str) -> bool:
+    known = history.record
+    return known is not None and known.lead == lead and known.transaction >= debt.transaction
 
 
 def _examine_offsets(

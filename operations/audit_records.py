@@ -19,6 +19,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
+from headgate.coordinator.tables.drafts import drafted_files
 from headgate.operations.audit_files import OnProgress
 from headgate.participant.writers.numbering import bitmap
 
@@ -103,6 +104,16 @@ def scan_records(
     for seen in found.partitions.values():
         seen.offsets.run_optimize()
     return found
+
+
+def scan_draft(
+    table: Table, manifest: str, columns: tuple[str, str, str], into: TableRecords
+) -> None:
+    """Read the rows of a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
+    projection = table.scan(selected_fields=columns).projection()
+    for file in drafted_files(table.io, manifest):
+        for batch in _batches(table, projection, FileScanTask(file)):
+            _count_in(into, batch, columns, file.file_path)
 
 
 def _batches(table: Table, projection: Any, task: FileScanTask) -> Iterator[pa.RecordBatch]:

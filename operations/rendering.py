@@ -72,6 +72,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         "last commit": _time(report.last_commit_ms),
         "valid through": _time(report.valid_through_ms),
         "lag": report.lag,
+        **({"owed to quarantine": report.owed_rows} if report.owed_rows else {}),
     }
     for name, value in facts.items():
         console.print(Text.assemble((f"  {name:<18}", "dim"), _cell(value)), soft_wrap=True)

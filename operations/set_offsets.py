@@ -33,7 +33,7 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
-from headgate.control_protocol.record import OPERATOR, CommitRecord
+from headgate.control_protocol.record import OPERATOR, CommitRecord, Debt
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.watermark import carried_on
 from headgate.operations.kafka_access import source_topics
@@ -101,17 +101,19 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
     """
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     epoch = Epoch(plan.record.transaction.epoch + 1)
+    transaction = TransactionId(epoch, TransactionNumber(0))
     moved = {move.partition: move.end for move in plan.moves}
     offsets = Offsets({**plan.record.offsets, **moved})
     claim = replace(
         plan.record,
-        transaction=TransactionId(epoch, TransactionNumber(0)),
+        transaction=transaction,
         coordinator=operator,
         offsets=offsets,
         valid_through_ms=carried_on(plan.record, offsets, plan.record.topic_ids),
         records=0,
         quarantined=0,
         skipped=0,
+        debts=_claimed(settings, plan.record, transaction, operator),
         command="offsets set",
     )
     with _opened(settings) as table:
@@ -123,6 +125,19 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
         f"the offsets of sink {settings.name} were not moved: {outcome.reason}",
         "look with headgate offsets show, and try again",
     )
+
+
+def _claimed(
+    settings: SinkSettings, record: CommitRecord, transaction: TransactionId, operator: Sender
+) -> tuple[Debt, ...]:
+    """D9: records are read again, so followers are claimed before the next START."""
+    uuids = set(record.followers.values())
+    claims = tuple(
+        Debt(transaction, operator, uuid_, name or settings.quarantine.table)
+        for name, uuid_ in sorted(record.followers.items())
+    )
+    kept = tuple(debt for debt in record.debts if debt.manifest or debt.follower not in uuids)
+    return (*kept, *claims)
 
 
 def _parsed(text: str) -> tuple[TopicPartition, str]:

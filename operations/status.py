@@ -19,6 +19,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.record import Debt
 from headgate.operations.condition import (
     EXIT_CODES,
     Condition,
@@ -31,7 +32,7 @@ from headgate.operations.condition import (
 )
 from headgate.operations.history import History, nothing_of, read_history
 from headgate.operations.kafka_access import control_tail, source_topics
-from headgate.operations.table_access import opened_table, refusal
+from headgate.operations.table_access import opened_table, refusal, unpaid_debts
 from headgate.sink.settings import SinkSettings
 
 TRANSACTIONS_SHOWN = 10
@@ -115,6 +116,7 @@ class StatusReport:
     coordinator: str | None
     open_transaction: str | None
     paused: bool
+    owed_rows: int
     last_commit_ms: int | None
     valid_through_ms: int | None
     partitions: tuple[PartitionStatus, ...]
@@ -137,7 +139,7 @@ def status(settings: SinkSettings) -> StatusReport:
     """Raises what opening the table raises; without the brokers it tells what the table says."""
     notes = _Notes(settings)
     now_ms = time.time_ns() // 1_000_000
-    history, wrong = _table(settings)
+    history, wrong, owed = _table(settings)
     record = history.record
     logs = _logs(settings, notes, unread_since_ms=now_ms - overdue_ms(settings))
     partitions = tuple(_partitions(history, logs, notes))
@@ -170,6 +172,7 @@ def status(settings: SinkSettings) -> StatusReport:
         coordinator=str(record.coordinator) if record else None,
         open_transaction=open_transaction(envelopes),
         paused=record.paused if record else False,
+        owed_rows=sum(debt.rows for debt in owed),
         last_commit_ms=history.commits[-1].committed_ms if history.commits else None,
         valid_through_ms=record.valid_through_ms if record else None,
         partitions=partitions,
@@ -202,17 +205,20 @@ def offsets(settings: SinkSettings) -> OffsetsReport:
     return OffsetsReport(partitions, tuple(notes.texts), notes.exit_code or (1 if error else 0))
 
 
-def _table(settings: SinkSettings) -> tuple[History, LastError | None]:
-    """What the table says, and what is wrong with it: a coordinator would stop there."""
+def _table(
+    settings: SinkSettings,
+) -> tuple[History, LastError | None, tuple[Debt, ...]]:
+    """What the table says, what is wrong with it (a coordinator would stop there), what it owes."""
     try:
         with opened_table(settings) as table:
             history = read_history(table, settings.name, settings.table.branch)
             refused = refusal(settings, table)
+            owed = unpaid_debts(settings, table, history.record)
     except TableMissing:
         if not settings.table.create:
             raise
-        return nothing_of(settings.table.identifier, settings.table.branch), None
-    return history, _told(settings, refused) if refused else None
+        return nothing_of(settings.table.identifier, settings.table.branch), None, ()
+    return history, _told(settings, refused) if refused else None, owed
 
 
 def _told(settings: SinkSettings, error: HeadgateError) -> LastError:

@@ -10,6 +10,9 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import HeadgateError, MissingRights, StopSink, TableMissing
 from headgate.control_protocol.iceberg_catalog import catalog_failure, load_catalog
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.coordinator.debts import unpaid
 from headgate.coordinator.recovery import recorded
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.sink.preconditions import refuse_catalog, sqlite_file
@@ -57,6 +60,22 @@ def refusal(settings: SinkSettings, table: Table) -> StopSink | None:
     except StopSink as error:
         return error
     return None
+
+
+def unpaid_debts(
+    settings: SinkSettings, table: Table, record: CommitRecord | None
+) -> tuple[Debt, ...]:
+    """Return what the table owes its followers still, as far as they can be read (rule D7)."""
+    if record is None or not record.debts:
+        return ()
+    followers: dict[str, TableView] = {}
+    for name in {debt.table for debt in record.debts}:
+        follower = IcebergTable(table.catalog, name, settings.name, settings.table.branch)
+        try:
+            followers[name] = follower.read()
+        except HeadgateError:
+            continue
+    return unpaid(record.debts, followers, str(table.metadata.table_uuid))
 
 
 def _failure(error: Exception, identifier: str) -> HeadgateError:

@@ -48,13 +48,16 @@ class OpenTransaction:
     topic_ids: Mapping[str, TopicId]
     limits: Limits
     quarantine: TableStart | None = None
+    followers: tuple[TableStart, ...] = ()
 
     @classmethod
     def by(cls, number: TransactionNumber, start: StartCommit) -> OpenTransaction:
         table, *aside = start.tables
         fixed = frozenset(start.offsets)
         quarantine = aside[0] if aside else None
-        return cls(number, table, fixed, start.topic_ids, start.limits, quarantine)
+        return cls(
+            number, table, fixed, start.topic_ids, start.limits, quarantine, tuple(aside[1:])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,8 @@ class OwnStatus:
 class State:
     """``coordinator`` is who began the epoch. ``writing`` is the transaction whose folder takes
     new files, ``following`` the one whose START was heard while an answer to END is still owed.
-    ``files`` and ``quarantined`` hold the unannounced work.
+    ``files``, ``quarantined`` and ``followed`` (of other followers, by name) hold the unannounced
+    work.
     ``ended`` and ``answered`` are the newest END heard and answered. ``failed`` are the
     partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
     ``unheard``: presences appended but not yet heard. ``looked`` are the partitions whose end the
@@ -121,6 +125,7 @@ class State:
     leaving: frozenset[TopicPartition] = frozenset()
     files: tuple[DataFile, ...] = ()
     quarantined: tuple[DataFile, ...] = ()
+    followed: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
     batch: Batch | None = None
     batch_due_ms: int = 0
     batches: int = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
+from headgate.control_protocol.events import Claim, DataFile, TableStatus, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
@@ -63,6 +63,7 @@ def planned(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple
         target_file_bytes=writing.limits.target_file_bytes,
         topic_ids=writing.topic_ids,
         quarantine=writing.quarantine,
+        followers=writing.followers,
     )
     return replace(state, batch=batch, batches=batch.number), batch
 
@@ -84,10 +85,18 @@ def absorbed(state: State, written: BatchWritten) -> State:
         owned=owned,
         files=(*state.files, *written.files),
         quarantined=(*state.quarantined, *written.quarantined),
+        followed=_followed(state, written),
         batch=None,
         failed=failed,
         failure=state.failure if failed else None,
     )
+
+
+def _followed(state: State, written: BatchWritten) -> Mapping[str, tuple[DataFile, ...]]:
+    files = dict(state.followed)
+    for table, more in written.followed.items():
+        files[table] = (*files.get(table, ()), *more)
+    return files
 
 
 def _joined(claim: Claim, result: PartitionResult) -> Claim:
@@ -109,7 +118,7 @@ def dropped(state: State) -> State:
         partition: replace(own, work=idle(own.work.range.begin)) if own.work else own
         for partition, own in state.owned.items()
     }
-    return replace(state, owned=owned, files=(), quarantined=(), batch=None)
+    return replace(state, owned=owned, files=(), quarantined=(), followed={}, batch=None)
 
 
 def announced(state: State, number: int) -> tuple[State, WriteStatus]:
@@ -125,7 +134,9 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
         failure=state.failure,
     )
     owned = {p: _announced(own) for p, own in state.owned.items()}
-    return replace(state, owned=owned, files=(), quarantined=(), statuses=number), status
+    return replace(
+        state, owned=owned, files=(), quarantined=(), followed={}, statuses=number
+    ), status
 
 
 def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> bool:
@@ -145,10 +156,11 @@ def _tables(
     writing: OpenTransaction, claims: Mapping[TopicPartition, Claim], state: State
 ) -> tuple[TableStatus, ...]:
     """Q4: what went into the quarantine is announced with the claims that it belongs to."""
-    table = TableStatus(writing.table.table, claims, state.files)
-    if writing.quarantine is None or not state.quarantined:
-        return (table,)
-    return table, TableStatus(writing.quarantine.table, {}, state.quarantined)
+    tables = [TableStatus(writing.table.table, claims, state.files)]
+    if writing.quarantine is not None and state.quarantined:
+        tables.append(TableStatus(writing.quarantine.table, {}, state.quarantined))
+    tables += [TableStatus(name, {}, files) for name, files in state.followed.items()]
+    return tuple(tables)
 
 
 def _announced(own: Ownership) -> Ownership:

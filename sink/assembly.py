@@ -18,18 +18,13 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
 from headgate.control_protocol.kafka_topic import ensure_control_topic
-from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter, SinkTable
+from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
-from headgate.coordinator.dead_letter_topic import DeadLetterTopic
-from headgate.coordinator.forwarder import Forwarder
 from headgate.coordinator.service import CoordinatorService
 from headgate.coordinator.source_topics import KafkaSourceTopics
 from headgate.coordinator.state import Identity
 from headgate.coordinator.tables.creation import ensure_table
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.quarantined import QuarantinedTable
-from headgate.coordinator.tables.unsent import UnsentRows
 from headgate.participant import driver as participant
 from headgate.participant.embedding import (
     Buffers,
@@ -50,8 +45,10 @@ from headgate.sink.agreement import agreed
 from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
 from headgate.sink.departure import Complaints, control_log, departing
+from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.open_sink import OpenSink, lookout
 from headgate.sink.preconditions import refuse_catalog
+from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
 
@@ -144,7 +141,8 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         world = participant.World(
             member, log, RenewingWriter(writer, plans), service, SystemClock(), settings.redaction
         )
-        watch = lookout(settings, _own(settings, catalog), log, world.clock.monotonic_ms())
+        own = iceberg_table(settings, catalog, settings.table.identifier)
+        watch = lookout(settings, own, log, world.clock.monotonic_ms())
         driver = OpenSink(_initial(settings, sender), world, service, watch)
         yield SinkTask(driver, buffers, member)
         driver.close()
@@ -173,7 +171,8 @@ def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[Ope
         stack.callback(group.close)
         stack.callback(service.close)
         world = participant.World(group, log, writer, service, SystemClock(), settings.redaction)
-        watch = lookout(settings, _own(settings, catalog), log, world.clock.monotonic_ms())
+        table = iceberg_table(settings, catalog, settings.table.identifier)
+        watch = lookout(settings, table, log, world.clock.monotonic_ms())
         sink = OpenSink(_initial(settings, sender), world, service, watch)
         yield sink
 
@@ -236,8 +235,9 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        table = _table(settings, catalog, opening)
+        table = iceberg_table(settings, catalog, settings.table.identifier)
         opening.callback(table.close)
+        followers = opened_followers(settings, catalog, opening)
         start_ms = settings.source.start_at_ms
         driver = coordinator.CoordinatorDriver(
             Identity(
@@ -247,6 +247,8 @@ def _coordinator(
                 frozenset(settings.table.shared_with),
                 settings.control.topic,
                 agreed(settings),
+                follower_names(settings),
+                routing(settings),
             ),
             settings.coordinator,
             coordinator.World(
@@ -258,38 +260,12 @@ def _coordinator(
                 settings.redaction,
                 log.topic_id,
                 Complaints(settings, sender),
+                followers,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
             limits=settings.limits,
         )
         return driver, opening.pop_all().close
-
-
-def _table(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> SinkTable:
-    table = _own(settings, catalog)
-    if not settings.quarantine.keeps:
-        return table
-    aside = IcebergTable(catalog, settings.quarantine.table, settings.name, settings.table.branch)
-    if not settings.quarantine.dead_letter_topic:
-        return QuarantinedTable(table, aside)
-    forwarder = _forwarder(settings, catalog)
-    stack.callback(forwarder.close)
-    return QuarantinedTable(table, aside, forwarder.wake)
-
-
-def _own(settings: SinkSettings, catalog: Catalog) -> IcebergTable:
-    return IcebergTable(catalog, settings.table.identifier, settings.name, settings.table.branch)
-
-
-def _forwarder(settings: SinkSettings, catalog: Catalog) -> Forwarder:
-    """Sends dead letters as long as the coordinator lives that it belongs to."""
-    aside = settings.quarantine
-    rows = UnsentRows(catalog, aside.table, settings.name, settings.table.branch)
-    group_id = f"{settings.source.group_id}-dead-letters"
-    return Forwarder(
-        rows,
-        lambda ending: DeadLetterTopic(settings.kafka, aside.dead_letter_topic, group_id, ending),
-    )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from headgate.control_protocol.kafka_log import KafkaLog
-from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record import noted_sink
 from headgate.coordinator.service import CoordinatorService
 from headgate.coordinator.source_topics import KafkaSourceTopics
@@ -39,7 +39,7 @@ class OpenSink(participant.ParticipantDriver):
         return self._service.driver is not None
 
 
-def lookout(settings: SinkSettings, table: SinkTable, log: KafkaLog, now_ms: int) -> Lookout:
+def lookout(settings: SinkSettings, table: Lead, log: KafkaLog, now_ms: int) -> Lookout:
     """A lookout on the sink's table, group and control topic."""
 
     def sinks() -> frozenset[str]:

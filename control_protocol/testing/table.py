@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from headgate.control_protocol import record_codec
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
 from headgate.control_protocol.events import DataFile
-from headgate.control_protocol.identifiers import SinkName, TopicId, sink_of_tag, tag_name
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    SinkName,
+    TopicId,
+    draft_folder,
+    sink_of_tag,
+    tag_name,
+)
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
+    Draft,
     Landed,
     Lineage,
     Refused,
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing.catalog import MAIN, CommitFault, FakeCatalog, Request
 
 
 class FakeTable:
-    """``SinkTable`` over the fake catalog."""
+    """``Follower``, and so ``Lead``, over the fake catalog."""
 
     def __init__(self, catalog: FakeCatalog, sink: SinkName, branch: str = MAIN) -> None:
         self._catalog = catalog
@@ -39,6 +47,9 @@ class FakeTable:
         catalog = self._catalog
         if not catalog.reachable or not catalog.exists:
             return Unknown("nothing was sent: the fake catalog or its table is not there")
+        missing = [d.manifest for d in attempt.debts if d.manifest not in self._manifests(d)]
+        if missing:
+            return Unknown(f"nothing was sent: {missing[0]} is not there")
         request = self._request(attempt)
         if request is None:
             return Refused("the table has moved on since it was read; nothing was sent")
@@ -58,8 +69,39 @@ class FakeTable:
             return Refused(refusal)
         return Landed(request.snapshot.snapshot_id, self.read())
 
+    def draft(self, draft: Draft) -> tuple[Debt, ...]:
+        catalog = self._catalog
+        if not catalog.reachable:
+            raise Unreachable("the fake catalog is not reachable")
+        if draft.table.uuid != catalog.uuid:
+            raise Unreachable(f"{catalog.table} is another table now")
+        folder = draft_folder(
+            draft.table.location, self._sink, draft.transaction.epoch, draft.coordinator
+        )
+        path = f"{folder}/{draft.transaction.number}-{len(catalog.storage.manifests)}.avro"
+        catalog.storage.manifests[path] = draft.files
+        rows = sum(file.record_count for file in draft.files)
+        return (
+            Debt(
+                draft.transaction,
+                draft.coordinator,
+                catalog.uuid,
+                catalog.table,
+                path,
+                size_bytes=len(path),
+                rows=rows,
+                since_ms=draft.since_ms,
+            ),
+        )
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        """Manifests take no room here."""
+
     def close(self) -> None:
         """Nothing is held."""
+
+    def _manifests(self, debt: Debt) -> Collection[str]:
+        return self._catalog.storage.manifests if debt.manifest else ("",)
 
     def _read(self) -> tuple[TableView, int]:
         catalog = self._catalog
@@ -79,7 +121,9 @@ class FakeTable:
         if (view.uuid, view.tag, view.head) != (base.uuid, base.tag, base.head):
             return None
         summary = record_codec.encode(attempt.record)
-        snapshot = catalog.new_snapshot(self._branch, attempt.files, summary)
+        drafted = (catalog.storage.manifests.get(debt.manifest, ()) for debt in attempt.debts)
+        files = (*attempt.files, *(file for files in drafted for file in files))
+        snapshot = catalog.new_snapshot(self._branch, files, summary)
         # a commit to another branch since the read has taken this number: the call is refused
         snapshot = replace(snapshot, sequence_number=sequence_number + 1)
         return Request(self._sink, self._branch, base, snapshot)

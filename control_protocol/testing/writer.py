@@ -24,9 +24,13 @@ _RECORD_BYTES = 100
 
 @dataclass(slots=True)
 class FakeStorage:
-    """Every data file that was ever written: its path and its records, orphans included."""
+    """Every data file that was ever written: its path and its records, orphans included.
+
+    ``manifests``: those that were drafted for followers, and the files that each one names.
+    """
 
     files: dict[str, list[SourceRecord]] = field(default_factory=dict)
+    manifests: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
 
     def write(self, prefix: str, spec_id: int, records: list[SourceRecord]) -> DataFile:
         path = f"{prefix}{len(self.files):05}.parquet"
@@ -40,7 +44,8 @@ class FakeBatchWriter:
 
     ``fail`` makes the running batch, or else the next one, end in failure when it is due. ``bad``
     are records that go into the quarantine, ``held`` what is in it, asked where START says that it
-    is ahead (rule Q5); the storage is one for both tables.
+    is ahead (rule Q5); the storage is one for all tables. ``route`` says which of START's
+    followers takes a bad record.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class FakeBatchWriter:
         self.batch: Batch | None = None
         self.bad: Callable[[SourceRecord], bool] = lambda _record: False
         self.held: Callable[[], Iterable[SourceRecord]] = lambda: ()
+        self.route: Callable[[SourceRecord], int] = lambda _record: 0
         self._known: frozenset[SourceRecord] = frozenset()
 
     def submit(self, batch: Batch) -> None:
@@ -92,9 +98,13 @@ class FakeBatchWriter:
         self.batch = None
 
     def _asked(self, batch: Batch) -> frozenset[SourceRecord]:
-        """What the quarantine holds of the partitions in which it is ahead of the batch."""
-        ahead = batch.quarantine.offsets if batch.quarantine else {}
-        again = {at for at, span in batch.ranges.items() if span.begin < ahead.get(at, 0)}
+        """What the followers hold of the partitions in which one is ahead of the batch."""
+        ahead = [table.offsets for table in _followers(batch)]
+        again = {
+            at
+            for at, span in batch.ranges.items()
+            if any(span.begin < offsets.get(at, 0) for offsets in ahead)
+        }
         if not again:
             return frozenset()
         return frozenset(r for r in self.held() if TopicPartition(r.topic, r.partition) in again)
@@ -123,12 +133,24 @@ class FakeBatchWriter:
             results[at] = self._result(at, offsets, found, len(found) - len(good))
             rows += good
             aside += sorted(bad)
-        return BatchWritten(
-            batch.number, results, self._files(batch.table, rows), self._aside(batch, aside)
-        )
+        files = self._files(batch.table, rows)
+        return BatchWritten(batch.number, results, files, *self._aside(batch, aside))
 
-    def _aside(self, batch: Batch, records: list[SourceRecord]) -> tuple[DataFile, ...]:
-        return self._files(batch.quarantine, records) if batch.quarantine else ()
+    def _aside(
+        self, batch: Batch, records: list[SourceRecord]
+    ) -> tuple[tuple[DataFile, ...], dict[str, tuple[DataFile, ...]]]:
+        """The files of the quarantine, and those of the other followers."""
+        tables = _followers(batch)
+        if not tables:
+            return (), {}
+        routed: list[list[SourceRecord]] = [[] for _ in tables]
+        for record in records:
+            routed[self.route(record) % len(tables)].append(record)
+        first, *others = [
+            self._files(table, share) for table, share in zip(tables, routed, strict=True)
+        ]
+        names = [table.table for table in tables[1:]]
+        return first, {n: files for n, files in zip(names, others, strict=True) if files}
 
     def _files(self, table: TableStart, records: list[SourceRecord]) -> tuple[DataFile, ...]:
         if not records:
@@ -147,3 +169,7 @@ class FakeBatchWriter:
             bytes_read=_RECORD_BYTES * len(found),
             max_timestamp_ms=max((timestamps_ms[record.offset] for record in found), default=None),
         )
+
+
+def _followers(batch: Batch) -> tuple[TableStart, ...]:
+    return (batch.quarantine, *batch.followers) if batch.quarantine else ()

@@ -32,18 +32,21 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.iceberg_catalog import catalog_failure
-from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.identifiers import Epoch, SinkName, tag_name
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
+    Draft,
     Landed,
     Lineage,
     Refused,
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.record_codec import decode
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.coordinator.tables.drafts import read_draft, undecided, write_drafts
 from headgate.coordinator.tables.evidence import decided
 from headgate.coordinator.tables.lineage import lineage, newest_record, other_sinks, properties_of
 from headgate.coordinator.tables.manifests import ManifestList, SnapshotFiles, manifest_files
@@ -52,10 +55,11 @@ from headgate.coordinator.tables.supported import refuse_unread, refuse_unsuppor
 from headgate.coordinator.tables.upkeep import Upkeep
 
 _MALFORMED_MAX = 5
+_log = redacted_logger(__name__)
 
 
 class IcebergTable:
-    """``SinkTable`` over any pyiceberg catalog. The catalog stays its opener's to close.
+    """``Lead`` and ``Follower`` over any pyiceberg catalog. Its opener closes the catalog.
 
     A branch that does not exist begins at main's head; the first claim makes it.
     """
@@ -90,13 +94,46 @@ class IcebergTable:
         proposal = self._proposal(table, attempt)
         written = SnapshotFiles(table, proposal.snapshot_id)
         try:
+            drafted = [
+                read_draft(table, debt, proposal.snapshot_id)
+                for debt in attempt.debts
+                if debt.manifest
+            ]
+            proposal = replace(proposal, drafted=drafted)
             manifest_list = written.write_list(
-                proposal.files, proposal.parent, proposal.sequence_number
+                proposal.files,
+                proposal.parent,
+                proposal.sequence_number,
+                [draft.manifest for draft in drafted],
             )
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             written.take_back()
             return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
         return self._call(table, proposal, manifest_list, written)
+
+    def draft(self, draft: Draft) -> tuple[Debt, ...]:
+        """D2."""
+        table = self._load()
+        if str(table.metadata.table_uuid) != draft.table.uuid:
+            raise Unreachable(f"{self._identifier} is another table now; nothing was drafted")
+        try:
+            return write_drafts(table, self._sink, draft)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise Unreachable(
+                f"{self._identifier}: its manifests could not be written: {error!r}"
+            ) from error
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        """What is left over when nobody decided on it; a failure leaves orphans."""
+        try:
+            table = self._load()
+            loose = undecided(table, self._sink, before, owed)
+            for path in loose:
+                table.io.delete(path)
+        except Exception as error:  # noqa: BLE001 - nothing depends on it
+            _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
 
     def close(self) -> None:
         """Nothing is held; what a removal may have taken along is set again."""
@@ -161,7 +198,7 @@ class IcebergTable:
 
     def _proposal(self, table: Table, attempt: CommitAttempt) -> Proposal:
         unclaimed = not table.metadata.snapshots and self._branch != MAIN_BRANCH
-        if attempt.files and unclaimed:
+        if unclaimed and (attempt.files or any(debt.manifest for debt in attempt.debts)):
             raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
         return Proposal(
             base=attempt.base,

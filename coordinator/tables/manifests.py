@@ -61,7 +61,7 @@ def manifest_files(table: Table, files: Sequence[DataFile]) -> list[ManifestData
 
 def _partition_types(table: Table, spec_id: int) -> list[PrimitiveType]:
     spec = table.specs().get(spec_id)
-    if spec is None or not _writable(table, spec):
+    if spec is None or not writable(table, spec):
         raise TableChanged(
             f"{_name(table)}: partition spec {spec_id} of the written files is gone",
             "its columns were dropped meanwhile; restart the sink to write with the current spec",
@@ -70,7 +70,7 @@ def _partition_types(table: Table, spec_id: int) -> list[PrimitiveType]:
     return [cast("PrimitiveType", field.field_type) for field in fields]
 
 
-def _writable(table: Table, spec: PartitionSpec) -> bool:
+def writable(table: Table, spec: PartitionSpec) -> bool:
     """Without its source column a partition field has no type any more to be written with."""
     return all(field.source_id in table.schema().field_ids for field in spec.fields)
 
@@ -137,14 +137,21 @@ class SnapshotFiles:
         self._first_row_id = metadata.next_row_id if isinstance(metadata, TableMetadataV3) else None
 
     def write_list(
-        self, files: Sequence[ManifestDataFile], parent: Snapshot | None, sequence_number: int
+        self,
+        files: Sequence[ManifestDataFile],
+        parent: Snapshot | None,
+        sequence_number: int,
+        drafted: Sequence[ManifestFile] = (),
     ) -> ManifestList:
-        """A manifest list that holds the parent's files and these."""
+        """A manifest list that holds the parent's files, these, and the drafted manifests as they
+        are: another payment may be listing them at the same time."""
         kept = [manifest for manifest in self._of(parent) if _live(manifest)]
         if files:
             added = self._added(files)
             kept = self._merged([*added, *kept])
             self._delete({m.manifest_path for m in added} - {m.manifest_path for m in kept})
+        elif drafted:
+            kept = [*drafted, *self._merged(kept)]
         output = self._output(f"snap-{self._snapshot_id}-0-{uuid.uuid4()}.avro")
         of = (self._snapshot_id, parent.snapshot_id if parent else None, sequence_number)
         first = self._first_row_id
@@ -203,7 +210,7 @@ class SnapshotFiles:
         result = []
         for manifest in manifests:
             spec = self._table.specs().get(manifest.partition_spec_id)
-            if manifest.content == ManifestContent.DATA and spec and _writable(self._table, spec):
+            if manifest.content == ManifestContent.DATA and spec and writable(self._table, spec):
                 per_spec[manifest.partition_spec_id].append(manifest)
             else:
                 result.append(manifest)

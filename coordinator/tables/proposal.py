@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile as ManifestDataFile
@@ -29,6 +29,7 @@ from pyiceberg.table.update import (
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import encode, marker_property
+from headgate.coordinator.tables.drafts import Drafted
 from headgate.coordinator.tables.lineage import origin, properties_of
 from headgate.coordinator.tables.manifests import ManifestList
 
@@ -66,6 +67,7 @@ class Proposal:
     record: CommitRecord
     files: list[ManifestDataFile]
     snapshot_id: int
+    drafted: list[Drafted] = field(default_factory=list)
 
     @property
     def parent(self) -> Snapshot | None:
@@ -136,7 +138,7 @@ class Proposal:
     def _summary(self) -> Summary:
         collector = SnapshotSummaryCollector()
         specs = {spec.spec_id: spec for spec in self.metadata.partition_specs}
-        for file in self.files:
+        for file in (*self.files, *(file for draft in self.drafted for file in draft.files)):
             collector.add_file(file, self.metadata.schema(), specs[file.spec_id])
         summary = Summary(Operation.APPEND, **collector.build(), **encode(self.record))
         before = properties_of(self.parent) if self.parent else None

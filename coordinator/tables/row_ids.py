@@ -71,6 +71,11 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
             yield _inherit_from_manifest(entry, manifest)
 
 
+def unnumbered(manifest: ManifestFile) -> ManifestFile:
+    """The manifest as a list of version 3 knows it, which has yet to number its rows."""
+    return ManifestFile(*(manifest[place] for place in range(_OF_MANIFEST)), None)
+
+
 class ManifestWriter(ManifestWriterV2):
     """Of data files. Its manifest has no number before a list gives it one."""
 
@@ -87,8 +92,7 @@ class ManifestWriter(ManifestWriterV2):
         )
 
     def to_manifest_file(self) -> ManifestFile:
-        written = super().to_manifest_file()
-        return ManifestFile(*(written[place] for place in range(_OF_MANIFEST)), None)
+        return unnumbered(super().to_manifest_file())
 
 
 class ManifestListWriter(ManifestListWriterV2):

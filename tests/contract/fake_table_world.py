@@ -6,10 +6,9 @@ from pathlib import Path
 
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
-from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record_codec import marker_property
 from headgate.control_protocol.testing import CommitFault, FakeCatalog, FakeTable, SourceRecord
-from headgate.coordinator.tables.quarantined import QuarantinedTable
 
 
 class FakeWorld:
@@ -18,7 +17,10 @@ class FakeWorld:
     def __init__(self, _folder: Path) -> None:
         self._catalog = FakeCatalog()
 
-    def open(self, sink: str = "sink", branch: str = "main") -> SinkTable:
+    def rename(self, table: str) -> None:
+        self._catalog.table = table
+
+    def open(self, sink: str = "sink", branch: str = "main") -> Lead:
         return FakeTable(self._catalog, SinkName(sink), branch)
 
     def file(self, number: int) -> DataFile:
@@ -61,15 +63,3 @@ class FakeWorld:
 
     def close(self) -> None:
         pass
-
-
-class QuarantinedFakeWorld(FakeWorld):
-    """The same promises of a table that has a quarantine beside it."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._aside = FakeCatalog(table="lake.aside", uuid="uuid-aside")
-
-    def open(self, sink: str = "sink", branch: str = "main") -> SinkTable:
-        aside = FakeTable(self._aside, SinkName(sink), branch)
-        return QuarantinedTable(super().open(sink, branch), aside)

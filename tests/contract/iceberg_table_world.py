@@ -20,7 +20,7 @@ from pyiceberg.table.update import (
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import SinkName, tag_name
-from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record_codec import marker_property
 from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
 from headgate.coordinator.tables.iceberg import IcebergTable
@@ -68,7 +68,7 @@ class IcebergWorld:
         self._create()
         self._lying: list[LyingCatalog] = []
 
-    def open(self, sink: str = "sink", branch: str = "main") -> SinkTable:
+    def open(self, sink: str = "sink", branch: str = "main") -> Lead:
         lying = LyingCatalog(self.catalog)
         self._lying.append(lying)
         return IcebergTable(lying, self.name, SinkName(sink), branch)  # type: ignore[arg-type]

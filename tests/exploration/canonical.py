@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from exploration.small_table import Table
+from exploration.small_table import Table, drafted_in
 from exploration.small_world import Member, Seat, World
 
 from headgate.control_protocol.events import (
@@ -21,8 +21,8 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import Sender, TransactionId
-from headgate.control_protocol.ports import CommitAttempt, Landed, TableView
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.ports import CommitAttempt, TableView
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.state import HeardStatus, Term
 from headgate.participant.state import OpenTransaction, State
 
@@ -89,7 +89,7 @@ class Canon:
         world = self._world
         return (
             self._table(world.table),
-            world.aside and self._table(world.aside),
+            tuple(map(self._table, world.followers)),
             world.pause and self._envelope(world.pause),
             world.pauses,
             tuple(map(self._seat, world.seats)),
@@ -123,8 +123,10 @@ class Canon:
             state.recovery_view and self._view(state.recovery_view),
             state.term and self._term(state.term),
             state.attempt and self._attempt(state.attempt),
-            seat.call and self._attempt(seat.call),
-            tuple(isinstance(a, Landed) and self._view(a.view) for a in seat.answers),
+            tuple(map(self._attempt, seat.calls)),
+            tuple((name, type(answer)) for name, answer in seat.answers),
+            frozenset((n, self._view(f)) for n, f in state.recovery_followers.items()),
+            state.doubted,
             frozenset(map(self._envelope, seat.held)),
             state.pause_asked and (state.pause_asked.paused, self._seen(state.pause_asked.seen)),
         )
@@ -152,6 +154,9 @@ class Canon:
             self._in(self._numbers, term.pause_answered),
             term.valid_through_ms,
             frozenset((at, seen.timestamp_ms) for at, seen in term.activity.items()),
+            frozenset((name, self._view(follower)) for name, follower in term.followers.items()),
+            tuple(map(self._debt, term.debts)),
+            (term.asked, term.started, term.pay_until_ms is None, term.overtaken),
         )
 
     def _heard(self, heard: HeardStatus) -> Hashable:
@@ -163,9 +168,8 @@ class Canon:
         )
 
     def _view(self, view: TableView) -> Hashable:
-        aside = view.quarantine and self._view(view.quarantine)
         stands = (self._snapshot(view.tag), self._snapshot(view.head))
-        return *stands, self._record(view.record), aside
+        return *stands, self._record(view.record)
 
     def _record(self, record: CommitRecord | None) -> Hashable:
         return record and (
@@ -175,14 +179,18 @@ class Canon:
             record.offsets,
             record.paused,
             record.valid_through_ms,
+            record.lead,
+            tuple(map(self._debt, record.debts)),
         )
+
+    def _debt(self, debt: Debt) -> Hashable:
+        named = self._seen(debt.transaction)
+        return named, debt.table, frozenset(map(self._path, drafted_in(debt)))
 
     def _attempt(self, attempt: CommitAttempt) -> Hashable:
         files = frozenset(map(self._file, attempt.files))
-        aside = attempt.quarantined
-        kept = aside if aside is None else frozenset(map(self._file, aside))
         base = (attempt.base.table, self._view(attempt.base))
-        return base, self._record(attempt.record), files, kept
+        return base, self._record(attempt.record), files, tuple(map(self._debt, attempt.debts))
 
     # ------------------------------------------------------------------------------- participants
 
@@ -202,6 +210,7 @@ class Canon:
             frozenset(state.leaving),
             frozenset(map(self._file, state.files)),
             frozenset(map(self._file, state.quarantined)),
+            frozenset(self._file(file) for files in state.followed.values() for file in files),
             state.paused,
             frozenset(map(self._envelope, member.held)),
             state.batch and tuple(sorted(state.batch.ranges.items())),
@@ -236,7 +245,8 @@ class Canon:
     def _open(self, opened: OpenTransaction | None) -> Hashable:
         if opened is None:
             return None
-        ahead = opened.quarantine.offsets if opened.quarantine else None
+        starts = (opened.quarantine, *opened.followers) if opened.quarantine else ()
+        ahead = tuple(start.offsets for start in starts)
         return self._in(self._numbers, opened.number), opened.fixed, ahead
 
     # ------------------------------------------------------------------------------------- events
@@ -279,8 +289,11 @@ class Canon:
         return span, claim.records, claim.quarantined, claim.max_timestamp_ms
 
     def _file(self, file: DataFile) -> Hashable:
+        return self._path(file.path)
+
+    def _path(self, path: str) -> Hashable:
         """``.../<epoch>-<incarnation>/<transaction>/<name>``; the name says what it holds."""
-        folder, transaction, name = file.path.rsplit("/", 2)
+        folder, transaction, name = path.rsplit("/", 2)
         root, epoch_folder = folder.rsplit("/", 1)
         epoch, incarnation = epoch_folder.split("-")
         return (

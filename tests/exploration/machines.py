@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
-from exploration.small_table import file_path, timestamp_ms
+from exploration.small_table import Place, drafted, file_path, timestamp_ms
 from exploration.small_world import (
     LATE_MS,
     NOW_MS,
@@ -148,7 +148,14 @@ def _coordinator_calls(
                 bounds.topics, Offsets(dict.fromkeys(bounds.partitions, 0))
             )
         case c.CommitTable(attempt):
-            return world.seated(index, replace(seat, call=attempt, answers=())), None
+            return world.seated(index, replace(seat, calls=(attempt,))), None
+        case c.DescribeFollowers():
+            views = {follower.name: follower.view() for follower in world.followers}
+            return world, c.FollowersRead(views, NOW_MS)
+        case c.DraftManifests(drafts):
+            return world, c.Drafted(tuple(map(drafted, drafts)))
+        case c.PayDebts(payments):
+            return world.seated(index, replace(seat, calls=payments)), None
         case c.Append():
             sender = seat.state.identity.sender
             said = [
@@ -171,7 +178,8 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
         end_due_ms=_abstract(state.term.end_due_ms),
         time_out_ms=_abstract(state.term.time_out_ms),
         committed_at_ms=NOW_MS,
-        quarantined_at_ms=NOW_MS,
+        moved_at_ms=dict.fromkeys(state.term.followers, NOW_MS),
+        pay_until_ms=state.term.pay_until_ms and _abstract(state.term.pay_until_ms),
         activity={at: replace(seen, at_ms=NOW_MS) for at, seen in state.term.activity.items()},
     )
     state = replace(
@@ -180,6 +188,7 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
         failures=min(state.failures, FAILURES_TOLD_APART),
         retry_at_ms=state.retry_at_ms and _abstract(state.retry_at_ms),
         rival_heard_ms=None if state.rival_heard_ms is None else NOW_MS,
+        wall_ahead_ms=0,
     )
     return world.seated(index, replace(seat, state=state))
 
@@ -217,7 +226,7 @@ def _participant_calls(
         case p.Submit() if state.paused:
             raise Violation(Kind.UNTRUTH, "a participant reads though START said that it must not")
         case p.Submit(batch) if index not in bounds.slow:
-            return world, p.BatchEnded(written(world, bounds, batch, state.sender.member))
+            return world, p.BatchEnded(written(bounds, batch, state.sender.member))
         case p.Append(drafts):
             said = [
                 Envelope(SINK, d.epoch, d.transaction, state.sender, d.sequence, 0, d.event)
@@ -231,28 +240,28 @@ def _participant_calls(
     return world, None
 
 
-def written(world: World, bounds: Bounds, batch: Batch, member: str) -> BatchWritten:
+def written(bounds: Bounds, batch: Batch, member: str) -> BatchWritten:
     """The batch's outcome: every offset in its ranges holds a record.
 
-    What the quarantine holds already, where START says that it is ahead, is left out (Q5).
+    Which follower takes a record is decided by the epoch: routes change between two lives.
     """
-    ahead = batch.quarantine.offsets if batch.quarantine else Offsets()
-    results, good, bad = {}, [], []
+    starts = (batch.quarantine, *batch.followers) if batch.quarantine else ()
+    results, good = {}, []
+    routed: list[list[Place]] = [[] for _ in starts]
     for at, span in batch.ranges.items():
-        there = {(at.partition, offset) for offset in range(span.begin, span.end)}
-        asked = world.aside is not None and span.begin < ahead.get(at, 0)
-        known = there & world.aside.held() if world.aside and asked else frozenset()
-        new = {place for place in there - known if place in bounds.bad}
-        good += sorted(there - known - new)
-        bad += sorted(new)
-        results[at] = _result(bounds, at, span, len(known) + len(new))
-    quarantine = batch.quarantine.file_prefix if batch.quarantine else ""
-    return BatchWritten(
-        batch.number,
-        results,
-        _files(batch.table.file_prefix, member, good),
-        _files(quarantine, member, bad),
-    )
+        there = [(at.partition, offset) for offset in range(span.begin, span.end)]
+        bad = [place for place in there if place in bounds.bad]
+        good += [place for place in there if place not in bounds.bad]
+        for place in bad:
+            routed[(sum(place) + batch.transaction.epoch) % len(starts)].append(place)
+        results[at] = _result(bounds, at, span, len(bad))
+    files = [
+        _files(start.file_prefix, member, places)
+        for start, places in zip(starts, routed, strict=True)
+    ]
+    others = {s.table: more for s, more in zip(starts[1:], files[1:], strict=True) if more}
+    own = _files(batch.table.file_prefix, member, good)
+    return BatchWritten(batch.number, results, own, files[0] if files else (), others)
 
 
 def _result(bounds: Bounds, at: TopicPartition, span: OffsetRange, bad: int) -> PartitionResult:

@@ -1,4 +1,4 @@
-"""A table of a small world, and the quarantine beside it: what is in it, and what must be."""
+"""The lead and the followers of a small world: what is in them, what is owed, what must be."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from verdicts import Kind, Violation
 
-from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.ports import CommitAttempt, Draft, Lineage, TableView
+from headgate.control_protocol.record import CommitRecord, Debt
 
-TABLE, QUARANTINE = "lake.t", "lake.q"
+TABLE = "lake.t"
 
 Place = tuple[int, int]
 """Partition and offset of a record."""
@@ -20,7 +20,7 @@ Place = tuple[int, int]
 class Table:
     """``rows``: how often each record of each partition is in it. Ids are fresh per snapshot.
 
-    ``bad`` are the records that belong into the quarantine; ``timed``: the others have timestamps.
+    ``bad`` are the records that belong into followers; ``timed``: the others have timestamps.
     """
 
     rows: tuple[tuple[int, ...], ...]
@@ -44,8 +44,9 @@ class Table:
     def with_(self, attempt: CommitAttempt, snapshot_id: int) -> Table:
         """The table after the attempt. Raises ``Violation`` when it has a row twice."""
         rows = [list(counts) for counts in self.rows]
-        for file in attempt.files:
-            for partition, offset in written_in(file.path):
+        paths = [file.path for file in attempt.files]
+        for path in (*paths, *(path for debt in attempt.debts for path in drafted_in(debt))):
+            for partition, offset in written_in(path):
                 rows[partition][offset] += 1
                 if rows[partition][offset] > 1:
                     what = f"{self.name} has offset {offset} of partition {partition} twice"
@@ -66,21 +67,54 @@ class Table:
             if times
         )
 
+    def owes(self, debt: Debt, lead: str) -> bool:
+        """D6, in the checker's own words."""
+        paid = self.record
+        return paid is None or paid.lead != lead or paid.transaction < debt.transaction
 
-def rows_are_the_source(table: Table, aside: Table | None) -> None:
+
+def rows_are_the_source(table: Table, followers: tuple[Table, ...]) -> None:
+    """Each record is in one place: the lead, a follower, or what a follower is owed."""
     assert table.record is not None
+    kept = [place for follower in followers for place in follower.held()]
+    kept += [place for debt in owed(table, followers) for place in held_by(debt)]
     for at, following in table.record.offsets.items():
         for offset, times in enumerate(table.rows[at.partition]):
-            bad, settled = (at.partition, offset) in table.bad, offset < following
-            kept = aside.rows[at.partition][offset] if aside else 0
-            wrong = times != (settled and not bad) or (settled and kept != bad)
-            if wrong:
-                kind = Kind.DOUBLE if times > (settled and not bad) or kept > bad else Kind.LOSS
-                beside = f" and {kept} times beside it" if aside else ""
+            place, settled = (at.partition, offset), offset < following
+            beside, bad = kept.count(place), place in table.bad
+            if (times, beside) != (settled and not bad, settled and bad):
+                more = times > (settled and not bad) or beside > (settled and bad)
                 raise Violation(
-                    kind,
-                    f"{at}: offset {offset} is {times} times there{beside}, {following} is next",
+                    Kind.DOUBLE if more else Kind.LOSS,
+                    f"{at}: offset {offset} is {times} times there and {beside} times in or owed "
+                    f"to followers, {following} is next",
                 )
+
+
+def owed(table: Table, followers: tuple[Table, ...]) -> list[Debt]:
+    named = {follower.name: follower for follower in followers}
+    debts = table.record.debts if table.record else ()
+    return [debt for debt in debts if named[debt.table].owes(debt, table.uuid)]
+
+
+def held_by(debt: Debt) -> list[Place]:
+    return [place for path in drafted_in(debt) for place in written_in(path)]
+
+
+def drafted(draft: Draft) -> Debt:
+    """A manifest is named for the files in it, as these are for their records."""
+    return Debt(
+        draft.transaction,
+        draft.coordinator,
+        draft.table.uuid,
+        draft.table.table,
+        "|".join(file.path for file in draft.files),
+        rows=sum(file.record_count for file in draft.files),
+    )
+
+
+def drafted_in(debt: Debt) -> list[str]:
+    return debt.manifest.split("|") if debt.manifest else []
 
 
 def nothing_falls(before: CommitRecord | None, after: CommitRecord) -> None:

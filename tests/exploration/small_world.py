@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exploration.small_table import (
-    QUARANTINE,
     Place,
     Table,
     nothing_falls,
@@ -56,7 +55,7 @@ class Bounds:
     says whether COLLECTING may end by its time-out. ``clean`` demands that nothing is ever refused
     and no second epoch begins. ``lag_max`` bounds how far readers fall behind before the next END.
     ``joined``: it begins with every partition gained and the first claim in the table. ``bad``:
-    partition and offset of the records that go into the quarantine; without any there is none.
+    partition and offset of the records that go into ``followers``, into another one in each epoch.
     ``parts``: a status with files travels in two. ``timed``: records have timestamps, and what does
     not move for a while is idle.
     """
@@ -75,6 +74,7 @@ class Bounds:
     lag_max: int = 1
     joined: bool = False
     bad: frozenset[Place] = frozenset()
+    followers: tuple[str, ...] = ()
     parts: bool = False
     timed: bool = False
 
@@ -88,6 +88,7 @@ class Bounds:
             election_timeout_ms=1,
             idleness_ms=1 if self.timed else NEVER_MS,
             tag_refresh_interval_ms=NEVER_MS,
+            pay_timeout_ms=1,
             retry_backoff_ms=1,
             retry_backoff_max_ms=1,
         )
@@ -123,9 +124,10 @@ class Seat:
 
     state: CoordinatorState
     position: int
-    call: CommitAttempt | None = None
-    answers: tuple[CommitOutcome, ...] = ()
-    """Of its single calls, while it is made of two (Q3)."""
+    calls: tuple[CommitAttempt, ...] = ()
+    """The lead's one call, or the payments that are still to be made, one after the other."""
+    answers: tuple[tuple[str, CommitOutcome], ...] = ()
+    """Of the payments that were made."""
     broken: bool = False
     held: Held = ()
 
@@ -146,7 +148,7 @@ class World:
 
     ``air``: commit calls that may still arrive. ``owners``: whom the group gives each partition,
     ``leader``: which coordinator it lets lead. ``faults``: how many of each kind are left.
-    ``aside`` is the quarantine, ``pause`` what the operator said, ``pauses`` how often it worked.
+    ``pause`` is what the operator said, ``pauses`` how often it worked.
     """
 
     table: Table
@@ -160,14 +162,13 @@ class World:
     air: tuple[CommitAttempt, ...] = ()
     lives: int = 0
     snapshots: int = 0
-    aside: Table | None = None
+    followers: tuple[Table, ...] = ()
     pause: Envelope | None = None
     pauses: int = 0
 
     def view(self) -> TableView:
-        """What a coordinator reads."""
-        view = self.table.view()
-        return replace(view, quarantine=self.aside.view()) if self.aside else view
+        """The lead, as a coordinator reads it."""
+        return self.table.view()
 
     def takes(self, call: CommitAttempt) -> bool:
         return self.of(call).takes(call)
@@ -176,22 +177,19 @@ class World:
         """Raises ``Violation`` when it must not have been taken."""
         before, number = self.of(call), self.snapshots + 1
         landed = before.with_(call, number)
-        if before is self.aside:
-            assert landed.record is not None
-            nothing_falls(before.record, landed.record)
-            return replace(self, aside=landed, snapshots=number)
-        after = replace(self, table=landed, snapshots=number)
-        return rightly(before, after)
+        if before is self.table:
+            return rightly(before, replace(self, table=landed, snapshots=number))
+        assert landed.record is not None
+        nothing_falls(before.record, landed.record)
+        followers = tuple(landed if other is before else other for other in self.followers)
+        after = replace(self, followers=followers, snapshots=number)
+        rows_are_the_source(after.table, after.followers)
+        return after
 
     def of(self, call: CommitAttempt) -> Table:
         """Which of the tables it is sent to."""
-        return self.aside if self.aside and call.base.table == self.aside.name else self.table
-
-    def aside_is_settled(self) -> bool:
-        """The table has passed all that the quarantine holds."""
-        record, held = self.table.record, self.aside.held() if self.aside else frozenset()
-        settled = {at.partition: offset for at, offset in record.offsets.items()} if record else {}
-        return all(offset < settled.get(partition, 0) for partition, offset in held)
+        named = (f for f in self.followers if f.name == call.base.table)
+        return next(named, self.table)
 
     def left(self, fault: str) -> bool:
         return any(kind == fault and count > 0 for kind, count in self.faults)
@@ -231,7 +229,7 @@ class World:
 
 def rightly(before: Table, after: World) -> World:
     """The world, where what the table holds now is as it must be. Raises ``Violation``."""
-    rows_are_the_source(after.table, after.aside)
+    rows_are_the_source(after.table, after.followers)
     assert after.table.record is not None
     nothing_falls(before.record, after.table.record)
     nothing_older_comes(after.table)
@@ -246,7 +244,7 @@ def first_world(bounds: Bounds) -> World:
     nothing = tuple((0,) * count for count in bounds.records)
     return World(
         table=Table(nothing, bad=bounds.bad, timed=bounds.timed),
-        aside=Table(nothing, QUARANTINE, "uuid-q", "q") if bounds.bad else None,
+        followers=tuple(Table(nothing, name, f"uuid-{name}", name) for name in bounds.followers),
         seats=(None, None),
         members=tuple(new_member(bounds, k, 0, 0) for k in range(bounds.participants)),
         owners=bounds.owners,
@@ -261,5 +259,5 @@ def new_member(bounds: Bounds, index: int, life: int, position: int) -> Member:
 
 
 def new_seat(bounds: Bounds, index: int, life: int, position: int) -> Seat:
-    identity = Identity(SINK, "group", Sender(f"c{index}", str(life)))
+    identity = Identity(SINK, "group", Sender(f"c{index}", str(life)), followers=bounds.followers)
     return Seat(CoordinatorState(identity, bounds.coordinator_settings), position)

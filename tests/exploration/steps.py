@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from exploration.calls import Asked, asked
 from exploration.machines import (
     FATES,
     WAITS_TO_HEAR_ITSELF,
@@ -77,7 +76,7 @@ def _settled_down(world: World, bounds: Bounds) -> World:
 
 
 def _hears_at_once(world: World, seat: Seat) -> bool:
-    ready = not seat.broken and not seat.call and world.next_for(seat.position) is not None
+    ready = not seat.broken and not seat.calls and world.next_for(seat.position) is not None
     return ready and seat.state.phase in (*WAITS_TO_HEAR_ITSELF, Coordinating.OPEN)
 
 
@@ -137,7 +136,7 @@ def _steps(world: World, bounds: Bounds) -> Iterator[Step]:
     for index, seat in enumerate(world.seats):
         if seat is None:
             yield from _without_coordinator(world, bounds, index)
-        elif seat.call is not None:
+        elif seat.calls:
             yield from _call_arrives(world, bounds, index, seat)
             yield from _seat_ends(world, bounds, index, seat)
         else:
@@ -151,9 +150,8 @@ def _steps(world: World, bounds: Bounds) -> Iterator[Step]:
 
 
 def complete(world: World, bounds: Bounds) -> bool:
-    tables = (world.table, world.aside) if world.aside else (world.table,)
-    held = [place for table in tables for place in table.held()]
-    return len(held) == sum(bounds.records) and world.aside_is_settled()
+    held = [place for table in (world.table, *world.followers) for place in table.held()]
+    return len(held) == sum(bounds.records)
 
 
 # ----------------------------------------------------------------------------------- coordinators
@@ -171,14 +169,13 @@ def _seat_ends(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterator
     elif world.left("coordinator dies"):
         ended = _left(world.paid("coordinator dies"), index, seat)
         yield Step(f"c{index} dies", True, ended)
-        if seat.call is not None:
+        if seat.calls:
             yield Step(f"c{index} dies, its call with it", True, replace(ended, air=world.air))
 
 
 def _left(world: World, index: int, seat: Seat) -> World:
     """A call that is still in flight may land; one behind it will never be made."""
-    call = seat.call and asked(seat.call, seat.answers)
-    air = (*world.air, call.attempt) if isinstance(call, Asked) else world.air
+    air = (*world.air, *seat.calls[:1])
     return world.seated(index, None, air=air).trimmed()
 
 
@@ -266,22 +263,20 @@ def _clean(bounds: Bounds, index: int, before: Seat, after: World) -> None:
 
 
 def _call_arrives(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterator[Step]:
-    """The commit's next single call: of a sink with a quarantine there are two (Q3)."""
-    assert seat.call is not None
-    call = asked(seat.call, seat.answers)
-    assert isinstance(call, Asked), "it has been answered"
-    name = f"c{index}'s {call}"
+    """The lead's call, or the next payment: each is struck by faults of its own (D5)."""
+    attempt, *rest = seat.calls
+    name = f"c{index}'s commit {attempt.record.transaction} to {attempt.base.table}"
 
-    def told(after: World, answer: CommitOutcome, fate: Appending) -> World:
-        assert seat.call is not None
-        answers = (*seat.answers, answer)
-        outcome = asked(seat.call, answers)
-        if isinstance(outcome, Asked):
-            return after.seated(index, replace(seat, answers=answers))
-        answered = after.seated(index, replace(seat, call=None, answers=()))
-        return coordinator_fed(answered, bounds, index, c.CommitAnswered(outcome), fate, NOW_MS)
+    def told(after: World, outcome: CommitOutcome, fate: Appending) -> World:
+        answers = (*seat.answers, (attempt.base.table, outcome))
+        left = replace(seat, calls=tuple(rest), answers=answers)
+        if rest:
+            return after.seated(index, left)
+        answered = after.seated(index, replace(left, answers=()))
+        pays = seat.state.phase is Coordinating.PAYING
+        given = c.PaymentsAnswered(dict(answers)) if pays else c.CommitAnswered(outcome)
+        return coordinator_fed(answered, bounds, index, given, fate, NOW_MS)
 
-    attempt = call.attempt
     if not world.takes(attempt):
         yield Step(f"{name} is refused", False, told(world, Refused("stale"), Appending()))
         return
@@ -318,7 +313,7 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
         return lambda fate: participant_fed(world, bounds, index, given, fate, NOW_MS)
 
     if state.batch is not None:
-        outcome = written(world, bounds, state.batch, state.sender.member)
+        outcome = written(bounds, state.batch, state.sender.member)
         yield from _fated(f"{name}'s batch ends", world, fed(p.BatchEnded(outcome)))
         if world.left("batch fails"):
             failed = p.BatchEnded(BatchFailed(state.batch.number, "disk full"))

@@ -37,9 +37,11 @@ def _named(faults: Mapping[str, int]) -> Mapping[str, int]:
     return {name.replace("_", " "): count for name, count in faults.items()}
 
 
-def quarantined(*records: int, **faults: int) -> Bounds:
-    """One participant; the first record of the first partition goes into the quarantine."""
-    return replace(alone(*records, **faults), bad=frozenset({(0, 0)}))
+def followed(*records: int, tables: int = 1, **faults: int) -> Bounds:
+    """One participant; all but the last record of the first partition go into followers."""
+    bad = frozenset((0, offset) for offset in range(max(1, records[0] - 1)))
+    names = tuple(f"lake.f{number}" for number in range(tables))
+    return replace(alone(*records, **faults), bad=bad, followers=names)
 
 
 def paused(*records: int, **faults: int) -> Bounds:
@@ -78,7 +80,9 @@ SMALL: Mapping[str, Bounds] = {
     "parts": parted(1, append_torn=1, append_turned=1),
     "parts-nothing-wrong": replace(parted(1, append_turned=2), time_outs=False, clean=True),
     "idleness": timed(2, 1, end_silent=2),
-    "quarantine": quarantined(2, coordinator_dies=1),
+    "follower": followed(2, coordinator_dies=1),
+    "follower-unknown-outcomes": followed(1, outcome_unknown=2),
+    "two-followers": followed(2, tables=2, coordinator_dies=1),
 }
 
 LARGE: Mapping[str, Bounds] = {
@@ -111,7 +115,9 @@ LARGE: Mapping[str, Bounds] = {
     "parts-coordinator-dies": parted(1, append_torn=1, append_turned=1, coordinator_dies=1),
     "parts-event-doubled": parted(1, append_torn=1, append_turned=1, event_doubled=1),
     "idleness-coordinator-dies": timed(2, 1, end_silent=2, coordinator_dies=1),
-    "quarantine-unknown-outcomes": quarantined(2, coordinator_dies=1, outcome_unknown=2),
-    "quarantine-append-lost": quarantined(2, append_lost=1, outcome_unknown=1),
-    "quarantine-zombie": quarantined(1, failover=1, outcome_unknown=1),
+    "follower-dies-unknown": followed(2, coordinator_dies=1, outcome_unknown=2),
+    "follower-append-lost": followed(2, append_lost=1, outcome_unknown=1),
+    "follower-zombie": followed(1, failover=1, outcome_unknown=1),
+    "two-followers-of-three-records": followed(3, tables=2, coordinator_dies=1, outcome_unknown=1),
+    "two-followers-zombie": followed(2, tables=2, failover=1),
 }

@@ -28,14 +28,14 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.identifiers import tag_name
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.operations.audit import audit
 from headgate.operations.audit_report import AuditReport
 from headgate.operations.demo.produce import produce
 from headgate.operations.history import History, read_history
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
-from headgate.operations.table_access import opened_catalog, opened_table
+from headgate.operations.table_access import opened_catalog, opened_table, unpaid_debts
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
 
@@ -303,7 +303,10 @@ class Deployment:
         return tag_name(self.settings.name)
 
     def lag(self) -> int | None:
-        """Offsets that the source has and the table has not; ``None`` before the first claim."""
+        """Offsets that the source has and the table has not, and rows that are owed.
+
+        ``None`` before the first claim.
+        """
         record = self.record()
         if record is None:
             return None
@@ -315,7 +318,14 @@ class Deployment:
             for number, log in state.partitions.items()
         }
         stored = {(at.topic, at.partition): offset for at, offset in record.offsets.items()}
-        return sum(end - stored.get(at, 0) for at, end in ends.items())
+        owed = sum(debt.rows for debt in self.owed())
+        return owed + sum(end - stored.get(at, 0) for at, end in ends.items())
+
+    def owed(self) -> tuple[Debt, ...]:
+        """What the quarantine has not received yet."""
+        with self.table() as table:
+            history = read_history(table, self.settings.name, self.settings.table.branch)
+            return unpaid_debts(self.settings, table, history.record)
 
     def shares(self) -> list[int]:
         """How many partitions each living participant says that it owns, ascending."""

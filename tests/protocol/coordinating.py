@@ -27,6 +27,7 @@ from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
+    Draft,
     Landed,
     Lineage,
     Refused,
@@ -34,15 +35,22 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
+from headgate.control_protocol.record import Debt
 from headgate.coordinator.actions import (
     Action,
     Append,
     CommitAnswered,
     CommitTable,
+    DescribeFollowers,
     DescribeSources,
+    Drafted,
+    DraftManifests,
+    FollowersRead,
     Heard,
     Input,
     Led,
+    PayDebts,
+    PaymentsAnswered,
     ReadTable,
     SourcesDescribed,
     Stop,
@@ -70,7 +78,16 @@ EPOCH = 7
 """What a coordinator has claimed when the table was at epoch 6, as it is unless a test says so."""
 
 _Wanted = TypeVar("_Wanted", bound=Action)
-_Request = ReadTable | DescribeSources | CommitTable | Append
+_Request = (
+    ReadTable
+    | DescribeSources
+    | DescribeFollowers
+    | DraftManifests
+    | PayDebts
+    | CommitTable
+    | Append
+)
+WALL_AHEAD_MS = 1_000_000_000
 _STEPS_MAX = 50
 
 
@@ -92,6 +109,7 @@ class Coordinator:
         self.actions: tuple[Action, ...] = ()
         self.owed: Action | None = None
         self.heard: list[LogRecord] = []
+        self.followers: dict[str, TableView] = {}
         self.walk: list[tuple[Phase, Phase]] = []
 
     @classmethod
@@ -134,12 +152,56 @@ class Coordinator:
                 self.described()
             case CommitTable():
                 self.lands(owed.attempt)
+            case DescribeFollowers():
+                self.follows()
+            case DraftManifests():
+                self.drafts(owed)
+            case PayDebts():
+                self.pays(owed)
             case Append():
                 self.hears_itself(owed)
             case None if self.phase is Phase.FOLLOWING:
                 self.given(Led())
             case None:
                 self.waits(self.state.settings.commit_interval_ms)
+
+    def follow(self, *followers: TableView) -> None:
+        """The settings name these followers, and here they are."""
+        self.followers = {follower.table: follower for follower in followers}
+        identity = replace(self.state.identity, followers=tuple(self.followers))
+        self.state = replace(self.state, identity=identity)
+
+    def follows(self, *followers: TableView) -> None:
+        """The followers are read; those that are named here are as given now."""
+        self.owed = None
+        self.followers |= {follower.table: follower for follower in followers}
+        self.given(FollowersRead(dict(self.followers), self.now_ms + WALL_AHEAD_MS))
+
+    def drafts(self, wanted: DraftManifests | None = None) -> None:
+        """The manifests are written."""
+        self.owed = None
+        wanted = wanted or self.only(DraftManifests)
+        self.given(Drafted(tuple(drafted(draft) for draft in wanted.drafts)))
+
+    def pays(self, wanted: PayDebts | None = None) -> None:
+        """The catalog takes all payments, and says so."""
+        self.owed = None
+        wanted = wanted or self.only(PayDebts)
+        outcomes = {}
+        for payment in wanted.payments:
+            landed = moved_by(payment.base, payment)
+            self.followers[landed.table] = landed
+            assert landed.tag is not None
+            outcomes[landed.table] = Landed(landed.tag, landed)
+        self.given(PaymentsAnswered(outcomes))
+
+    def unanswered(self, *, refused: bool = False) -> None:
+        """The payments that it wants do not land, and the followers show it."""
+        self.owed = None
+        outcome = Refused("the tag moved") if refused else Unknown("no answer in time")
+        names = [payment.base.table for payment in self.only(PayDebts).payments]
+        self.given(PaymentsAnswered(dict.fromkeys(names, outcome)))
+        self.follows()
 
     def described(self) -> None:
         self.owed = None
@@ -236,6 +298,19 @@ class Coordinator:
 
     def wants(self, kind: type[Action]) -> bool:
         return bool(self.all(kind))
+
+
+def drafted(draft: Draft) -> Debt:
+    """What a follower is owed by a decision."""
+    return Debt(
+        transaction=draft.transaction,
+        coordinator=draft.coordinator,
+        follower=draft.table.uuid,
+        table=draft.table.table,
+        manifest=f"{draft.table.table}/{draft.transaction}.avro",
+        rows=sum(file.record_count for file in draft.files),
+        since_ms=draft.since_ms,
+    )
 
 
 def moved_by(table: TableView, attempt: CommitAttempt) -> TableView:

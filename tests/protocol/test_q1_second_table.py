@@ -28,6 +28,7 @@ def test_its_record_counts_its_own_rows_and_the_tables_names_it() -> None:
     table, aside = records
     assert table
     assert aside
-    assert (table.records, table.quarantined, table.quarantine) == (7, 2, "uuid-q")
-    assert (aside.records, aside.quarantined, aside.quarantine) == (2, 0, None)
-    assert table.same_commit(aside)
+    assert (table.records, table.quarantined) == (7, 2)
+    assert table.followers == {"lake.trips_quarantine": "uuid-q"}
+    assert (aside.records, aside.quarantined, aside.lead) == (2, 0, "uuid-1")
+    assert aside.transaction == table.transaction

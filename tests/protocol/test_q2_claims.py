@@ -1,4 +1,4 @@
-"""Q2: every claim claims both tables; a quarantine that lost rows is a named error."""
+"""Q2: a claim claims the table alone; a quarantine that lost rows is a named error."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 from protocol.coordinating import Coordinator
 from protocol.quarantining import at_work, exactly_once
-from protocol.values import offsets, record, view
+from protocol.values import COORDINATOR, offsets, record, view
 from scenarios.stage import COORDINATORS, SINK, Stage
 
 from headgate.control_protocol.errors import SinkNameTaken
-from headgate.control_protocol.identifiers import TopicId, tag_name
+from headgate.control_protocol.identifiers import Epoch, TopicId, tag_name
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing import CommitFault, FakeCatalog
 from headgate.coordinator.actions import Led
+from headgate.coordinator.debts import payments
 from headgate.coordinator.recovery import next_epoch
 from headgate.coordinator.settings import (
     CoordinatorSettings,
@@ -22,7 +24,6 @@ from headgate.coordinator.settings import (
     TableRecreatedPolicy,
     TagMissingPolicy,
 )
-from headgate.coordinator.tables.quarantined import quarantine_record
 
 
 def second_life(stage: Stage) -> None:
@@ -32,53 +33,62 @@ def second_life(stage: Stage) -> None:
     stage.session_expires("alice", "bob")
 
 
-def test_a_dead_coordinators_late_quarantine_commit_is_refused_after_the_claim() -> None:
+def test_a_claim_touches_the_table_alone() -> None:
     stage, quarantine = at_work()
-    stage.produce(3, 3)
-    quarantine.faults.append(CommitFault.LATE_UNKNOWN)
-    stage.nodes["alice"].dies_at = "quarantined"
-    stage.until("killed")
-    stage.session_expires("alice", "bob")
+    before = quarantine.sequence_number
+    second_life(stage)
     stage.until("bob:    START")
-
-    assert quarantine.land() is not None
+    assert quarantine.sequence_number == before
     stage.settles()
     exactly_once(stage)
 
 
-def test_one_that_lands_before_the_claim_is_found_by_it() -> None:
+def test_a_dead_coordinators_late_payment_is_refused_once_another_paid() -> None:
     stage, quarantine = at_work()
     stage.produce(3, 3)
-    quarantine.faults += [CommitFault.LATE_UNKNOWN, CommitFault.LATE_UNKNOWN]
-    stage.nodes["alice"].dies_at = "quarantined"
+    quarantine.faults.append(CommitFault.LATE_UNKNOWN)
+    stage.nodes["alice"].dies_at = "paid"
     stage.until("killed")
     stage.session_expires("alice", "bob")
     stage.until("quarantine: bob commits")
 
-    assert quarantine.land() is None
     assert quarantine.land() is not None
     stage.settles()
     exactly_once(stage)
 
 
-def test_a_claim_leaves_its_offsets_as_they_are() -> None:
-    kept = view(record(6, 3, offsets(7, 5)))
-    claim = quarantine_record(record(8, 0, offsets(20, 20)), kept)
-    assert claim.offsets == offsets(7, 5)
+def test_one_that_lands_before_that_is_found_and_struck_off() -> None:
+    stage, quarantine = at_work()
+    stage.produce(3, 3)
+    quarantine.faults.append(CommitFault.LATE_UNKNOWN)
+    stage.nodes["alice"].dies_at = "paid"
+    stage.until("killed")
+    assert quarantine.land() is None
+    paid = quarantine.sequence_number
+    stage.session_expires("alice", "bob")
+    stage.until("bob:    START")
+    stage.passes(500)
+    assert quarantine.sequence_number == paid
+    stage.settles()
+    exactly_once(stage)
 
-    first = quarantine_record(record(1, 0, offsets(20, 20)), view())
-    assert (dict(first.offsets), first.topic_ids) == ({}, {})
+
+def paid_by(lead: CommitRecord, before: CommitRecord | None) -> CommitRecord:
+    """The follower's record after a payment."""
+    owed = Debt(lead.transaction, COORDINATOR, "uuid-q", "lake.q", "m.avro", rows=2)
+    follower = replace(view(before), uuid="uuid-q", table="lake.q")
+    (payment,) = payments(view(lead), (owed,), {"lake.q": follower}, ())
+    return payment.record
 
 
-def test_point_9_its_topic_ids_are_those_of_its_newest_commit() -> None:
-    """Kept from the first commit on, they would call the rows of a topic created anew the old's."""
-    kept = view(record(6, 3, offsets(7, 5)))
+def test_point_9_its_topic_ids_are_those_of_its_newest_payment() -> None:
+    """Kept from the first one on, they would call the rows of a topic created anew the old's."""
     anew = record(8, 1, offsets(2, 1), topic_ids={"trips": TopicId("anew")})
-    stored = quarantine_record(anew, kept)
+    stored = paid_by(anew, record(6, 3, offsets(7, 5)))
 
     assert stored.topic_ids == {"trips": "anew"}
     assert stored.offsets == offsets(2, 1)
-    again = quarantine_record(replace(anew, offsets=offsets(1, 3)), view(stored))
+    again = paid_by(replace(anew, offsets=offsets(1, 3)), stored)
     assert again.offsets == offsets(2, 3)
 
 
@@ -86,9 +96,10 @@ def test_point_9_one_of_another_group_is_not_claimed() -> None:
     coordinator = Coordinator(view(record(6, 4, offsets(10, 20))))
     theirs = record(6, 4, offsets(10, 20), group="another")
     aside = replace(view(theirs), table="lake.aside", uuid="uuid-aside")
-    coordinator.table = replace(coordinator.table, quarantine=aside)
+    coordinator.follow(aside)
     coordinator.given(Led())
     coordinator.reads()
+    coordinator.follows()
     coordinator.described()
 
     assert isinstance(coordinator.error, SinkNameTaken)
@@ -96,18 +107,18 @@ def test_point_9_one_of_another_group_is_not_claimed() -> None:
 
 
 def test_its_offsets_never_go_back() -> None:
-    kept = view(record(6, 3, offsets(7, 5)))
-    assert quarantine_record(record(8, 1, offsets(6, 9)), kept).offsets == offsets(7, 9)
+    stored = paid_by(record(8, 1, offsets(6, 9)), record(6, 3, offsets(7, 5)))
+    assert stored.offsets == offsets(7, 9)
 
 
 def test_those_of_a_topic_that_was_created_anew_do_not_count() -> None:
-    kept = view(record(6, 3, offsets(7, 5), topic_ids={"trips": "another"}))  # type: ignore[dict-item]
-    assert quarantine_record(record(8, 1, offsets(6, 1)), kept).offsets == offsets(6, 1)
+    kept = record(6, 3, offsets(7, 5), topic_ids={"trips": TopicId("another")})
+    assert paid_by(record(8, 1, offsets(6, 1)), kept).offsets == offsets(6, 1)
 
 
-def test_an_epoch_is_above_that_of_both() -> None:
+def test_an_epoch_is_above_that_of_all() -> None:
     table = view(record(3, 1, offsets(1)))
-    assert next_epoch(replace(table, quarantine=view(record(9, 1, offsets(1)))), 5) == 10  # type: ignore[arg-type]
+    assert next_epoch((table, view(record(9, 1, offsets(1)))), Epoch(5)) == 10
 
 
 def roll_back(quarantine: FakeCatalog) -> None:

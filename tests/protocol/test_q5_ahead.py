@@ -8,11 +8,12 @@ from protocol.coordinating import EPOCH, Coordinator
 from protocol.participating import Participant
 from protocol.quarantining import at_work, exactly_once, offsets_in
 from protocol.values import P0, P1, RIVAL, TABLE, folder, offsets, record, view
+from scenarios.stage import COORDINATORS
 
 from headgate.control_protocol.events import Limits, StartCommit, TableStart
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.testing import CommitFault
+from headgate.coordinator.settings import RollbackPolicy
 from headgate.coordinator.transitions import Phase
 
 TABLE_VIEW = view(record(EPOCH - 1, 4, offsets(10, 20), RIVAL))
@@ -21,8 +22,9 @@ TABLE_VIEW = view(record(EPOCH - 1, 4, offsets(10, 20), RIVAL))
 def told(aside: Offsets, *, topic_id: str = "trips-id-1") -> Offsets:
     """What START says of a quarantine whose record has these offsets."""
     kept = record(EPOCH - 1, 4, aside, RIVAL, topic_ids={"trips": TopicId(topic_id)})
-    table = replace(TABLE_VIEW, quarantine=replace(view(kept), uuid="uuid-q", table="lake.aside"))
-    coordinator = Coordinator(table)
+    kept = replace(kept, lead=TABLE_VIEW.uuid)
+    coordinator = Coordinator(TABLE_VIEW)
+    coordinator.follow(replace(view(kept), uuid="uuid-q", table="lake.aside"))
     coordinator.until(Phase.STARTING)
     (start,) = coordinator.said
     assert isinstance(start, StartCommit)
@@ -56,20 +58,12 @@ def test_a_batch_carries_it_to_the_writer() -> None:
     assert participant.batch.quarantine == aside
 
 
-def test_a_transaction_given_up_after_its_quarantine_landed() -> None:
-    """P9: the table never answers, the claim's files are too old, a new epoch begins."""
-    stage, quarantine = at_work()
-    stage.settings = replace(stage.settings, claim_age_max_ms=2_000)
-    alice = stage.nodes["alice"].coordinator
-    assert alice is not None
-    alice.state = replace(alice.state, settings=stage.settings)
-    stage.produce(4, 4)
-    before = offsets_in(quarantine)
-    stage.catalog.faults += [CommitFault.LOST_UNKNOWN] * 40
-    stage.until("(claim)")
+def test_a_table_that_went_back_is_read_again_without_what_the_quarantine_holds() -> None:
+    stage, quarantine = at_work(replace(COORDINATORS, on_rollback=RollbackPolicy.FOLLOW_TABLE))
     kept = offsets_in(quarantine)
-    assert kept > before
-
+    stage.catalog.roll_back(1)
+    stage.produce(1, 1)
+    stage.until("quarantine C=")
     stage.settles()
     exactly_once(stage)
-    assert offsets_in(quarantine) == kept
+    assert offsets_in(quarantine) >= kept

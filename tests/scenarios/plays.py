@@ -157,20 +157,69 @@ def coordinator_dies_while_committing_and_it_lands_first(stage: Stage) -> None:
     stage.settles()
 
 
-@play("The coordinator dies between the quarantine and the table")
-def coordinator_dies_before_the_table(stage: Stage) -> None:
-    """The quarantine is ahead: START says so, and no bad record goes into it a second time."""
+@play("The coordinator dies between the table and the quarantine")
+def coordinator_dies_before_the_quarantine(stage: Stage) -> None:
+    """The table has decided, and names what the quarantine is owed: the next claim pays it."""
     stage.keep_bad_records()
     both_at_work(stage)
     stage.produce(2, 2)
-    stage.direct("alice is killed with the quarantine committed, and the table not")
-    stage.nodes["alice"].dies_at = "quarantined"
+    stage.direct("alice is killed with the table committed, and the quarantine not")
+    stage.nodes["alice"].dies_at = "committed"
     stage.until("killed")
     stage.produce(1, 1)
     stage.session_expires("alice", "bob")
     stage.settles()
     stage.produce(2, 2)
     stage.settles()
+
+
+@play("A crash between tables 3 and 4 of 10")
+def crash_between_tables_3_and_4_of_10(stage: Stage) -> None:
+    """Of ten debts three are struck off; the claim carries seven on, and they are paid."""
+    stage.spread_bad_records(10)
+    both_at_work(stage)
+    stage.produce(28, 0)
+    stage.direct("alice decides what ten tables shall receive, and is killed at table 4")
+    stage.followers["lake.f04"].faults.append(CommitFault.LATE_UNKNOWN)
+    stage.nodes["alice"].dies_at = "paid lake.f04"
+    stage.until("killed")
+    stage.direct("bob claims, and pays seven of them")
+    stage.session_expires("alice", "bob")
+    stage.until("lake.f10: bob commits")
+    late = stage.followers["lake.f04"].land()
+    stage.lines.append(f"        lake.f04: alice's late call -> {late}")
+    stage.settles()
+    assert all(catalog.records() for catalog in stage.followers.values())
+
+
+@play("A follower cannot be reached, or refuses")
+def follower_is_away(stage: Stage) -> None:
+    """Offsets move on; what it is owed waits, and is paid when it is there again."""
+    stage.settings = replace(COORDINATORS, pay_timeout_ms=50)
+    stage.keep_bad_records()
+    both_at_work(stage)
+    stage.direct("the quarantine takes no commit, five calls long")
+    assert stage.quarantine is not None
+    stage.quarantine.faults.extend([CommitFault.LOST_UNKNOWN] * 5)
+    stage.produce(2, 2)
+    stage.until("ACK", times=2)
+    stage.produce(2, 2)
+    stage.settles()
+
+
+@play(
+    "A follower was paid by another table, or beyond this one's decisions (HG-230)", stops="HG-230"
+)
+def follower_of_another_table(stage: Stage) -> None:
+    """A table of the same name was put in the place of the lead, with the lead's record."""
+    stage.keep_bad_records()
+    both_at_work(stage)
+    stage.direct("the table is replaced by a copy of it, under another UUID; bob begins")
+    stage.catalog.uuid = "uuid-copy"
+    stage.kill("alice")
+    stage.produce(1, 1)
+    stage.session_expires("alice", "bob")
+    stage.until("stops")
 
 
 @play("The coordinator dies after the commit, before ACK")

@@ -20,7 +20,6 @@ from headgate.control_protocol.ports import (
     CommitOutcome,
     Landed,
     Refused,
-    SinkTable,
 )
 from headgate.control_protocol.testing import (
     FakeBatchWriter,
@@ -40,7 +39,7 @@ from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.coordinator.election import leads
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity
-from headgate.coordinator.tables.quarantined import QuarantinedTable
+from headgate.coordinator.tables.followers import FollowerTables
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.settings import ParticipantSettings
@@ -80,6 +79,7 @@ class Stage:
         self.log = FakeLogServer(self.clock)
         self.catalog = FakeCatalog(table="lake.trips")
         self.quarantine: FakeCatalog | None = None
+        self.others: dict[str, FakeCatalog] = {}
         self.source = FakeSource()
         self.source.create("trips", partitions)
         self.group = FakeGroup(self.source, self.clock)
@@ -92,6 +92,21 @@ class Stage:
         self.quarantine = FakeCatalog(
             storage=self.catalog.storage, table="lake.trips_quarantine", uuid="uuid-q"
         )
+
+    @property
+    def followers(self) -> dict[str, FakeCatalog]:
+        kept = {self.quarantine.table: self.quarantine} if self.quarantine else {}
+        return {**kept, **self.others}
+
+    def called(self, name: str) -> str:
+        return "quarantine" if self.quarantine and name == self.quarantine.table else name
+
+    def spread_bad_records(self, followers: int) -> None:
+        """As ``keep_bad_records``, in turn into so many tables."""
+        self.others = {
+            name: FakeCatalog(storage=self.catalog.storage, table=name, uuid=f"uuid-{name}")
+            for name in (f"lake.f{number:02}" for number in range(1, followers + 1))
+        }
 
     # --------------------------------------------------------------------------- directions
 
@@ -174,8 +189,8 @@ class Stage:
         return len(wanted - there)
 
     def rows(self) -> list[SourceRecord]:
-        """Of the table and of its quarantine."""
-        return self.catalog.records() + (self.quarantine.records() if self.quarantine else [])
+        """Of the table and of its followers."""
+        return [r for c in (self.catalog, *self.followers.values()) for r in c.records()]
 
     def doubles(self) -> int:
         rows = self.rows()
@@ -200,9 +215,12 @@ class Node:
         self.dies_at: str | None = None
         self.coordinator: CoordinatorDriver | None = None
         self.writer = FakeBatchWriter(stage.source, stage.catalog.storage, stage.clock, 0)
-        if stage.quarantine:
+        if stage.followers:
             self.writer.bad = lambda record: record.offset % 3 == 2
-            self.writer.held = stage.quarantine.records
+            self.writer.route = lambda record: record.offset // 3
+            self.writer.held = lambda: [
+                row for catalog in stage.followers.values() for row in catalog.records()
+            ]
         self.participant = ParticipantDriver(
             State(SINK, Sender(name, str(life)), PARTICIPANTS, alive_due_ms=10**9),
             ParticipantWorld(
@@ -251,17 +269,18 @@ class Node:
             stage = self.stage
             sender = Sender(self.name, f"{self.life}c")
             world = CoordinatorWorld(
-                Scribe(self), self._table(), FakeTopics(stage.source, TOPICS), stage.clock
+                Scribe(self),
+                Clerk(self, stage.catalog, "table"),
+                FakeTopics(stage.source, TOPICS),
+                stage.clock,
+                followers=FollowerTables(
+                    lambda name: Clerk(self, stage.followers[name], stage.called(name)),
+                    threads=False,
+                ),
             )
-            identity = Identity(SINK, "rides-group", sender)
+            identity = Identity(SINK, "rides-group", sender, followers=tuple(stage.followers))
             self.coordinator = CoordinatorDriver(identity, stage.settings, world, StartAt())
         self.coordinator.lead()
-
-    def _table(self) -> SinkTable:
-        if self.stage.quarantine is None:
-            return Clerk(self, self.stage.catalog, "table")
-        aside = Clerk(self, self.stage.quarantine, "quarantine")
-        return QuarantinedTable(Clerk(self, self.stage.catalog, "table"), aside)
 
     def failure(self) -> BaseException | None:
         return None
@@ -305,6 +324,10 @@ class Clerk(FakeTable):
         outcome = super().commit(attempt)
         record = attempt.record
         what = "claim" if record.claim else f"{record.records} rows"
+        if attempt.debts:
+            what = f"paid {record.records} rows"
+        elif record.debts:
+            what += f", owes {sum(debt.rows for debt in record.debts)}"
         match outcome:
             case Landed(snapshot):
                 answer = f"snapshot {snapshot}"
@@ -316,5 +339,6 @@ class Clerk(FakeTable):
             f"        {self._name}: {self._node.name} commits {record.transaction} ({what}), "
             f"{brief_offsets(record.offsets)} -> {answer}"
         )
-        self._node.reaches("committed" if self._name == "table" else "quarantined")
+        self._node.reaches("committed" if self._name == "table" else "paid")
+        self._node.reaches(f"paid {self._name}")
         return outcome

@@ -164,6 +164,7 @@ def _coordinators(dice: random.Random, weather: Weather) -> CoordinatorSettings:
         election_timeout_ms=1_000,
         idleness_ms=dice.choice((2_000, FOR_EVER_MS, FOR_EVER_MS)),
         claim_age_max_ms=dice.choice((3_000, FOR_EVER_MS)) if wild else FOR_EVER_MS,
+        pay_timeout_ms=100,
         retry_backoff_ms=20,
         retry_backoff_max_ms=300,
         on_rollback=dice.choice(list(RollbackPolicy)),

@@ -90,7 +90,7 @@ class Course:
     def _until_no_lag(self) -> None:
         world = self._world
         left, moved_ms, resumed = self._left(), world.clock.now_ms, False
-        while world.oracle.lag() and not world.stopped():
+        while (world.oracle.lag() or world.oracle.owed()) and not world.stopped():
             world.turn()
             self._operate_until_heard(Resume())
             before, left = left, self._left()
@@ -99,13 +99,17 @@ class Course:
                 world.events.operate(Resume())  # whatever the table says, as the command does
                 resumed = True
             if world.clock.now_ms - moved_ms > PROGRESS_WITHIN_MS:
-                late = f"the faults are over, these do not come: {world.oracle.lag()}"
+                late = (
+                    f"the faults are over, these do not come: {world.oracle.lag()}, "
+                    f"{world.oracle.owed()} debts are owed"
+                )
                 raise Violation(Kind.STARVATION, late)
 
     def _left(self) -> tuple[object, int]:
-        """What is to come; a coordinator that still dies between its two commits makes it later."""
+        """What is to come; a coordinator that still dies unpaid makes it later."""
         quarantine = self._world.quarantine
-        return self._world.oracle.lag(), quarantine.kills_left if quarantine else 0
+        oracle = self._world.oracle
+        return (oracle.lag(), oracle.owed()), quarantine.kills_left if quarantine else 0
 
     def _epilogue(self) -> None:
         """Whatever was before: now the sink is as good as new, and stays so through a move."""

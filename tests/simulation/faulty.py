@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simulation.climate import Handover
 
@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import Envelope, LogRecord, StartCommit, WriteStatus
-from headgate.control_protocol.identifiers import ControlOffset, TopicPartition
+from headgate.control_protocol.identifiers import ControlOffset, Epoch, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     Batch,
@@ -24,12 +24,14 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     CommitAttempt,
     CommitOutcome,
+    Draft,
+    Follower,
     Landed,
     Lineage,
-    SinkTable,
     TableView,
     TopicState,
 )
+from headgate.control_protocol.record import Debt
 from headgate.control_protocol.testing import (
     FakeBatchWriter,
     FakeLog,
@@ -119,11 +121,13 @@ class FaultyLog(Struck):
 
 
 class FaultyTable(Struck):
-    """``called`` is "" for the table, and tells the quarantine's calls from its."""
+    """``called`` is "" for the lead, and tells the followers' calls from its."""
 
-    def __init__(self, world: World, node: Node, table: SinkTable, called: str = "") -> None:
+    def __init__(
+        self, world: World, node: Node, table: Follower, catalog: Any, *, called: str = ""
+    ) -> None:
         self._of(world, node)
-        self._catalog = world.quarantine.catalog if called and world.quarantine else world.catalog
+        self._catalog = catalog
         self._table, self._called = table, called
 
     def read(self) -> TableView:
@@ -136,7 +140,7 @@ class FaultyTable(Struck):
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         self._strike(f"{self._called}commit")
         self._world.catalog_is_slow()
-        if not self._called and self._world.catalog_lies():
+        if self._world.catalog_lies():
             return self._lie(attempt)
         self._world.commit_fault(self._catalog, self._called)
         outcome = self._table.commit(attempt)
@@ -149,17 +153,25 @@ class FaultyTable(Struck):
         )
         self._world.catalog_is_slow()
         self._strike(f"{self._called}committed")
-        if self._called and attempt.files:
+        if not self._called and attempt.record.debts:
             self._world.strike_between(self._node)
         return outcome
 
-    def _lie(self, attempt: CommitAttempt) -> CommitOutcome:
-        """Said to have landed; the table never hears of it.
+    def draft(self, draft: Draft) -> tuple[Debt, ...]:
+        self._strike(f"{self._called}draft")
+        quarantine = self._world.quarantine
+        assert quarantine is not None
+        debts = self._table.draft(draft)
+        quarantine.drafted |= {debt.manifest: draft.files for debt in debts}
+        self._strike(f"{self._called}drafted")
+        return debts
 
-        Of the quarantine no such lie is told: the table's offsets go on from it, and nothing
-        would ever ask again for what it had lost.
-        """
-        never = self._world.catalog.new_snapshot("main", (), {}).snapshot_id
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        self._table.tidy(before, owed)
+
+    def _lie(self, attempt: CommitAttempt) -> CommitOutcome:
+        """Said to have landed; the table never hears of it."""
+        never = self._catalog.new_snapshot("main", (), {}).snapshot_id
         self._world.note(
             "{} is told that {} landed, a lie", self._node.name, attempt.record.transaction
         )
@@ -178,9 +190,9 @@ class FaultyTable(Struck):
 
 
 class Dated:
-    """The sink's table, or both: what is decided to be committed must not be too old then."""
+    """The lead: what is decided to be committed must not be too old then."""
 
-    def __init__(self, world: World, table: SinkTable) -> None:
+    def __init__(self, world: World, table: FaultyTable) -> None:
         self._world, self._table = world, table
         self.read, self.close = table.read, table.close
 
@@ -275,6 +287,7 @@ class FaultyWriter(FakeBatchWriter, Struck):
         self._of(world, node)
         if world.quarantine is not None:
             self.bad, self.held = world.quarantine.bad, world.quarantine.held
+            self.route = world.quarantine.router((node.number, node.life))
 
     @property
     def due_ms(self) -> int | None:
@@ -301,7 +314,9 @@ class FaultyWriter(FakeBatchWriter, Struck):
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
         outcome = super().outcome(timeout_ms)
         if isinstance(outcome, BatchWritten):
-            now_ms, files = self._world.clock.now_ms, (*outcome.files, *outcome.quarantined)
+            now_ms = self._world.clock.now_ms
+            followed = (file for files in outcome.followed.values() for file in files)
+            files = (*outcome.files, *outcome.quarantined, *followed)
             self._world.written_ms.update((file.path, now_ms) for file in files)
             outcome = self._limited(outcome)
         if outcome is not None:

@@ -1,86 +1,132 @@
-"""The quarantine's checker: looks at every step, and knows only this table and what is bad."""
+"""The followers' checker: looks at every step, and knows only these tables and what is bad."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from simulation.branch import Branch, fell
 from simulation.quarantine import Quarantine
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
-from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing import SourceRecord
 
 
-class Kept:
-    """Rules Q1, Q2 and Q7. Whether a row is in both tables or in none, the oracle says.
+class _Table:
+    """One follower, as it was looked at last."""
 
-    ``rows`` are those in the quarantine, as of the last look.
-    """
-
-    def __init__(self, sink: SinkName, quarantine: Quarantine) -> None:
-        self._quarantine = quarantine
-        self._branch = Branch(sink, quarantine.catalog)
-        self._newest: CommitRecord | None = None
-        self._snapshot: int | None = None
+    def __init__(self, sink: SinkName, catalog: Any) -> None:
+        self.catalog = catalog
+        self.branch = Branch(sink, catalog)
+        self.newest: CommitRecord | None = None
+        self.snapshot: int | None = None
         self.rows: frozenset[SourceRecord] = frozenset()
 
     def look(self) -> bool:
         """Whether anything has changed."""
-        if not self._branch.moved():
+        if not self.branch.moved():
             return False
-        catalog, before = self._quarantine.catalog, self._snapshot
-        whole = before is None or before in catalog.snapshots  # and nothing in between expired
-        for record, snapshot in self._branch.stored_since(self._snapshot):
-            self._grows(record, whole)
-            self._newest, self._snapshot = record, snapshot
+        for record, snapshot in self.branch.stored_since(self.snapshot):
+            if self.newest is not None and self.newest.lead == record.lead:
+                fell(self.newest, record)
+            self.newest, self.snapshot = record, snapshot
         self._only_more()
         return True
 
-    def _grows(self, record: CommitRecord, whole: bool) -> None:
-        before = self._newest
-        if before is not None:
-            fell(before, record)
-        if whole and record.claim and record.offsets != (before.offsets if before else Offsets()):
-            raise Violation(
-                Kind.UNTRUTH, f"a claim brings no bad records, but covers {record.offsets}"
-            )
-
     def _only_more(self) -> None:
-        catalog, before = self._quarantine.catalog, self.rows
+        catalog, before = self.catalog, self.rows
         gone = [f.path for f in catalog.files() if f.path not in catalog.storage.files]
         if gone:
-            raise Violation(Kind.LOSS, f"the quarantine names files that are not there: {gone}")
+            raise Violation(Kind.LOSS, f"{catalog.table} names files that are not there: {gone}")
         rows = catalog.records()
         self.rows = frozenset(rows)
         if len(self.rows) < len(rows):
             doubled = [row for row, times in Counter(rows).items() if times > 1]
-            raise Violation(Kind.DOUBLE, f"rows twice in the quarantine: {sorted(doubled)[:5]}")
+            raise Violation(Kind.DOUBLE, f"rows twice in {catalog.table}: {sorted(doubled)[:5]}")
         if before - self.rows:
             lost = sorted(before - self.rows)[:5]
-            raise Violation(Kind.LOSS, f"rows are gone from the quarantine: {lost}")
+            raise Violation(Kind.LOSS, f"rows are gone from {catalog.table}: {lost}")
+
+    def owes(self, debt: Debt, lead: str) -> bool:
+        """D6, in the checker's own words: nothing at or above it is in the follower's record."""
+        newest = self.newest
+        return newest is None or newest.lead != lead or newest.transaction < debt.transaction
+
+
+class Kept:
+    """Rules Q1, Q7 and D: whether a row is in two tables or in none, the oracle says.
+
+    ``rows`` are those in the followers, as of the last look; ``owed`` those of the debts in the
+    lead's record that no follower shows as paid; ``lapsed`` those that it gave up by name.
+    """
+
+    def __init__(self, sink: SinkName, quarantine: Quarantine) -> None:
+        self._quarantine = quarantine
+        self._sink = sink
+        self._tables = {n: _Table(sink, c) for n, c in quarantine.catalogs.items()}
+        self._owed: tuple[Debt, ...] = ()
+        self._lead = ""
+        self.rows: frozenset[SourceRecord] = frozenset()
+        self.lapsed: set[SourceRecord] = set()
+
+    def real(self) -> None:
+        """The world's catalogs were made real since."""
+        catalogs = self._quarantine.catalogs
+        self._tables = {name: _Table(self._sink, catalog) for name, catalog in catalogs.items()}
+
+    def look(self) -> bool:
+        """Whether anything has changed."""
+        moved = [table.look() for table in self._tables.values()]
+        if not any(moved):
+            return False
+        before, rows = self.rows, Counter(r for t in self._tables.values() for r in t.rows)
+        self.rows = frozenset(rows)
+        doubled = sorted(row for row, times in rows.items() if times > 1)
+        if doubled:
+            raise Violation(Kind.DOUBLE, f"rows in two followers: {doubled[:5]}")
         for row in self.rows - before:
             self._belongs(row)
+        return True
 
     def _belongs(self, row: SourceRecord) -> None:
-        record, at = self._newest, TopicPartition(row.topic, row.partition)
+        record = next(t.newest for t in self._tables.values() if row in t.rows)
+        at = TopicPartition(row.topic, row.partition)
         if record is None or record.topic_ids.get(row.topic) != row.topic_id:
-            raise Violation(Kind.DOUBLE, f"the quarantine's record knows no topic of {row}")
+            raise Violation(Kind.DOUBLE, f"the follower's record knows no topic of {row}")
         if row.offset >= record.offsets.get(at, 0):
-            raise Violation(Kind.DOUBLE, f"beyond the quarantine's offsets: {row}")
+            raise Violation(Kind.DOUBLE, f"beyond the follower's offsets: {row}")
         if self._quarantine.always(row) is False:
-            raise Violation(Kind.UNTRUTH, f"a good record is in the quarantine: {row}")
+            raise Violation(Kind.UNTRUTH, f"a good record is in a follower: {row}")
 
-    def beside(self, record: CommitRecord) -> None:
-        """The table has this record now. Q2: its epoch began here. Q7: it is within the limits."""
-        epoch = record.transaction.epoch
-        if self._newest is None or self._newest.transaction.epoch < epoch:
-            raise Violation(Kind.DISORDER, f"epoch {epoch} did not claim the quarantine")
+    def beside(self, record: CommitRecord, lead: str) -> None:
+        """The lead has this record now. Q7: it is within the limits. D8: what lapses is named."""
+        self._owed, self._lead = record.debts, lead
+        self.lapsed.update(row for debt in record.lapsed for row in self._of(debt))
         objection = self._quarantine.limits.too_many(record.quarantined)
         if objection:
             raise Violation(Kind.UNTRUTH, f"committed as {record.transaction}: {objection}")
+
+    @property
+    def debts(self) -> tuple[Debt, ...]:
+        """What is owed now."""
+        return tuple(d for d in self._owed if self._tables[d.table].owes(d, self._lead))
+
+    @property
+    def owed(self) -> frozenset[SourceRecord]:
+        rows = [row for debt in self.debts for row in self._of(debt)]
+        if len(set(rows)) < len(rows):
+            raise Violation(Kind.DOUBLE, f"owed twice: {sorted(rows)[:5]}")
+        both = self.rows & set(rows)
+        if both:
+            raise Violation(Kind.DOUBLE, f"owed, and there already: {sorted(both)[:5]}")
+        return frozenset(rows)
+
+    def _of(self, debt: Debt) -> list[SourceRecord]:
+        storage = next(iter(self._tables.values())).catalog.storage
+        files = self._quarantine.drafted.get(debt.manifest, ())
+        return [row for file in files for row in storage.files[file.path]]
 
     def good(self, rows: set[SourceRecord]) -> None:
         bad = [row for row in rows if self._quarantine.always(row)]

@@ -13,18 +13,19 @@ from simulation.faulty import (
     FaultyTopics,
     FaultyWriter,
 )
+from simulation.quarantine import ASIDE
 from simulation.real_catalog import RealCatalog
 from simulation.real_port import CatalogPort, real_table
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import Sender, TopicPartition
-from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.ports import Follower
 from headgate.control_protocol.testing import FakeTable
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.coordinator.election import leads
 from headgate.coordinator.state import Identity
-from headgate.coordinator.tables.quarantined import QuarantinedTable
+from headgate.coordinator.tables.followers import FollowerTables
 from headgate.coordinator.transitions import Phase as Coordinating
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
@@ -117,28 +118,29 @@ class Node:
         self.coordinator_log = FaultyLog(world, self, "coordinator")
         self._naps.pop("coordinator", None)
         return CoordinatorDriver(
-            Identity(world.sink, "group", sender),
+            Identity(world.sink, "group", sender, followers=tuple(world.followers)),
             world.climate.coordinators,
             CoordinatorWorld(
                 self.coordinator_log,
-                self._table(),
+                Dated(world, FaultyTable(world, self, self._lead(), world.catalog)),
                 FaultyTopics(world, self),
                 world.clock,
+                followers=FollowerTables(self._follower, threads=False),
             ),
             world.climate.start_at,
             limits=world.quarantine.limits if world.quarantine else None,
         )
 
-    def _table(self) -> SinkTable:
-        world = self.world
+    def _lead(self) -> Follower:
         self.ports = []
-        table = FaultyTable(world, self, self._opened(world.catalog, ""))
-        if world.quarantine is None:
-            return Dated(world, table)
-        aside = self._opened(world.quarantine.catalog, "quarantine ")
-        return Dated(world, QuarantinedTable(table, FaultyTable(world, self, aside, "quarantine ")))
+        return self._opened(self.world.catalog, "")
 
-    def _opened(self, catalog: Any, called: str) -> SinkTable:
+    def _follower(self, name: str) -> Follower:
+        catalog = self.world.followers[name]
+        called = "quarantine " if name == ASIDE else "other "
+        return FaultyTable(self.world, self, self._opened(catalog, called), catalog, called=called)
+
+    def _opened(self, catalog: Any, called: str) -> Follower:
         if isinstance(catalog, RealCatalog):
             return real_table(self.world, self, catalog, called)
         return FakeTable(catalog, self.world.sink)

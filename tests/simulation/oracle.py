@@ -86,7 +86,8 @@ class Oracle:
             self.newest, self._snapshot = record, snapshot
             self._valid_through(record)
             if self._kept is not None:
-                self._kept.beside(record)
+                self._kept.beside(record, self._catalog.uuid)
+                self.excused |= self._kept.lapsed
         if record is not None:
             self._rows_are_the_source_up_to(record)
 
@@ -158,7 +159,7 @@ class Oracle:
         if len(there) < len(rows):
             doubled = [row for row, times in Counter(rows).items() if times > 1]
             raise Violation(Kind.DOUBLE, f"rows twice in the table: {sorted(doubled)[:5]}")
-        expected = self._source_up_to(record) - self.gone - self._kept_instead(there)
+        expected = self._source_up_to(record) - self.gone - self._kept_instead(there, record)
         if there == expected:
             return
         lost = expected - there - self.excused
@@ -170,15 +171,26 @@ class Oracle:
         if invented:
             raise Violation(Kind.DOUBLE, f"rows beyond the stored offsets: {sorted(invented)[:5]}")
 
-    def _kept_instead(self, there: set[SourceRecord]) -> frozenset[SourceRecord]:
-        """What is in the quarantine, and so must not be in the table."""
+    def _kept_instead(
+        self, there: set[SourceRecord], record: CommitRecord
+    ) -> frozenset[SourceRecord]:
+        """What is in the followers or owed to them, and so must not be in the lead."""
         if self._kept is None:
             return frozenset()
         self._kept.good(there)
-        both = there & self._kept.rows
+        elsewhere = self._kept.rows | self._kept.owed
+        both = there & elsewhere
         if both:
             raise Violation(Kind.DOUBLE, f"rows in both tables: {sorted(both)[:5]}")
-        return self._kept.rows
+        beyond = sorted(row for row in elsewhere if self._lies_beyond(row, record))
+        if beyond and self.checks_valid_through:  # nobody set the lead back
+            raise Violation(Kind.DOUBLE, f"in a follower, beyond the lead's offsets: {beyond[:5]}")
+        return elsewhere
+
+    @staticmethod
+    def _lies_beyond(row: SourceRecord, record: CommitRecord) -> bool:
+        at = TopicPartition(row.topic, row.partition)
+        return row.offset >= record.offsets.get(at, 0)
 
     def _source_up_to(self, record: CommitRecord) -> set[SourceRecord]:
         rows = set(self._past)
@@ -193,6 +205,10 @@ class Oracle:
         return rows
 
     # ----------------------------------------------------------------------------------- progress
+
+    def owed(self) -> int:
+        """How many debts no follower shows as paid."""
+        return len(self._kept.debts) if self._kept else 0
 
     def stored(self) -> Mapping[TopicPartition, int]:
         """The next offsets, of the topics as they are now."""

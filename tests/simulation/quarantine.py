@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.testing import FakeCatalog, FakeClock, FakeStorage, SourceRecord
 
 ASIDE = "lake.records_aside"
+OTHER = "lake.records_other"
 SHARE = 0.25
 CHANGEABLE = 0.5
 NEVER_MS = 10**9
@@ -32,8 +36,15 @@ class Quarantine:
         records_max = dice.choice((0, 0, 0, 0, 0, 0, 4, 10))
         self.limits = BadRecordLimits(1_000, records_max) if records_max else NO_LIMITS
         self.kills_left = dice.choice((0, 1, 3))
-        """How often a coordinator dies between the commits of the two tables."""
-        self.catalog: Any = FakeCatalog(storage=storage, table=ASIDE, uuid="uuid-aside")
+        """How often a coordinator dies between decision and payment."""
+        self.catalogs: dict[str, Any] = {
+            ASIDE: FakeCatalog(storage=storage, table=ASIDE, uuid="uuid-aside")
+        }
+        self._routes_change = dice.random() < 0.5
+        if dice.random() < 0.5:
+            self.catalogs[OTHER] = FakeCatalog(storage=storage, table=OTHER, uuid="uuid-other")
+        self.drafted: dict[str, tuple[DataFile, ...]] = {}
+        """What each manifest holds that was ever drafted."""
 
     @property
     def limited(self) -> bool:
@@ -59,12 +70,19 @@ class Quarantine:
         return hash((self._seed, record.partition, record.offset, of)) % 1_000 / 1_000
 
     def held(self) -> list[SourceRecord]:
-        """What is in it under the sink's tag, as a writer reads it."""
-        if not self.catalog.reachable:
-            raise Unreachable("the fake catalog is not reachable")
-        tagged = self.catalog.snapshots[self.catalog.tags[tag_name(self._sink)]]
-        files = self.catalog.storage.files
-        return [record for file in tagged.files for record in files[file.path]]
+        """What is in them under the sink's tag, as a writer reads it."""
+        held: list[SourceRecord] = []
+        for catalog in self.catalogs.values():
+            if not catalog.reachable:
+                raise Unreachable("the fake catalog is not reachable")
+            tagged = catalog.snapshots[catalog.tags[tag_name(self._sink)]]
+            held += [r for file in tagged.files for r in catalog.storage.files[file.path]]
+        return held
+
+    def router(self, life: object) -> Callable[[SourceRecord], int]:
+        """Which follower takes a record; in some worlds another one in another process's life."""
+        changes = str(life) if self._routes_change else ""
+        return lambda record: self._coin(record, crc32(changes.encode())) < 0.5
 
 
 def has_one(seed: int) -> bool:

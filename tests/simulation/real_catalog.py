@@ -33,7 +33,6 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 from server_checks import as_on_the_wire
 from simulation.memory_io import MemoryIO, MemoryStorage
-from simulation.quarantine import ASIDE
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.testing import CommitFault, SourceRecord
@@ -342,7 +341,8 @@ def _manifest_file(path: str, count: int) -> ManifestDataFile:
     return file
 
 
-def real_catalog(seed: int, beside: MemoryStorage | None = None) -> RealCatalog:
-    """The sink's table; ``beside`` its storage, the quarantine."""
-    name = ASIDE if beside is not None else "lake.records"
+def real_catalog(
+    seed: int, beside: MemoryStorage | None = None, name: str = "lake.records"
+) -> RealCatalog:
+    """The sink's table; ``beside`` its storage, a follower."""
     return RealCatalog(MemoryStorage() if beside is None else beside, name, serves=seed % 2 == 0)

@@ -12,7 +12,7 @@ from simulation.run import Tally, played
 
 FIRST_SEEDS = 200
 SEEDS_AT_ONCE = 20
-RARE = (428, 611, 625)
+RARE = (428, 611, 625, 706)
 """Seeds beyond the first in which something rare is struck, as a copy of offsets to the group."""
 
 FAULTS = (
@@ -47,7 +47,7 @@ CALLS = (
     *("append", "appended", "read", "seek", "table read", "table was read", "commit", "committed"),
     *("describe", "described", "poll", "polled", "ends", "copy to the group", "submit"),
     *("quarantine table read", "quarantine table was read"),
-    *("quarantine commit", "quarantine committed", "batch done"),
+    *("quarantine commit", "quarantine committed", "batch done", "decided and not paid"),
 )
 """In each of these some process must be struck: before it is made, or when it was answered."""
 

@@ -47,5 +47,7 @@ class Whole:
 def wholes(world: World) -> list[Whole]:
     """The checkers of a real world, whose quarantine is made real here too."""
     if world.quarantine:
-        world.quarantine.catalog = real_catalog(world.seed, world.catalog.storage)
+        for name in world.quarantine.catalogs:
+            real = real_catalog(world.seed, world.catalog.storage, name)
+            world.quarantine.catalogs[name] = real
     return [Whole(catalog) for catalog in world.catalogs]

@@ -116,8 +116,12 @@ class World:
 
     @property
     def catalogs(self) -> tuple[FakeCatalog, ...]:
-        """The table's, and the quarantine's if there is one."""
-        return (self.catalog, self.quarantine.catalog) if self.quarantine else (self.catalog,)
+        """The lead's, and its followers'."""
+        return (self.catalog, *self.followers.values())
+
+    @property
+    def followers(self) -> dict[str, Any]:
+        return self.quarantine.catalogs if self.quarantine else {}
 
     def one_catalog(self) -> FakeCatalog:
         return self.random.choice(self.catalogs) if self.quarantine else self.catalog
@@ -164,14 +168,14 @@ class World:
                 raise Killed
 
     def strike_between(self, node: Node) -> None:
-        """The quarantine has new records, and the table has not. In the wildest weather few commits
-        get so far: this strikes for a while when the other faults have stopped."""
+        """The lead has decided, and followers are not paid. In the wildest weather few commits get
+        so far: this strikes for a while when the other faults have stopped."""
         quarantine, weather = self.quarantine, self.climate.weather
         if self.calm.on or weather not in (Weather.WILD, Weather.UPHEAVAL) or not quarantine:
             return
         if quarantine.kills_left and self.chance(0.5):
             quarantine.kills_left -= 1
-            self.kill(node, "quarantine committed")
+            self.kill(node, "decided and not paid")
             raise Killed
 
     def kill(self, node: Node, where: str) -> None:
@@ -307,7 +311,9 @@ class World:
     def checks_age(self, attempt: CommitAttempt) -> None:
         """P9: what others' orphan clean-up may have removed is committed no more."""
         since_ms = self.clock.now_ms - self.climate.coordinators.claim_age_max_ms
-        for file in (*attempt.files, *(attempt.quarantined or ())):
+        drafted = self.quarantine.drafted if self.quarantine else {}
+        own = [d for d in attempt.record.debts if d.transaction == attempt.record.transaction]
+        for file in (*attempt.files, *(f for d in own for f in drafted.get(d.manifest, ()))):
             if self.written_ms[file.path] < since_ms:
                 age_ms = self.clock.now_ms - self.written_ms[file.path]
                 raise Violation(Kind.LOSS, f"commits a file that is {age_ms} ms old: {file.path}")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 from integration.conftest import Deploy
-from integration.deployment import Deployment
 from integration.iceberg.rest_server import LyingProxy
 
-from headgate.control_protocol.identifiers import tag_name
-from headgate.control_protocol.record_codec import decode
+from headgate.operations.audit import audit
 from headgate.operations.status import status
 
 pytestmark = pytest.mark.integration
@@ -73,10 +71,10 @@ def test_too_many_stop_the_sink_with_a_name(deploy: Deploy) -> None:
     assert sink.own_rows().num_rows == 0
 
 
-def test_the_coordinator_is_killed_between_the_two_commits(
+def test_the_coordinator_is_killed_between_decision_and_payment(
     deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
 ) -> None:
-    """The quarantine has landed, the call for the table is under way and will be lost: kill -9."""
+    """The table has landed, the call for the quarantine is under way and will be lost: kill -9."""
     namespace = unique_name.replace("-", "_")
     catalog = {"type": "rest", "uri": lying_proxy.uri, "warehouse": None}
     sink = deploy(
@@ -88,11 +86,13 @@ def test_the_coordinator_is_killed_between_the_two_commits(
         for _ in range(2):
             sink.wait_for_commits(2)
             leader = sink.leader()
-            lying_proxy.lose_next("rows")
-            sink.wait_until(lying_proxy.kept.is_set, "commit of the table")
+            lying_proxy.lose_next("rows_quarantine")
+            sink.wait_until(lying_proxy.kept.is_set, "payment")
             sink.kill(leader)
             lying_proxy.let_go()
-            assert quarantine_is_ahead(sink)
+            assert sink.owed()
+            assert "are owed to the quarantine" in " ".join(audit(sink.settings).remarks)
+            assert status(sink.settings).owed_rows == sum(debt.rows for debt in sink.owed())
             sink.start()
         sink.wait_for_commits(2)
     sink.wait_until_lag_zero()
@@ -102,15 +102,23 @@ def test_the_coordinator_is_killed_between_the_two_commits(
     assert report.total("in_quarantine") == -(-sink.produced // 5)
 
 
-def quarantine_is_ahead(sink: Deployment) -> bool:
-    """Whether its own offsets are beyond the table's."""
-    table = sink.record()
-    assert table
-    with sink.catalog() as catalog:
-        metadata = catalog.load_table(sink.settings.quarantine.table).metadata
-    tagged = metadata.snapshot_by_id(metadata.refs[tag_name(sink.settings.name)].snapshot_id)
-    assert tagged
-    assert tagged.summary
-    kept = decode(sink.settings.name, tagged.summary.additional_properties)
-    assert kept
-    return bool(kept.ahead_of(table.offsets, table.topic_ids))
+def test_a_quarantine_that_takes_nothing_holds_the_table_up_for_a_while_only(
+    deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
+) -> None:
+    namespace = unique_name.replace("-", "_")
+    catalog = {"type": "rest", "uri": lying_proxy.uri, "warehouse": None}
+    sink = deploy(
+        {**KEPT, "catalog.properties": catalog, "table": {"identifier": f"{namespace}.rows"}}
+    )
+    sink.bad_every = 5
+    sink.start()
+    with sink.load():
+        sink.wait_for_commits(1)
+        lying_proxy.lose_next("rows_quarantine")
+        sink.wait_until(lying_proxy.kept.is_set, "payment")
+        sink.wait_for_commits(2)
+        assert sink.owed()
+        lying_proxy.let_go()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    sink.judge()

@@ -10,13 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from integration.iceberg.sink_commits import SinkOnTable, record
+from iceberg_files import write_files
+from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.iceberg_catalog import load_catalog
-from headgate.control_protocol.ports import CommitAttempt
+from headgate.control_protocol.ports import CommitAttempt, Draft
+from headgate.control_protocol.record import Debt
+from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.tables.lineage import by_id
 from headgate.operations.audit_files import examine_live, live_files
 from headgate.participant.writers.parquet import DataFiles, FileShape
@@ -195,3 +198,63 @@ def test_nanoseconds_arrive_exactly_at_javas_reader(
     mine = read_with_pyiceberg(table.metadata_location)
     counts = dict(zip(mine["id"].to_pylist(), mine["at"].cast(pa.int64()).to_pylist(), strict=True))
     assert counts == expected
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("partitions", [[], ["zone"]], ids=["whole", "partitioned"])
+def test_d5_drafted_manifests_are_read_by_all_once_they_are_paid(
+    world: World, version: str, partitions: list[str]
+) -> None:
+    """Others append, evolve and delete between draft and payment; later commits merge them."""
+    properties = {**VERSION_3, "format-version": version}
+    identifier = f"{world.namespace}.t"
+    sink = SinkOnTable.claimed(
+        world.catalog,
+        {"id": "long", "zone": "string"},
+        partitions,
+        properties,
+        identifier=identifier,
+    )
+    debts = [drafted(sink, number, number, number + 1) for number in (10, 20, 30)]
+    world.sql("INSERT INTO {} VALUES (1, 'north'), (2, 'south')")
+    before = row_ids(world) if version == "3" else {}
+    world.sql("ALTER TABLE {} ADD COLUMN more int")
+    pay(sink, *debts[:2])
+    assert found(world) == [1, 2, 10, 11, 20, 21]
+    if version == "3":
+        assert before.items() < row_ids(world).items()
+    world.sql("DELETE FROM {} WHERE id IN (1, 11)")
+    pay(sink, debts[2])
+    sink.commit(rows(40).append_column("more", pa.array([4], pa.int32())))
+    alive = [2, 10, 20, 21, 30, 31, 40]
+    assert found(world) == alive
+    paid = row_ids(world) if version == "3" else {}
+    sink.commit(rows(50).append_column("more", pa.array([5], pa.int32())))
+    assert found(world) == [*alive, 50]
+    if version == "3":
+        assert paid.items() < row_ids(world).items(), "merging the manifests numbers nothing anew"
+    location = sink.loaded().metadata_location
+    readers = [read_with_pyiceberg] if version == "3" else [read_with_pyiceberg, read_with_duckdb]
+    for read in readers:
+        assert sorted(read(location)["id"].to_pylist()) == [*alive, 50]
+
+
+def found(world: World) -> list[int]:
+    return sorted(world.sql("SELECT id FROM {}")["id"].to_pylist())
+
+
+def drafted(sink: SinkOnTable, number: int, *ids: int) -> Debt:
+    files = write_files(sink.loaded(), rows(*ids))
+    transaction = record(1, number).transaction
+    draft = Draft(sink.view, transaction, record(1, number).coordinator, tuple(files))
+    (debt,) = sink.table.draft(draft)
+    return debt
+
+
+def pay(sink: SinkOnTable, *debts: Debt) -> None:
+    """As another process does it."""
+    table = IcebergTable(sink.catalog, sink.identifier, SINK)
+    newest = debts[-1].transaction.number
+    payment = record(1, newest, newest, records=sum(debt.rows for debt in debts))
+    sink.landed(table.commit(CommitAttempt(table.read(), payment, debts=debts)))
+    sink.number = newest

@@ -10,6 +10,7 @@ from simulation.mutants import (
     answering,
     claiming,
     collecting,
+    following,
     positions,
     real_tables,
     requesting,
@@ -21,7 +22,7 @@ from simulation.mutants.mutant import Mutant
 
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
-    setting_aside,
+    *(setting_aside, following),
     real_tables,
 )
 
@@ -30,6 +31,10 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 UNSHOWN = {
+    "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
+    "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "
+    "protocol/test_q1_second_table.py",
+    "Q2": "what a quarantine lost is nothing that happens there: protocol/test_q2_claims.py",
     "P10": "a writer that hangs, or fails for no reason of others, is not in the simulation: "
     "protocol/test_p10_hopeless.py",
     "G4": "signatures are judged in front of the machines: protocol/test_g4_signed.py",

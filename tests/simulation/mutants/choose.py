@@ -47,6 +47,16 @@ LIKELY: dict[str, Callable[[Climate], bool]] = {
     "commits-of-any-age": lambda c: c.coordinators.claim_age_max_ms < FOR_EVER_MS,
     "old-epochs-count": lambda c: c.weather is Weather.WILD,
     "failure-unsaid": lambda c: c.rates.batch > 0,
+    "pays-from-memory": lambda c: c.rates.lie > 0 and c.upheaval is None,
+    "decision-forgets-debts": lambda c: c.rates.commit > 0.2,
+    "lapses-unnamed": lambda c: c.rates.commit > 0.2,
+    "unknown-answer-believed": lambda c: c.rates.commit > 0.2,
+    "newest-debt-first": lambda c: c.rates.commit > 0.2,
+    "paid-by-equality": lambda c: c.rates.commit > 0.2,
+    "followers-of-the-past-unclaimed": lambda c: c.upheaval in ("recreate table", "roll back"),
+    "start-says-nothing-of-it": lambda c: c.upheaval in ("recreate table", "roll back"),
+    "quarantine-not-asked": lambda c: c.upheaval in ("recreate table", "roll back"),
+    "decided-anew": lambda c: c.upheaval in ("recreate table", "roll back"),
     "only-gains-of-this-epoch": lambda c: c.weather is Weather.CALM and c.elections,
 }
 """Climates in which it pays to look for these."""
@@ -104,7 +114,7 @@ def _seed(mutant: Mutant, first: int, seconds: float) -> Notice | None:
 def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     likely = LIKELY.get(mutant.name, lambda _: True)
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
-    return filter(has_one, seeds) if mutant.rule.startswith("Q") else seeds
+    return filter(has_one, seeds) if mutant.rule[0] in "DQ" else seeds
 
 
 if __name__ == "__main__":

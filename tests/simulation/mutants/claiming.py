@@ -27,9 +27,9 @@ def no_claim(right: Any, state: State, view: TableView, sources: Any) -> Any:
 
 
 @FAMILY.replaces("C2", (claim, "next_epoch"))
-def same_epoch(right: Any, view: TableView, highest_heard: int) -> int:
+def same_epoch(right: Any, tables: tuple[TableView, ...], highest_heard: int) -> int:
     """The claim does not raise the epoch."""
-    return max(highest_heard, *(r.transaction.epoch for r in (view.record,) if r), 1)
+    return max(highest_heard, *(r.transaction.epoch for r in (tables[0].record,) if r), 1)
 
 
 @FAMILY.patches("C2")

@@ -26,11 +26,11 @@ PARTICIPANT_STEP: tuple[Place, ...] = ((participant_driver, "step"), (participan
 
 
 @FAMILY.replaces("G1", (machine, "_retry"))
-def coordinator_says_once(right: Callable[..., Any], state: State) -> Any:
+def coordinator_says_once(right: Callable[..., Any], state: State, now_ms: int) -> Any:
     """The coordinator does not say again what it did not hear."""
     if state.phase in (Phase.STARTING, Phase.CLOSING, Phase.SETTLING):
         return replace(state, retry_at_ms=None), ()
-    return right(state)
+    return right(state, now_ms)
 
 
 @FAMILY.replaces("G1", (participant, "_said_again"))

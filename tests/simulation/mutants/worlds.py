@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from exploration.small_world import Bounds
 from exploration.worlds import SMALL, alone
@@ -10,11 +11,17 @@ from exploration.worlds import SMALL, alone
 WORLDS: Mapping[str, Bounds] = {
     **SMALL,
     "answer-lost-and-asked-again": alone(1, append_lost=1, append_doubled=1),
+    "follower-move-abrupt": replace(
+        SMALL["move-abrupt"], bad=frozenset({(0, 0)}), followers=("lake.f0",)
+    ),
 }
 
 STATES_ROUGHLY = {
     "parts-nothing-wrong": 35,
-    "quarantine": 500,
+    "follower": 500,
+    "follower-unknown-outcomes": 500,
+    "two-followers": 600,
+    "follower-move-abrupt": 9_500,
     "parts": 1_000,
     "pause": 1_500,
     "idleness": 3_200,

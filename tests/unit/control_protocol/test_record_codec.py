@@ -23,7 +23,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 
 SINK = SinkName("orders")
 LONG = st.integers(0, 2**63 - 1)
@@ -31,6 +31,19 @@ TEXT = st.text(max_size=20)
 PARTITIONS = st.builds(
     TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 9) | st.integers(0, 2**31)
 ).filter(lambda at: at.partition < 2**31)
+DEBTS = st.builds(
+    Debt,
+    transaction=st.builds(
+        TransactionId, LONG.map(Epoch), st.integers(0, 2**40).map(TransactionNumber)
+    ),
+    coordinator=st.builds(Sender, TEXT, TEXT),
+    follower=TEXT,
+    table=TEXT,
+    manifest=TEXT,
+    size_bytes=LONG,
+    rows=LONG,
+    since_ms=LONG,
+)
 RECORDS = st.builds(
     CommitRecord,
     sink=st.just(SINK),
@@ -46,10 +59,14 @@ RECORDS = st.builds(
     skipped=LONG,
     valid_through_ms=st.none() | st.integers(-(2**60), 2**60),
     paused=st.booleans(),
-    quarantine=st.none() | TEXT,
     control_topic=st.none() | TEXT,
     control_topic_id=st.none() | TEXT.map(TopicId),
     command=st.none() | TEXT,
+    lead=st.none() | TEXT,
+    followers=st.dictionaries(TEXT, TEXT),
+    debts=st.lists(DEBTS).map(tuple),
+    lapsed=st.lists(DEBTS).map(tuple),
+    routing=st.none() | TEXT,
 )
 
 
@@ -136,8 +153,74 @@ def test_a_missing_property_is_named(name: str) -> None:
 
 
 def test_a_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(RecordUnreadable, match=r"orders\.version is 2.*upgrade"):
-        record_codec.decode(SINK, broken("version", "2"))
+    with pytest.raises(RecordUnreadable, match=r"orders\.version is 3.*upgrade"):
+        record_codec.decode(SINK, broken("version", "3"))
+
+
+def owed(number: int, **fields: object) -> Debt:
+    values: dict[str, object] = {
+        "transaction": TransactionId(Epoch(5), TransactionNumber(number)),
+        "coordinator": Sender("worker-1", "c1"),
+        "follower": "9c2e4a5c-6d0f-4c53-8f6f-0d4b8f8a2f10",
+        "table": "lake.trips_quarantine",
+        "manifest": f"s3://lake/q/metadata/headgate/trips/5-c1/{number}-m0.avro",
+        "size_bytes": 6_812,
+        "rows": 12,
+        "since_ms": 1_700_000_000_000,
+        **fields,
+    }
+    return Debt(**values)  # type: ignore[arg-type]
+
+
+def test_d3_a_debt_can_be_read_by_a_person() -> None:
+    summary = record_codec.encode(record(Offsets(), debts=(owed(118),)))
+    assert json.loads(summary["headgate.orders.debts"]) == [
+        {
+            "epoch": 5,
+            "transaction": 118,
+            "coordinator": "worker-1",
+            "incarnation": "c1",
+            "follower": "9c2e4a5c-6d0f-4c53-8f6f-0d4b8f8a2f10",
+            "table": "lake.trips_quarantine",
+            "manifest": "s3://lake/q/metadata/headgate/trips/5-c1/118-m0.avro",
+            "bytes": 6_812,
+            "rows": 12,
+            "since-ms": 1_700_000_000_000,
+        }
+    ]
+
+
+def test_d3_many_debts_stay_small_and_in_order() -> None:
+    written = record(Offsets(), debts=tuple(owed(number) for number in range(200)))
+    summary = record_codec.encode(written)
+    assert len(summary["headgate.orders.debts"]) < 8_000
+    decoded = record_codec.decode(SINK, summary)
+    assert decoded
+    assert decoded.debts == written.debts
+
+
+VERSION_1 = {
+    "headgate.orders.version": "1",
+    "headgate.orders.group-id": "g",
+    "headgate.orders.epoch": "3",
+    "headgate.orders.transaction": "7",
+    "headgate.orders.coordinator": "m",
+    "headgate.orders.incarnation": "1",
+    "headgate.orders.offsets": '{"a":{"id":"A","offsets":{"0":[12]}}}',
+    "headgate.orders.records": "5",
+    "headgate.orders.quarantined": "2",
+    "headgate.orders.skipped": "0",
+    "headgate.orders.paused": "false",
+    "headgate.orders.quarantine": "uuid-of-the-quarantine",
+}
+
+
+def test_a_record_of_version_1_is_read() -> None:
+    decoded = record_codec.decode(SINK, VERSION_1)
+    assert decoded
+    assert (decoded.debts, decoded.lead, decoded.routing) == ((), None, None)
+    assert decoded.follower("lake.whatever") == "uuid-of-the-quarantine"
+    assert decoded.offsets == Offsets({TopicPartition("a", 0): 12})
 
 
 def deflated(text: bytes) -> str:
@@ -155,6 +238,15 @@ def deflated(text: bytes) -> str:
         ("records", "1e3"),
         ("valid-through-ms", ""),
         ("paused", "True"),
+        ("debts", ""),
+        ("debts", "{}"),
+        ("debts", "[7]"),
+        ("debts", '[{"epoch":1}]'),
+        ("debts", "[" * 100_000),
+        ("debts", "zlib:!!!!"),
+        ("lapsed", '{"a":7}'),
+        ("followers", "[]"),
+        ("followers", '{"lake.q":7}'),
         ("offsets", ""),
         ("offsets", "[]"),
         ("offsets", "[" * 100_000),

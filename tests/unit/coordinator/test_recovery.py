@@ -95,10 +95,10 @@ def test_a_topic_that_is_no_longer_there_keeps_its_offsets() -> None:
 def test_the_next_epoch_is_above_table_branch_and_log() -> None:
     low, high = record(3, 9, offsets(0)), record(8, 0, offsets(0))
 
-    assert next_epoch(view(None), Epoch(0)) == 1
-    assert next_epoch(view(low), Epoch(0)) == 4
-    assert next_epoch(view(low, on_branch=high), Epoch(0)) == 9
-    assert next_epoch(view(low, on_branch=high), Epoch(11)) == 12
+    assert next_epoch((view(None),), Epoch(0)) == 1
+    assert next_epoch((view(low),), Epoch(0)) == 4
+    assert next_epoch((view(low, on_branch=high),), Epoch(0)) == 9
+    assert next_epoch((view(low, on_branch=high),), Epoch(11)) == 12
 
 
 def test_a_fresh_table_has_no_record() -> None:

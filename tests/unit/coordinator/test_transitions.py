@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.following import ONE, OTHER, announces, drafting, follower, following, owed, paying
 from protocol.values import (
     ALICE,
     COORDINATOR,
@@ -34,6 +35,8 @@ EDGES = {(before, after) for before, afters in TRANSITIONS.items() for after in 
 
 
 def at(phase: Phase) -> Coordinator:
+    if phase in (Phase.DRAFTING, Phase.PAYING):
+        return drafting() if phase is Phase.DRAFTING else paying()
     if phase is not Phase.COMMITTING:
         return Coordinator.at(phase)
     coordinator = Coordinator.at(Phase.COLLECTING)
@@ -48,6 +51,23 @@ def quiet() -> Coordinator:
     coordinator.until(Phase.SETTLING)
     coordinator.until(Phase.COLLECTING)
     coordinator.until(Phase.SETTLING)
+    coordinator.until(Phase.OPEN)
+    return coordinator
+
+
+def owing() -> Coordinator:
+    """A round with payments, of an epoch whose lead owes something from the beginning."""
+    behind = (follower(ONE, EPOCH - 1, 2), follower(OTHER))
+    coordinator = following(owed(ONE, EPOCH - 1, 3), followers=behind)
+    coordinator.until(Phase.COLLECTING)
+    announces(coordinator)
+    coordinator.until(Phase.OPEN)
+    return coordinator
+
+
+def adopting() -> Coordinator:
+    """A claim whose followers carry no record of this lead."""
+    coordinator = following(followers=(follower(ONE, lead=None), follower(OTHER, lead=None)))
     coordinator.until(Phase.OPEN)
     return coordinator
 
@@ -95,6 +115,8 @@ def source_lost_offsets() -> Coordinator:
 
 WALKS: list[Callable[[], Coordinator]] = [
     quiet,
+    owing,
+    adopting,
     claim_outranked,
     claim_overtaken,
     source_lost_offsets,

@@ -29,6 +29,7 @@ from headgate.coordinator.driver import StartAt, described
 from headgate.coordinator.recovery import recorded
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
+from headgate.coordinator.tables.followers import FollowerTables
 from headgate.coordinator.transitions import Phase
 from headgate.operations.accept import CHOICES, World, _parsed, resolve_stop
 
@@ -192,3 +193,50 @@ def test_point_12_every_choice_is_one_that_the_settings_have() -> None:
     for name, choices in CHOICES.values():
         kind = type(getattr(SETTINGS, name))
         assert all(isinstance(choice, kind) and choice != "fail" for choice in choices)
+
+
+class Followed(Sink):
+    """As ``Sink``, with a quarantine that carries a record of another table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aside = FakeCatalog(table="lake.aside", uuid="uuid-aside")
+        table = FakeTable(self.aside, SINK)
+        record = self.table.read().record
+        assert record is not None
+        theirs = replace(record, lead="uuid-of-another")
+        assert isinstance(table.commit(CommitAttempt(table.read(), theirs)), Landed)
+
+    def accepts(self, *wanted: str) -> list[str]:
+        identity = replace(OPERATOR, followers=("lake.aside",))
+        followers = FollowerTables(lambda _: FakeTable(self.aside, SINK), threads=False)
+        world = World(identity, self.table, self.topics, StartAt(), followers)
+        return resolve_stop(world, SETTINGS, _parsed(wanted))
+
+
+def test_d9_a_quarantine_of_another_table_is_gone_on_with_once() -> None:
+    sink = Followed()
+    with pytest.raises(StopSink, match="uuid-of-another"):
+        sink.accepts()
+    assert len(sink.accepts("HG-230=restart")) == 1
+    record = sink.table.read().record
+    assert record is not None
+    (claim,) = record.debts
+    assert (claim.table, claim.claim, claim.manifest) == ("lake.aside", True, "")
+    assert sink.aside.sequence_number == 1, "a claim touches the table alone"
+
+
+def test_d9_a_rollback_that_is_followed_claims_the_quarantine() -> None:
+    sink = Followed()
+    roll_back(sink)
+    sink.accepts("HG-201=follow-table", "HG-230=restart")
+    record = sink.table.read().record
+    assert record is not None
+    assert [debt.table for debt in record.debts] == ["lake.aside"]
+
+
+def test_d9_a_quarantine_that_cannot_be_read_accepts_nothing() -> None:
+    sink = Followed()
+    sink.aside.reachable = False
+    with pytest.raises(RetryLater, match=r"lake\.aside"):
+        sink.accepts("HG-230=restart")

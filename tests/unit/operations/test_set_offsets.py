@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyiceberg.catalog import Catalog
 from unit.operations.filled_table import SINK, TOPIC, FilledTable
@@ -12,7 +14,7 @@ from headgate.control_protocol.errors import (
     SinkNameTaken,
     StopSink,
 )
-from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.identifiers import TopicId, TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -21,7 +23,7 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
-from headgate.control_protocol.record import OPERATOR
+from headgate.control_protocol.record import OPERATOR, Debt
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.operations.set_offsets import OffsetMove, OffsetPlan, _resolved, _stored, carry_out
 from headgate.sink.settings import SinkSettings
@@ -116,6 +118,24 @@ def test_point_9_another_groups_offsets_are_not_ours(
     filled.commit(filled.record(1, 0, {0: 0}, group_id="other"))
     with pytest.raises(SinkNameTaken):
         _stored(settings, IcebergTable(catalog, "db.trips", SINK).read())
+
+
+def test_d9_debts_stay_and_followers_are_claimed_before_the_next_start(
+    table: IcebergTable, settings: SinkSettings
+) -> None:
+    before = table.read().record
+    assert before is not None
+    owed = Debt(before.transaction, before.coordinator, "uuid-q", "db.q", "m.avro", 9, 2)
+    old = Debt(before.transaction, before.coordinator, "uuid-q", "db.q")
+    owing = replace(before, followers={"db.q": "uuid-q"}, debts=(owed, old))
+    number = TransactionNumber(before.transaction.number + 1)
+    owing = replace(owing, transaction=replace(before.transaction, number=number))
+    table.commit(CommitAttempt(table.read(), owing))
+    carry_out(settings, plan(table))
+    after = table.read().record
+    assert after is not None
+    assert after.debts == (owed, Debt(after.transaction, after.coordinator, "uuid-q", "db.q"))
+    assert after.debts[1].claim
 
 
 @pytest.mark.parametrize(("text", "offset"), [("earliest", 3), ("latest", 20), ("7", 7)])

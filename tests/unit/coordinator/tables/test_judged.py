@@ -26,9 +26,9 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Landed,
+    Lead,
     Lineage,
     Refused,
-    SinkTable,
     Unknown,
 )
 from headgate.coordinator.tables import evidence, proposal
@@ -75,7 +75,7 @@ def refused_after(world: IcebergWorld, happens: Callable[[Commit], object]) -> C
     return commit(table, view, record(1, 1, 3), world.file(1))
 
 
-def heir(world: IcebergWorld) -> SinkTable:
+def heir(world: IcebergWorld) -> Lead:
     """Another coordinator claims the table, and commits."""
     table = world.open()
     view = claimed(table, epoch=2)

@@ -1,0 +1,80 @@
+"""Debts and followers as texts of the lead's record; a person can read short ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.packed_text import inflated, packed
+from headgate.control_protocol.record import Debt
+
+DEBTS_MAX = 20_000
+TEXT_BYTES_MAX = 1_000 * DEBTS_MAX
+NUMBER_MAX = 2**63 - 1
+
+_NUMBERS = ("epoch", "transaction", "bytes", "rows", "since-ms")
+_TEXTS = ("coordinator", "incarnation", "follower", "table", "manifest")
+
+
+def debts_text(debts: Iterable[Debt]) -> str:
+    """Return the debts as one text, in their order."""
+    forms = [
+        {
+            "epoch": debt.transaction.epoch,
+            "transaction": debt.transaction.number,
+            "coordinator": debt.coordinator.member,
+            "incarnation": debt.coordinator.incarnation,
+            "follower": debt.follower,
+            "table": debt.table,
+            "manifest": debt.manifest,
+            "bytes": debt.size_bytes,
+            "rows": debt.rows,
+            "since-ms": debt.since_ms,
+        }
+        for debt in debts
+    ]
+    return packed(json.dumps(forms, separators=(",", ":")))
+
+
+def debts_of(text: str) -> tuple[Debt, ...]:
+    """Return the debts of a text. Raises ``ValueError`` for anything but what is written here."""
+    forms = json.loads(inflated(text, TEXT_BYTES_MAX))
+    if not isinstance(forms, list) or len(forms) > DEBTS_MAX:
+        raise ValueError(f"no list of at most {DEBTS_MAX} debts")
+    return tuple(_debt(form) for form in forms)
+
+
+def followers_of(text: str) -> Mapping[str, str]:
+    """Return UUIDs by the names of tables. Raises ``ValueError``."""
+    form = json.loads(inflated(text, TEXT_BYTES_MAX))
+    if not isinstance(form, dict) or not all(isinstance(uuid, str) for uuid in form.values()):
+        raise ValueError("no followers with their UUIDs")
+    return form
+
+
+def _debt(form: Any) -> Debt:
+    if not isinstance(form, dict) or form.keys() != {*_NUMBERS, *_TEXTS}:
+        raise ValueError("a debt that has other fields")
+    for name in _NUMBERS:
+        # bool is an int, in Python and so in JSON's answers
+        if type(form[name]) is not int or not 0 <= form[name] <= NUMBER_MAX:
+            raise ValueError(f"a debt whose {name} is no number: {str(form[name])[:40]}")
+    if not all(isinstance(form[name], str) for name in _TEXTS):
+        raise ValueError("a debt with a text that is none")
+    return Debt(
+        transaction=TransactionId(Epoch(form["epoch"]), TransactionNumber(form["transaction"])),
+        coordinator=Sender(form["coordinator"], form["incarnation"]),
+        follower=form["follower"],
+        table=form["table"],
+        manifest=form["manifest"],
+        size_bytes=form["bytes"],
+        rows=form["rows"],
+        since_ms=form["since-ms"],
+    )

@@ -1,0 +1,177 @@
+"""What followers are owed, and what each one's next payment is (rules D4 to D9). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from headgate.control_protocol.errors import FollowerForeign, TableRecreated
+from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
+from headgate.control_protocol.record import CommitRecord, Debt
+
+Followers = Mapping[str, TableView]
+"""By the names of their tables."""
+
+
+def paid(debt: Debt, follower: TableView | None, lead: str) -> bool:
+    """D6: whether the follower's record is at or above the transaction, never whether it equals it.
+
+    Transactions of another lead say nothing.
+    """
+    record = follower.settled if follower and follower.uuid == debt.follower else None
+    return record is not None and record.lead == lead and record.transaction >= debt.transaction
+
+
+def unpaid(debts: Iterable[Debt], followers: Followers, lead: str) -> tuple[Debt, ...]:
+    """D7: what is left when what the followers show as paid is struck off."""
+    return tuple(debt for debt in debts if not paid(debt, followers.get(debt.table), lead))
+
+
+def overdue(debts: Iterable[Debt], wall_ms: int, age_max_ms: int) -> tuple[Debt, ...]:
+    """D8: whose files others' orphan clean-up may have removed. Claims bring none."""
+    return tuple(debt for debt in debts if debt.manifest and wall_ms - debt.since_ms > age_max_ms)
+
+
+def without(debts: Iterable[Debt], gone: Collection[Debt]) -> tuple[Debt, ...]:
+    return tuple(debt for debt in debts if debt not in gone)
+
+
+def payments(
+    lead: TableView, debts: tuple[Debt, ...], followers: Followers, late: Collection[Debt]
+) -> tuple[CommitAttempt, ...]:
+    """D5: per follower one call for all that it is owed, the oldest first.
+
+    A follower with a debt that is too ``late`` waits for the decision that lets it lapse: else its
+    record would pass the transaction as if that had been paid.
+    """
+    late_ones = {debt.follower for debt in late}
+    return tuple(
+        _payment(lead, owed, follower)
+        for follower in followers.values()
+        if (owed := tuple(debt for debt in debts if debt.follower == follower.uuid))
+        and follower.uuid not in late_ones
+    )
+
+
+def _payment(lead: TableView, owed: tuple[Debt, ...], follower: TableView) -> CommitAttempt:
+    """The follower's record says how far the lead's offsets are, which never go back there (Q5)."""
+    decided, newest, before = lead.record, owed[-1], follower.settled
+    assert decided is not None, "a debt was read under the lead's tag (D4)"
+    offsets = decided.offsets
+    if before:
+        offsets = offsets.moved(before.ahead_of(offsets, decided.topic_ids))
+    record = CommitRecord(
+        sink=decided.sink,
+        group_id=decided.group_id,
+        transaction=newest.transaction,
+        coordinator=newest.coordinator,
+        offsets=offsets,
+        topic_ids=decided.topic_ids,
+        records=sum(debt.rows for debt in owed),
+        valid_through_ms=decided.valid_through_ms,
+        lead=lead.uuid,
+    )
+    return CommitAttempt(follower, record, debts=owed)
+
+
+def claimed(
+    claim: CommitRecord, before: CommitRecord | None, followers: Followers, lead: TableView
+) -> tuple[Debt, ...]:
+    """D9: an empty debt for each follower that a payment of long ago might reach otherwise.
+
+    That is every one where the lead went back, and each that does not follow this lead yet.
+    """
+    back = lead.lineage is not Lineage.CONTAINS_TAG or before is None or _fell(before, claim)
+    return tuple(
+        Debt(claim.transaction, claim.coordinator, follower.uuid, name)
+        for name, follower in sorted(followers.items())
+        if back or not _follows(follower, lead, before)
+    )
+
+
+def _fell(before: CommitRecord, claim: CommitRecord) -> bool:
+    return bool(claim.offsets.behind(before.offsets))
+
+
+def _follows(follower: TableView, lead: TableView, before: CommitRecord | None) -> bool:
+    known = before.follower(follower.table) if before else None
+    return (
+        follower.lineage is Lineage.CONTAINS_TAG
+        and follower.record is not None
+        and follower.record.lead == lead.uuid
+        and follower.uuid == known
+    )
+
+
+def carried_on(
+    debts: Iterable[Debt], claims: tuple[Debt, ...], followers: Followers
+) -> tuple[tuple[Debt, ...], tuple[Debt, ...]]:
+    """Debts with the new claims behind them; and those whose follower is another table now."""
+    uuids = {follower.uuid for follower in followers.values()}
+    lost = tuple(debt for debt in debts if debt.follower not in uuids)
+    anew = {debt.follower for debt in claims}
+    kept = tuple(
+        debt
+        for debt in without(debts, lost)
+        if debt.manifest or not (debt.claim and debt.follower in anew)
+    )
+    return (*kept, *claims), lost
+
+
+def in_order(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> bool:
+    """Whether each follower is where this lead's decisions and payments can have brought it."""
+    awaited = {debt.follower for debt in debts if debt.claim}
+    return all(
+        follower.uuid in awaited or not _objection(follower, lead)
+        for follower in followers.values()
+    ) and all(
+        follower.lineage in (Lineage.CONTAINS_TAG, Lineage.FRESH) or follower.uuid in awaited
+        for follower in followers.values()
+    )
+
+
+def refuse_foreign(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> None:
+    """D9. Raises ``FollowerForeign`` for a follower of another lead, or beyond this one.
+
+    Where the lead looks new, it is the lead that was created anew: ``TableRecreated``.
+    """
+    awaited = {debt.follower for debt in debts if debt.claim}
+    for follower in followers.values():
+        objection = _objection(follower, lead)
+        if objection and follower.uuid not in awaited:
+            if lead.lineage is Lineage.FRESH:
+                raise TableRecreated(
+                    f"{follower.table} {objection}: the table was dropped and re-created",
+                    "headgate resume SINK --accept HG-202=restart (at each start: "
+                    "coordinator.on_table_recreated) fills the new one from source.start_at",
+                )
+            raise FollowerForeign(
+                f"{follower.table} {objection}",
+                "is it the quarantine of another sink with this name? then name another one; if "
+                f"{lead.table} was set back or created anew, headgate resume SINK --accept "
+                "HG-230=restart goes on with it as it is",
+            )
+
+
+def _objection(follower: TableView, lead: TableView) -> str:
+    record, decided = follower.settled, lead.record
+    if record is None or record.lead is None:
+        return ""
+    if record.lead != lead.uuid:
+        return f"was paid by the table with UUID {record.lead}, but {lead.table} has {lead.uuid}"
+    intact = lead.lineage is Lineage.CONTAINS_TAG and decided is not None
+    if intact and decided and record.transaction > decided.transaction:
+        return (
+            f"holds transaction {record.transaction}, but the newest one that {lead.table} "
+            f"decided is {decided.transaction}"
+        )
+    return ""
+
+
+def aged(debts: Iterable[Debt], wall_ms: int, age_ms: int) -> int:
+    """How many rows have been owed for longer than that."""
+    return sum(debt.rows for debt in debts if debt.manifest and wall_ms - debt.since_ms > age_ms)
+
+
+def renewal(decision: CommitRecord, follower: TableView) -> Debt:
+    """An empty debt, by which a follower's tag is moved near its head (Q4)."""
+    return Debt(decision.transaction, decision.coordinator, follower.uuid, follower.table)

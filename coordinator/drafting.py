@@ -1,0 +1,102 @@
+"""From a verdict to a decision that names what followers are owed: manifests first (D2, D3, D8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.control_protocol.ports import CommitAttempt, Draft, Lineage
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.coordinator.actions import (
+    CommitTable,
+    DescribeFollowers,
+    Drafted,
+    DraftManifests,
+    FollowersRead,
+)
+from headgate.coordinator.admission import Verdict
+from headgate.coordinator.debts import overdue, renewal, without
+from headgate.coordinator.moves import Step, move, recover, term_of
+from headgate.coordinator.renewal import renews_follower
+from headgate.coordinator.speech import addressed
+from headgate.coordinator.standard import age_ms, too_old
+from headgate.coordinator.state import State
+from headgate.coordinator.transitions import Phase
+
+_TOO_OLD = "the files to be drafted are so old that they may have been cleaned up: begins again"
+
+
+def lapsing(state: State, now_ms: int) -> tuple[Debt, ...]:
+    """D8: debts that the next decision names as lapsed, and that nobody pays any more."""
+    wall_ms = now_ms + state.wall_ahead_ms
+    return overdue(term_of(state).debts, wall_ms, state.settings.claim_age_max_ms)
+
+
+def with_what_is_owed(state: State, record: CommitRecord, now_ms: int) -> CommitRecord:
+    """D3: the debts that are left, in their order."""
+    term = term_of(state)
+    late = lapsing(state, now_ms)
+    stored = term.view.record
+    before = stored.lapsed if stored else ()
+    return replace(record, debts=without(term.debts, late), lapsed=(*before, *late))
+
+
+def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: int) -> Step:
+    """D2: the manifests of followers are written before the decision; without any it is made."""
+    term = term_of(state)
+    renewed = tuple(
+        renewal(attempt.record, follower)
+        for name, follower in addressed(state).items()
+        if name not in verdict.follower_files and renews_follower(state, name, now_ms)
+    )
+    debts = (*attempt.record.debts, *renewed)
+    attempt = replace(attempt, record=replace(attempt.record, debts=debts))
+    drafts = tuple(
+        Draft(
+            table=term.followers[name],
+            transaction=attempt.record.transaction,
+            coordinator=attempt.record.coordinator,
+            files=files,
+            since_ms=max(0, now_ms + state.wall_ahead_ms - age_ms(state, now_ms)),
+        )
+        for name, files in verdict.follower_files.items()
+    )
+    if not drafts:
+        decided = replace(term, drafts=())
+        moved = move(state, Phase.COMMITTING, term=decided, attempt=attempt)
+        return moved, (CommitTable(attempt),)
+    drafting = replace(term, decision=attempt, drafts=drafts)
+    return move(state, Phase.DRAFTING, term=drafting), (DraftManifests(drafts),)
+
+
+def drafted(state: State, given: Drafted, now_ms: int) -> Step:
+    """D3: what was drafted is owed as soon as the lead's commit has landed, and not before."""
+    term = term_of(state)
+    attempt = term.decision
+    assert attempt is not None
+    if too_old(state, attempt, now_ms):  # P9: the answer may have been long in coming
+        return recover(state, _TOO_OLD)
+    debts = (*attempt.record.debts, *given.debts)
+    attempt = replace(attempt, record=replace(attempt.record, debts=debts))
+    decided = replace(term, decision=None)
+    moved = move(state, Phase.COMMITTING, term=decided, attempt=attempt, failures=0)
+    return moved, (CommitTable(attempt),)
+
+
+def drafts_again(state: State, now_ms: int) -> Step:
+    """The manifests could not be written: are the followers still what they were?"""
+    term = term_of(state)
+    assert term.decision is not None
+    if too_old(state, term.decision, now_ms):
+        return recover(state, _TOO_OLD)
+    names = tuple(dict.fromkeys(draft.table.table for draft in term.drafts))
+    return state, (DescribeFollowers(names),)
+
+
+def read_for_drafts(state: State, given: FollowersRead) -> Step:
+    """The same drafts again, for the same tables only."""
+    term = term_of(state)
+    for draft in term.drafts:
+        now = given.views.get(draft.table.table, draft.table)
+        if now.uuid != draft.table.uuid or now.lineage is Lineage.TAG_MISSING:
+            return recover(state, f"{draft.table.table} is another table now: begins again")
+    return state, (DraftManifests(term.drafts),)

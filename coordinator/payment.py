@@ -1,0 +1,174 @@
+"""Paying the followers what the lead has decided, and striking it off (rules D4 to D8).
+
+Each round reads the lead, then the followers, and pays those that are owed something; another
+round reads what came of it. The next END waits for that until ``pay_until_ms``, and the first START
+of an epoch waits for the followers that its claim claims (D9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from headgate.control_protocol.ports import Lineage, Refused, TableView, Unknown
+from headgate.control_protocol.record import CommitRecord
+from headgate.coordinator.actions import (
+    Action,
+    DescribeFollowers,
+    FollowersRead,
+    PayDebts,
+    PaymentsAnswered,
+    ReadTable,
+    Tell,
+    TidyDrafts,
+)
+from headgate.coordinator.debts import aged, in_order, overdue, payments, unpaid
+from headgate.coordinator.fencing import rival
+from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
+from headgate.coordinator.recovery import newest_epoch
+from headgate.coordinator.speech import say
+from headgate.coordinator.state import State, Term
+from headgate.coordinator.transitions import Phase
+
+DEBTS_MAX = 200
+"""The lead's record is repeated in each of its snapshots: it can bear only so many."""
+
+
+def begin_paying(state: State, now_ms: int) -> Step:
+    """What was decided just now is waited for; who owes for longer is only tried once."""
+    term = term_of(state)
+    fresh = all(debt.transaction == term.closing_id for debt in term.debts)
+    patience_ms = state.settings.pay_timeout_ms if fresh else 0
+    paying = replace(term, pay_until_ms=now_ms + patience_ms, asked=False)
+    return move(state, Phase.PAYING, term=paying, failures=0), (ReadTable(),)
+
+
+def lead_read(state: State, view: TableView, now_ms: int) -> Step:
+    """D4: only what a fresh read shows under the lead's tag is paid."""
+    term = term_of(state)
+    ours = term.view.record
+    assert ours is not None
+    if view.uuid == term.view.uuid and rival(ours, view):
+        return superseded(state, newest_epoch((view,)), now_ms)
+    same = view.uuid == term.view.uuid and view.lineage is Lineage.CONTAINS_TAG
+    if not (same and ours.same_commit(view.record)):
+        return recover(state, "the table is not as it was decided: begins again")
+    overtaken = term.overtaken or view.head != term.view.head
+    read = replace(state, term=replace(term, view=view, overtaken=overtaken))
+    return read, (DescribeFollowers(_named(term)),)
+
+
+def _named(term: Term) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*term.followers, *(debt.table for debt in term.debts))))
+
+
+def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
+    """D7: struck off is what a read of the follower shows, never what a commit answered."""
+    before = term_of(state)
+    if not in_order(given.views, before.view, before.debts):
+        return recover(state, "a follower is not as it was paid: begins again")
+    term = struck_off(before, given, now_ms)
+    state = replace(state, term=term)
+    wall_ms = now_ms + state.wall_ahead_ms
+    late = overdue(term.debts, wall_ms, state.settings.claim_age_max_ms)
+    due = payments(term.view, term.debts, given.views, late)
+    if not due or (term.asked and _patience_is_over(state, now_ms)):
+        return _goes_on(state, now_ms)
+    if term.asked:
+        return _waits(state, now_ms, "followers are owed still")
+    asked = replace(state, term=replace(term, asked=True))
+    return asked, (PayDebts(due, state.settings.pay_timeout_ms),)
+
+
+def struck_off(term: Term, given: FollowersRead, now_ms: int) -> Term:
+    """The term with the followers as they are now, and without the debts that they show as paid."""
+    followers = {name: given.views.get(name, known) for name, known in term.followers.items()}
+    moved = {
+        name: now_ms if view.tag != term.followers[name].tag else term.moved_at_ms.get(name, 0)
+        for name, view in followers.items()
+    }
+    debts = unpaid(term.debts, given.views, term.view.uuid)
+    return replace(term, followers=followers, debts=debts, moved_at_ms=moved)
+
+
+def payments_answered(state: State, given: PaymentsAnswered) -> Step:
+    """Whatever they say, the followers are asked."""
+    term = term_of(state)
+    reasons = [o.reason for o in given.outcomes.values() if isinstance(o, Refused | Unknown)]
+    told = [Tell(f"payment not confirmed: {reason}", trouble=True) for reason in reasons]
+    return state, (*told, DescribeFollowers(_named(term)))
+
+
+def failed(state: State, now_ms: int, reason: str) -> Step:
+    """A read or a call did not work: again, as long as it is waited for."""
+    if _patience_is_over(state, now_ms):
+        return _goes_on(state, now_ms)
+    return _waits(state, now_ms, reason)
+
+
+def again(state: State, now_ms: int) -> Step:
+    """The wait is over: another round (D4), unless it took too long."""
+    if _patience_is_over(state, now_ms):
+        return _goes_on(state, now_ms)
+    return replace(state, term=replace(term_of(state), asked=False)), (ReadTable(),)
+
+
+def _patience_is_over(state: State, now_ms: int) -> bool:
+    term = term_of(state)
+    return term.pay_until_ms is not None and now_ms >= term.pay_until_ms and not _endless(term)
+
+
+def _endless(term: Term) -> bool:
+    """Whether nothing goes on before it is paid: followers are claimed, or owed too much (D7)."""
+    return len(term.debts) >= DEBTS_MAX or any(debt.claim for debt in term.debts)
+
+
+def _waits(state: State, now_ms: int, why: str) -> Step:
+    waiting, actions = wait(state, now_ms, why)
+    until_ms = term_of(state).pay_until_ms
+    at_ms = waiting.retry_at_ms
+    if until_ms is not None and at_ms is not None and not _endless(term_of(state)):
+        waiting = replace(waiting, retry_at_ms=max(now_ms, min(at_ms, until_ms)))
+    return waiting, actions
+
+
+def _goes_on(state: State, now_ms: int) -> Step:
+    """To the first START of the epoch, or to the transaction that is open."""
+    term = replace(term_of(state), pay_until_ms=None, asked=False)
+    if not term.started:
+        starting = move(state, Phase.STARTING, term=term, failures=0)
+        return starting, say(starting)
+    told: tuple[Action, ...] = tuple(_troubles(state, term, now_ms))
+    return move(state, Phase.OPEN, term=term, failures=0), told
+
+
+def _troubles(state: State, term: Term, now_ms: int) -> Iterable[Tell]:
+    if not term.debts:
+        return
+    wall_ms, age_max_ms = now_ms + state.wall_ahead_ms, state.settings.claim_age_max_ms
+    rows = sum(debt.rows for debt in term.debts)
+    tables = ", ".join(sorted({debt.table for debt in term.debts}))
+    yield Tell(f"{rows} rows stay owed to {tables}, and are tried again", trouble=True)
+    old = aged(term.debts, wall_ms, age_max_ms // 2)
+    if old:
+        yield Tell(f"{old} of them lapse soon (coordinator.claim_age_max_ms)", trouble=True)
+
+
+def told_lapsed(after: CommitRecord, before: CommitRecord | None) -> tuple[Tell, ...]:
+    """D8: what nobody pays any more is named."""
+    known = before.lapsed if before else ()
+    return tuple(
+        Tell(
+            f"{debt.rows} rows of transaction {debt.transaction} never came into {debt.table}: "
+            "they were owed for too long, or the table is another one now",
+            trouble=True,
+        )
+        for debt in after.lapsed
+        if debt not in known
+    )
+
+
+def tidied(term: Term) -> tuple[Action, ...]:
+    """What dead coordinators drafted and never decided is of an epoch below this one's."""
+    owed = frozenset(debt.manifest for debt in term.debts if debt.manifest)
+    return (TidyDrafts(term.epoch, owed),) if term.followers else ()

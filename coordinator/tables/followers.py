@@ -1,0 +1,118 @@
+"""All followers of a sink, called by threads: one that hangs holds up no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.identifiers import Epoch
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Draft,
+    Follower,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import Debt
+
+AT_ONCE = 16
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+
+class FollowerTables:
+    """``ports.Followers``. ``open_table`` opens one by its name. ``told`` is called, and must not
+    wait, when the followers are looked at for the first time and after every payment: rows may be
+    there that nobody knows of. Without ``threads`` the caller makes one call after another.
+    """
+
+    def __init__(
+        self,
+        open_table: Callable[[str], Follower],
+        told: Callable[[], None] = lambda: None,
+        *,
+        threads: bool = True,
+    ) -> None:
+        self._open = open_table
+        self._told = told
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._opened: dict[str, Follower] = {}
+        self._paying: dict[str, Future[CommitOutcome]] = {}
+        self._looked = False
+
+    def describe(self, tables: Collection[str]) -> Mapping[str, TableView]:
+        free = [name for name in tables if not self._busy(name)]
+        views = self._each(lambda name: _read(self._table(name)), free)
+        if not self._looked:
+            self._looked = True
+            self._told()
+        return {name: view for name, view in zip(free, views, strict=True) if view is not None}
+
+    def draft(self, drafts: Sequence[Draft]) -> tuple[Debt, ...]:
+        drafted = self._each(lambda draft: self._table(draft.table.table).draft(draft), drafts)
+        return tuple(debt for debts in drafted for debt in debts)
+
+    def pay(
+        self, payments: Sequence[CommitAttempt], timeout_ms: int
+    ) -> Mapping[str, CommitOutcome]:
+        if not self._threads:
+            outcomes = {p.base.table: self._table(p.base.table).commit(p) for p in payments}
+            self._told()
+            return outcomes
+        begun = [payment for payment in payments if not self._busy(payment.base.table)]
+        for payment in begun:
+            table = self._table(payment.base.table)
+            self._paying[payment.base.table] = self._executor().submit(table.commit, payment)
+        wait(self._paying.values(), timeout_ms / 1000)
+        self._told()
+        return {p.base.table: self._outcome(p.base.table) for p in payments}
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        for table in self._opened.values():
+            if self._threads:
+                self._executor().submit(table.tidy, before, owed)  # nobody waits for it
+            else:
+                table.tidy(before, owed)
+
+    def close(self) -> None:
+        """What is under way ends by itself; each call is bounded."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        for table in self._opened.values():
+            table.close()
+
+    def _table(self, name: str) -> Follower:
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def _busy(self, name: str) -> bool:
+        return name in self._paying and not self._paying[name].done()
+
+    def _outcome(self, name: str) -> CommitOutcome:
+        if self._busy(name):
+            return Unknown(f"{name} does not answer in time")
+        return self._paying.pop(name).result()
+
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headgate-followers")
+        return self._pool
+
+    def _each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+        """In their order; raises what the first one of them raised."""
+        if len(items) < 2 or not self._threads:
+            return [call(item) for item in items]
+        return list(self._executor().map(call, items))
+
+
+def _read(table: Follower) -> TableView | None:
+    try:
+        return table.read()
+    except RetryLater:
+        return None

@@ -1,0 +1,49 @@
+"""Opens the sink's tables: the one that leads, and those that follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from pyiceberg.catalog import Catalog
+
+from headgate.coordinator.dead_letter_topic import DeadLetterTopic
+from headgate.coordinator.forwarder import Forwarder
+from headgate.coordinator.tables.followers import FollowerTables
+from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.coordinator.tables.unsent import UnsentRows
+from headgate.sink.settings import SinkSettings
+
+
+def iceberg_table(settings: SinkSettings, catalog: Catalog, identifier: str) -> IcebergTable:
+    return IcebergTable(catalog, identifier, settings.name, settings.table.branch)
+
+
+def opened_followers(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> FollowerTables:
+    """The quarantine, and whatever the lead's record owes something besides."""
+    told: Callable[[], None] = _nobody
+    if settings.quarantine.keeps and settings.quarantine.dead_letter_topic:
+        forwarder = _forwarder(settings, catalog)
+        stack.callback(forwarder.close)
+        told = forwarder.wake
+    followers = FollowerTables(
+        lambda identifier: iceberg_table(settings, catalog, identifier),
+        told,
+    )
+    stack.callback(followers.close)
+    return followers
+
+
+def _nobody() -> None:
+    """Nobody is told of payments."""
+
+
+def _forwarder(settings: SinkSettings, catalog: Catalog) -> Forwarder:
+    """Sends dead letters as long as the coordinator lives that it belongs to."""
+    aside = settings.quarantine
+    rows = UnsentRows(catalog, aside.table, settings.name, settings.table.branch)
+    group_id = f"{settings.source.group_id}-dead-letters"
+    return Forwarder(
+        rows,
+        lambda ending: DeadLetterTopic(settings.kafka, aside.dead_letter_topic, group_id, ending),
+    )

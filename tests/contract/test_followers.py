@@ -1,0 +1,280 @@
+"""The contract of ``Follower`` and ``Followers``: what is drafted can be paid by anybody, once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from contract.fake_table_world import FakeWorld
+from contract.iceberg_table_world import NAME, IcebergWorld
+from contract.test_sink_table import World, landed, on_postgres, record
+
+from headgate.control_protocol.errors import TableMissing, Unreachable
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Draft,
+    Follower,
+    Landed,
+    Refused,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.coordinator.tables.drafts import undecided
+from headgate.coordinator.tables.followers import FollowerTables
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(lambda _, folder: FakeWorld(folder), id="fake"),
+        pytest.param(lambda _, folder: IcebergWorld(folder), id="sqlite"),
+        pytest.param(on_postgres, id="postgres", marks=pytest.mark.integration),
+    ]
+)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    world: World = request.param(request, tmp_path)
+    yield world
+    world.close()
+
+
+def drafted(world: World, table: Follower, number: int, *files: int, epoch: int = 1) -> Debt:
+    """What transaction ``number`` would owe: a file for each number."""
+    draft = Draft(
+        table.read(),
+        TransactionId(Epoch(epoch), TransactionNumber(number)),
+        Sender("member", f"incarnation-{epoch}"),
+        tuple(world.file(file) for file in files),
+        since_ms=77,
+    )
+    (debt,) = table.draft(draft)
+    return debt
+
+
+def opened(world: World) -> Follower:
+    return world.open()  # type: ignore[return-value]
+
+
+def paid(debt: Debt) -> CommitRecord:
+    return replace(
+        record(debt.transaction.epoch, debt.transaction.number), records=debt.rows, lead="uuid-lead"
+    )
+
+
+def pays(table: Follower, *debts: Debt, base: TableView | None = None) -> CommitOutcome:
+    return table.commit(CommitAttempt(base or table.read(), paid(debts[-1]), debts=debts))
+
+
+def test_d2_what_is_drafted_is_in_no_snapshot(world: World) -> None:
+    table = opened(world)
+    before = table.read()
+    debt = drafted(world, table, 1, 10, 11)
+    assert table.read() == before
+    assert world.numbers() == []
+    assert (debt.follower, debt.table, debt.since_ms) == (before.uuid, before.table, 77)
+    assert debt.rows
+    assert debt.manifest.startswith(before.location)
+
+
+def test_d5_another_process_pays_it_later_on_whatever_the_table_is_then(world: World) -> None:
+    debt = drafted(world, opened(world), 1, 10, 11)
+    world.append_foreign(7)
+    world.compact()
+    view = landed(pays(opened(world), debt))
+    assert world.numbers() == [7, 10, 11]
+    assert view.record == paid(debt)
+    assert opened(world).read() == view
+
+
+def test_d5_several_debts_go_in_one_call(world: World) -> None:
+    table = opened(world)
+    debts = [drafted(world, table, number, number) for number in (1, 2, 3)]
+    landed(pays(table, *debts))
+    assert world.numbers() == [1, 2, 3]
+    assert opened(world).read().record == paid(debts[-1])
+
+
+def test_d5_two_pay_the_same_and_one_is_refused(world: World) -> None:
+    one, other = opened(world), opened(world)
+    debt = drafted(world, one, 1, 10)
+    stale = other.read()
+    landed(pays(one, debt))
+    assert isinstance(pays(other, debt, base=stale), Refused)
+    assert world.numbers() == [10]
+
+
+def test_d9_an_empty_debt_moves_the_tag_and_fences_what_comes_late(world: World) -> None:
+    table, zombie = opened(world), opened(world)
+    debt = drafted(world, zombie, 1, 10)
+    stale = zombie.read()
+    claim = replace(debt, transaction=TransactionId(Epoch(2), TransactionNumber(0)), manifest="")
+    landed(pays(table, claim))
+    assert isinstance(pays(zombie, debt, base=stale), Refused)
+    assert world.numbers() == []
+
+
+@pytest.mark.parametrize("did_land", [True, False])
+def test_d7_a_lost_answer_is_unknown_and_the_follower_tells(world: World, did_land: bool) -> None:
+    table = opened(world)
+    debt = drafted(world, table, 1, 10)
+    world.lose_next_answer(landed=did_land)
+    assert isinstance(pays(table, debt), Unknown)
+    found = table.read().record
+    assert (found is not None and found.transaction == debt.transaction) is did_land
+    if not did_land:
+        landed(pays(table, debt))
+    assert world.numbers() == [10]
+
+
+def test_what_was_paid_can_be_committed_upon_compacted_and_expired(world: World) -> None:
+    table = opened(world)
+    landed(pays(table, drafted(world, table, 1, 10)))
+    later = drafted(world, table, 2, 20)
+    world.compact()
+    world.expire_all()
+    landed(pays(table, later))
+    assert world.numbers() == [10, 20]
+    assert table.read().record == paid(later)
+
+
+def test_a_table_created_anew_gets_no_draft(world: World) -> None:
+    table = opened(world)
+    before = table.read()
+    file = world.file(10)
+    world.recreate()
+    transaction = TransactionId(Epoch(1), TransactionNumber(1))
+    with pytest.raises(Unreachable):
+        table.draft(Draft(before, transaction, Sender("member", "1"), (file,)))
+
+
+def test_a_manifest_that_is_gone_is_unknown_and_changes_nothing(world: World) -> None:
+    table = opened(world)
+    debt = drafted(world, table, 1, 10)
+    gone = replace(debt, manifest=debt.manifest + ".gone")
+    assert isinstance(pays(table, gone), Unknown)
+    assert table.read().record is None
+    landed(pays(table, debt))
+
+
+# ------------------------------------------------------------------------------- storage, real only
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[IcebergWorld]:
+    world = IcebergWorld(tmp_path)
+    yield world
+    world.close()
+
+
+def loose(world: IcebergWorld, before: int, *owed: Debt) -> list[str]:
+    manifests = frozenset(debt.manifest for debt in owed)
+    return undecided(world.table(), SinkName("sink"), Epoch(before), manifests)
+
+
+def test_d2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleared_away(
+    real: IcebergWorld,
+) -> None:
+    table = opened(real)
+    settled, dead, owed = (drafted(real, table, number, number) for number in (1, 2, 3))
+    young = drafted(real, table, 1, 4, epoch=2)
+    landed(pays(table, settled))
+    assert loose(real, 1) == []
+    assert loose(real, 2, owed) == [dead.manifest]
+    table.tidy(Epoch(2), frozenset({owed.manifest}))
+    landed(pays(table, owed))
+    landed(pays(table, young))
+    assert real.numbers() == [1, 3, 4]
+    assert loose(real, 9) == []
+
+
+def test_d3_what_is_owed_survives_the_expiry_of_all_snapshots(real: IcebergWorld) -> None:
+    table = opened(real)
+    landed(pays(table, drafted(real, table, 1, 10)))
+    owed = drafted(real, table, 2, 20)
+    for number in (7, 8):
+        real.append_foreign(number)
+    real.compact()
+    real.expire_all()
+    real.lose_history()
+    landed(pays(opened(real), owed))
+    assert real.numbers() == [7, 8, 10, 20]
+
+
+def test_a_payment_counts_what_its_manifests_hold(real: IcebergWorld) -> None:
+    table = opened(real)
+    landed(pays(table, drafted(real, table, 1, 10, 11), drafted(real, table, 2, 20)))
+    snapshot = real.table().current_snapshot()
+    assert snapshot
+    assert snapshot.summary
+    summary = snapshot.summary.additional_properties
+    assert (summary["added-data-files"], summary["added-records"]) == ("3", "9")
+    assert summary["total-records"] == "9"
+    manifests = snapshot.manifests(real.table().io)
+    assert sorted((m.added_files_count, m.added_rows_count) for m in manifests) == [(1, 3), (2, 6)]
+    assert {m.sequence_number for m in manifests} == {snapshot.sequence_number}
+
+
+# ---------------------------------------------------------------------------------- several at once
+
+
+class Held:
+    """A follower whose commit waits until it is let go."""
+
+    def __init__(self, table: Follower) -> None:
+        self._table = table
+        self.let_go = threading.Event()
+        self.read, self.draft, self.tidy, self.close = (
+            table.read,
+            table.draft,
+            table.tidy,
+            table.close,
+        )
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        self.let_go.wait(30)
+        return self._table.commit(attempt)
+
+
+def test_d7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path: Path) -> None:
+    worlds = {"lake.one": FakeWorld(tmp_path), "lake.two": FakeWorld(tmp_path)}
+    for name, world in worlds.items():
+        world.rename(name)
+    held = Held(opened(worlds["lake.one"]))
+    told: list[str] = []
+    followers = FollowerTables(
+        lambda name: held if name == "lake.one" else opened(worlds[name]),  # type: ignore[return-value, arg-type]
+        lambda: told.append("told"),
+    )
+    views = followers.describe(tuple(worlds))
+    assert told == ["told"]
+    debts = [drafted(world, opened(world), 1, 10) for world in worlds.values()]
+    payments = [CommitAttempt(views[debt.table], paid(debt), debts=(debt,)) for debt in debts]
+    outcomes = followers.pay(payments, 100)
+    assert isinstance(outcomes["lake.one"], Unknown)
+    assert isinstance(outcomes["lake.two"], Landed)
+    assert followers.describe(tuple(worlds)).keys() == {"lake.two"}, "it is asked when it is free"
+    held.let_go.set()
+    while "lake.one" not in followers.describe(tuple(worlds)):
+        pass
+    assert worlds["lake.one"].numbers() == [10]
+    assert len(told) == 2
+    followers.close()
+
+
+def test_one_that_is_missing_is_named(tmp_path: Path) -> None:
+    world = FakeWorld(tmp_path)
+    world.drop()
+    followers = FollowerTables(lambda _: opened(world), threads=False)
+    with pytest.raises(TableMissing):
+        followers.describe((NAME,))
+    followers.close()

@@ -1,0 +1,80 @@
+"""D8: what was owed for too long lapses; it is named, and nobody pays it any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
+from protocol.following import ONE, OTHER, follower, following, owed
+
+from headgate.coordinator.actions import CommitTable, PayDebts
+from headgate.coordinator.transitions import Phase
+
+AGE_MS = 100_000
+AGEING = replace(SETTINGS, claim_age_max_ms=AGE_MS, pay_timeout_ms=100)
+NOW_MS = 1_000_000 + WALL_AHEAD_MS
+
+
+def owing(age_ms: int) -> Coordinator:
+    """Its lead owes the first follower something of this age."""
+    debt = owed(ONE, EPOCH - 1, 3, since_ms=NOW_MS - age_ms)
+    behind = (follower(ONE, EPOCH - 1, 2), follower(OTHER))
+    return following(debt, followers=behind, settings=AGEING)
+
+
+def test_a_claim_lets_lapse_what_is_too_old() -> None:
+    coordinator = owing(AGE_MS + 1)
+    coordinator.until(Phase.CLAIMING)
+    assert coordinator.attempt.record.debts == ()
+    assert [debt.rows for debt in coordinator.attempt.record.lapsed] == [2]
+    assert "never came into lake.one" in coordinator.told
+
+
+def test_what_is_younger_is_carried_on() -> None:
+    coordinator = owing(AGE_MS)
+    coordinator.until(Phase.CLAIMING)
+    assert len(coordinator.attempt.record.debts) == 1
+    assert coordinator.attempt.record.lapsed == ()
+
+
+def test_one_that_grows_too_old_is_not_paid_and_lapses_with_the_next_decision() -> None:
+    coordinator = owing(AGE_MS - 5_000)
+    coordinator.until(Phase.PAYING)
+    coordinator.reads()
+    coordinator.follows()
+    coordinator.unanswered()
+    assert coordinator.phase is Phase.OPEN
+    assert "lapse soon" in coordinator.told
+    coordinator.now_ms += 5_001
+    coordinator.until(Phase.COLLECTING)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    assert coordinator.wants(CommitTable), "an idle sink says so too"
+    decision = coordinator.attempt.record
+    assert (decision.debts, [debt.rows for debt in decision.lapsed]) == ((), [2])
+    coordinator.until(Phase.OPEN)
+    assert not coordinator.wants(PayDebts)
+
+
+def test_nothing_newer_is_paid_in_front_of_it() -> None:
+    """Else the follower's record would pass it, as if it had been paid."""
+    old = owed(ONE, EPOCH - 1, 3, since_ms=NOW_MS - AGE_MS + 1_000)
+    young = owed(ONE, EPOCH - 1, 4, since_ms=NOW_MS)
+    behind = (follower(ONE, EPOCH - 1, 2), follower(OTHER))
+    coordinator = following(old, young, followers=behind, settings=AGEING)
+    coordinator.until(Phase.PAYING)
+    coordinator.now_ms += 2_000
+    coordinator.reads()
+    coordinator.follows()
+    assert not coordinator.wants(PayDebts)
+    assert coordinator.term.debts == (old, young)
+
+
+def test_what_has_lapsed_stays_named() -> None:
+    coordinator = owing(AGE_MS + 1)
+    coordinator.until(Phase.OPEN)
+    stored = coordinator.table.record
+    assert stored
+    heir = following(followers=(follower(ONE, EPOCH - 1, 2), follower(OTHER)), settings=AGEING)
+    heir.table = coordinator.table
+    heir.until(Phase.CLAIMING)
+    assert heir.attempt.record.lapsed == stored.lapsed
