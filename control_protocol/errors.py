@@ -215,7 +215,7 @@ class BatchStuck(StopSink):
 class FollowerForeign(StopSink):
     """The quarantine was written for another table, or for more than this table has decided."""
 
-    code = "HG-230"
+    code = "HG-215"
 
 
 class CommitRejected(StopSink):

@@ -148,7 +148,7 @@ def refuse_foreign(followers: Followers, lead: TableView, debts: Iterable[Debt])
                 f"{follower.table} {objection}",
                 "is it the quarantine of another sink with this name? then name another one; if "
                 f"{lead.table} was set back or created anew, headgate resume SINK --accept "
-                "HG-230=restart goes on with it as it is",
+                "HG-215=restart goes on with it as it is",
             )
 
 

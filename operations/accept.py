@@ -56,7 +56,7 @@ CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "HG-204": ("on_rollback", (RollbackPolicy.KEEP_OFFSETS,)),
     "HG-205": ("on_offset_out_of_range", _PLACES),
     "HG-206": ("on_topic_recreated", _PLACES),
-    "HG-230": ("on_table_recreated", (TableRecreatedPolicy.RESTART,)),
+    "HG-215": ("on_table_recreated", (TableRecreatedPolicy.RESTART,)),
 }
 """Per error code the setting that says what to do then, and what may be said."""
 

@@ -208,7 +208,7 @@ def follower_is_away(stage: Stage) -> None:
 
 
 @play(
-    "A follower was paid by another table, or beyond this one's decisions (HG-230)", stops="HG-230"
+    "A follower was paid by another table, or beyond this one's decisions (HG-215)", stops="HG-215"
 )
 def follower_of_another_table(stage: Stage) -> None:
     """A table of the same name was put in the place of the lead, with the lead's record."""

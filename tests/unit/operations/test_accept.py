@@ -218,7 +218,7 @@ def test_d9_a_quarantine_of_another_table_is_gone_on_with_once() -> None:
     sink = Followed()
     with pytest.raises(StopSink, match="uuid-of-another"):
         sink.accepts()
-    assert len(sink.accepts("HG-230=restart")) == 1
+    assert len(sink.accepts("HG-215=restart")) == 1
     record = sink.table.read().record
     assert record is not None
     (claim,) = record.debts
@@ -229,7 +229,7 @@ def test_d9_a_quarantine_of_another_table_is_gone_on_with_once() -> None:
 def test_d9_a_rollback_that_is_followed_claims_the_quarantine() -> None:
     sink = Followed()
     roll_back(sink)
-    sink.accepts("HG-201=follow-table", "HG-230=restart")
+    sink.accepts("HG-201=follow-table", "HG-215=restart")
     record = sink.table.read().record
     assert record is not None
     assert [debt.table for debt in record.debts] == ["lake.aside"]
@@ -239,4 +239,4 @@ def test_d9_a_quarantine_that_cannot_be_read_accepts_nothing() -> None:
     sink = Followed()
     sink.aside.reachable = False
     with pytest.raises(RetryLater, match=r"lake\.aside"):
-        sink.accepts("HG-230=restart")
+        sink.accepts("HG-215=restart")

@@ -31,6 +31,7 @@ def test_point_6_a_forged_name_or_text_moves_no_terminal() -> None:
         coordinator=NASTY,
         open_transaction=None,
         paused=False,
+        owed_rows=0,
         last_commit_ms=None,
         valid_through_ms=None,
         partitions=(),
