@@ -60,6 +60,8 @@ class Node:
         self._naps: dict[str, Nap] = {}
         self.ports: list[CatalogPort] = []
         """Through which its coordinator of now calls real tables."""
+        self._open: list[Follower] = []
+        """Those tables, to be closed with it."""
 
     def start(self) -> None:
         world = self.world
@@ -68,6 +70,7 @@ class Node:
         self.stalled_until_ms = 0
         self.heard_ms = world.clock.now_ms
         self.busy = set()
+        self._open = []
         self._naps = {}
         self.member = f"{self.name}.{self.life}"
         self.coordinator: CoordinatorDriver | None = None
@@ -98,7 +101,7 @@ class Node:
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
         if not leads(partitions, self.world.topics):
-            self.coordinator = None
+            self.close()
             return
         if self.coordinator is None:
             self.coordinator = self._new_coordinator()
@@ -110,6 +113,9 @@ class Node:
 
     def close(self) -> None:
         self.coordinator = None
+        opened, self._open = self._open, []
+        for table in opened:
+            table.close()
 
     def _new_coordinator(self) -> CoordinatorDriver:
         world = self.world
@@ -141,9 +147,11 @@ class Node:
         return FaultyTable(self.world, self, self._opened(catalog, called), catalog, called=called)
 
     def _opened(self, catalog: Any, called: str) -> Follower:
-        if isinstance(catalog, RealCatalog):
-            return real_table(self.world, self, catalog, called)
-        return FakeTable(catalog, self.world.sink)
+        if not isinstance(catalog, RealCatalog):
+            return FakeTable(catalog, self.world.sink)
+        table = real_table(self.world, self, catalog, called)
+        self._open.append(table)
+        return table
 
     # -- turns
 
