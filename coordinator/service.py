@@ -22,6 +22,9 @@ _JOIN_TIMEOUT_S = 20.0
 HANGS_S = 180.0
 """Longer than any turn of bounded calls: a commit, and the half minute of upkeep behind it."""
 
+STOOD_STILL_S = 30.0
+"""Who polls so rarely was stopped itself, and the coordinator's calls with it."""
+
 
 class CoordinatorService:
     """Implements ``ports.Leadership``. ``driver_factory`` opens a new life's ports.
@@ -43,7 +46,7 @@ class CoordinatorService:
         self._polled = threading.Event()
         self._failure: BaseException | None = None
         self._monotonic_s = monotonic_s
-        self.turn_began_s = 0.0
+        self.turn_began_s = self._awake_since_s = self._looked_s = 0.0
         self.driver: CoordinatorDriver | None = None
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
@@ -62,7 +65,11 @@ class CoordinatorService:
 
     def _refuse_to_hang(self) -> None:
         """Fail where a call does not return: while this member leads, nobody else can."""
-        waited_s = self._monotonic_s() - self.turn_began_s
+        now_s = self._monotonic_s()
+        if now_s - self._looked_s > STOOD_STILL_S:
+            self._awake_since_s = now_s
+        self._looked_s = now_s
+        waited_s = now_s - max(self.turn_began_s, self._awake_since_s)
         if self._thread is not None and self._failure is None and waited_s > HANGS_S:
             self._failure = CallHangs(
                 f"a call of the coordinator to the catalog or the store has not returned for "
