@@ -328,12 +328,17 @@ class World:
                 raise Violation(Kind.WASTE, f"a batch of transaction {open_} goes under {prefix}")
 
     def checks_pause(self, node: Node) -> None:
-        """Once the table says so (an operator repeats it until then), nobody reads any more."""
+        """Once the table says so (an operator repeats it until then), nobody reads any more.
+
+        The START that tells it may have to wait for the time-out of the transaction before it.
+        """
         newest = self.oracle.newest
         if not (self.calm.on and newest and newest.paused) or self.paused_ms is None:
             return
         settings = self.climate.coordinators
-        heard_ms = self.paused_ms + 2 * settings.commit_interval_ms + 500
+        heard_ms = (
+            self.paused_ms + 2 * settings.commit_interval_ms + settings.commit_timeout_ms + 500
+        )
         if self.clock.now_ms > heard_ms:
             raise Violation(Kind.UNTRUTH, f"{node.name} reads though the sink is paused")
 
