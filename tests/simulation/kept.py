@@ -68,6 +68,8 @@ class Kept:
         self._tables = {n: _Table(sink, c) for n, c in quarantine.catalogs.items()}
         self._owed: tuple[Debt, ...] = ()
         self._lead = ""
+        self._ids: dict[str, list[str]] = {}
+        """Of each topic the ids that the lead has known, in order."""
         self.rows: frozenset[SourceRecord] = frozenset()
         self.lapsed: set[SourceRecord] = set()
 
@@ -93,16 +95,27 @@ class Kept:
     def _belongs(self, row: SourceRecord) -> None:
         record = next(t.newest for t in self._tables.values() if row in t.rows)
         at = TopicPartition(row.topic, row.partition)
-        if record is None or record.topic_ids.get(row.topic) != row.topic_id:
+        known = record.topic_ids.get(row.topic) if record else None
+        if record is None or (known != row.topic_id and not self._since(row, known)):
             raise Violation(Kind.DOUBLE, f"the follower's record knows no topic of {row}")
+        if known != row.topic_id:
+            return
         if row.offset >= record.offsets.get(at, 0):
             raise Violation(Kind.DOUBLE, f"beyond the follower's offsets: {row}")
         if self._quarantine.always(row) is False:
             raise Violation(Kind.UNTRUTH, f"a good record is in a follower: {row}")
 
+    def _since(self, row: SourceRecord, known: str | None) -> bool:
+        """Whether the topic was created anew between the decision and the payment."""
+        ids = self._ids.get(row.topic, [])
+        return known in ids and row.topic_id in ids[: ids.index(known)]
+
     def beside(self, record: CommitRecord, lead: str) -> None:
         """The lead has this record now. Q7: it is within the limits. D8: what lapses is named."""
         self._owed, self._lead = record.debts, lead
+        for topic, id_ in record.topic_ids.items():
+            if id_ not in self._ids.setdefault(topic, []):
+                self._ids[topic].append(id_)
         self.lapsed.update(row for debt in record.lapsed for row in self._of(debt))
         objection = self._quarantine.limits.too_many(record.quarantined)
         if objection:
