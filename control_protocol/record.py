@@ -91,6 +91,10 @@ class CommitRecord:
         """The UUID that the follower of this name had; version 1 tells no name."""
         return self.followers.get(table, self.followers.get(UNNAMED))
 
+    def pays(self, debt: Debt, lead: str) -> bool:
+        """Whether a follower with this record has been paid the debt of this lead (rule D6)."""
+        return self.lead == lead and self.transaction >= debt.transaction
+
     def ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
         """Where this record is further than the offsets, on the same topics."""
         return Offsets(

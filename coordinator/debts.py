@@ -18,7 +18,7 @@ def paid(debt: Debt, follower: TableView | None, lead: str) -> bool:
     Transactions of another lead say nothing.
     """
     record = follower.settled if follower and follower.uuid == debt.follower else None
-    return record is not None and record.lead == lead and record.transaction >= debt.transaction
+    return record is not None and record.pays(debt, lead)
 
 
 def unpaid(debts: Iterable[Debt], followers: Followers, lead: str) -> tuple[Debt, ...]:
@@ -120,11 +120,9 @@ def carried_on(
 def in_order(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> bool:
     """Whether each follower is where this lead's decisions and payments can have brought it."""
     awaited = {debt.follower for debt in debts if debt.claim}
+    intact = (Lineage.CONTAINS_TAG, Lineage.FRESH)
     return all(
-        follower.uuid in awaited or not _objection(follower, lead)
-        for follower in followers.values()
-    ) and all(
-        follower.lineage in (Lineage.CONTAINS_TAG, Lineage.FRESH) or follower.uuid in awaited
+        follower.uuid in awaited or (follower.lineage in intact and not _objection(follower, lead))
         for follower in followers.values()
     )
 
@@ -165,11 +163,6 @@ def _objection(follower: TableView, lead: TableView) -> str:
             f"decided is {decided.transaction}"
         )
     return ""
-
-
-def aged(debts: Iterable[Debt], wall_ms: int, age_ms: int) -> int:
-    """How many rows have been owed for longer than that."""
-    return sum(debt.rows for debt in debts if debt.manifest and wall_ms - debt.since_ms > age_ms)
 
 
 def renewal(decision: CommitRecord, follower: TableView) -> Debt:

@@ -22,7 +22,8 @@ from headgate.coordinator.actions import (
     Tell,
     TidyDrafts,
 )
-from headgate.coordinator.debts import aged, in_order, overdue, payments, unpaid
+from headgate.coordinator.debts import in_order, overdue, payments, unpaid
+from headgate.coordinator.drafting import lapsing
 from headgate.coordinator.fencing import rival
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
 from headgate.coordinator.recovery import newest_epoch
@@ -69,9 +70,7 @@ def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
         return recover(state, "a follower is not as it was paid: begins again")
     term = struck_off(before, given, now_ms)
     state = replace(state, term=term)
-    wall_ms = now_ms + state.wall_ahead_ms
-    late = overdue(term.debts, wall_ms, state.settings.claim_age_max_ms)
-    due = payments(term.view, term.debts, given.views, late)
+    due = payments(term.view, term.debts, given.views, lapsing(state, now_ms))
     if not due or (term.asked and _patience_is_over(state, now_ms)):
         return _goes_on(state, now_ms)
     if term.asked:
@@ -149,7 +148,7 @@ def _troubles(state: State, term: Term, now_ms: int) -> Iterable[Tell]:
     rows = sum(debt.rows for debt in term.debts)
     tables = ", ".join(sorted({debt.table for debt in term.debts}))
     yield Tell(f"{rows} rows stay owed to {tables}, and are tried again", trouble=True)
-    old = aged(term.debts, wall_ms, age_max_ms // 2)
+    old = sum(debt.rows for debt in overdue(term.debts, wall_ms, age_max_ms // 2))
     if old:
         yield Tell(f"{old} of them lapse soon (coordinator.claim_age_max_ms)", trouble=True)
 

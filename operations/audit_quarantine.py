@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.iceberg_catalog import catalog_failure
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import (
     OnProgress,
@@ -100,8 +100,10 @@ def _examine_debts(
     lead: str,
 ) -> Iterator[Finding]:
     """D7: what the table's record owes and the quarantine's does not show; D8: what has lapsed."""
+    known = history.record
     for debt in record.debts:
-        if debt.follower != history.uuid or not debt.manifest or _paid(debt, history, lead):
+        paid = known is not None and known.pays(debt, lead)
+        if debt.follower != history.uuid or not debt.manifest or paid:
             continue
         try:
             scan_draft(aside, debt.manifest, COLUMNS, evidence.owed)
@@ -116,11 +118,6 @@ def _examine_debts(
             f"{debt.rows} rows of transaction {debt.transaction} were owed to {debt.table} for too "
             "long, and are in no table",
         )
-
-
-def _paid(debt: Debt, history: History, lead: str) -> bool:
-    known = history.record
-    return known is not None and known.lead == lead and known.transaction >= debt.transaction
 
 
 def _examine_offsets(

@@ -8,7 +8,7 @@ for a transform, and on this machine, wherever the sink's own would run.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
-from headgate.coordinator.tables.creation import ensure_table
+from headgate.coordinator.tables.creation import ensure_namespaces, ensure_table
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_table
 from headgate.sink.assembly import batch_writer
@@ -75,13 +75,11 @@ class Rehearsal:
         return sum(found.bad for found in self.partitions.values())
 
 
-def rehearse(
-    settings: SinkSettings, records: int, on_turn: Callable[[], None] = lambda: None
-) -> Rehearsal:
+def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
     """Take the newest ``records`` of every partition through the sink.
 
-    ``on_turn`` is called five times a second meanwhile. Raises what a start would raise, and the
-    batch's error when it fails for another reason than its records.
+    Raises what a start would raise, and the batch's error when it fails for another reason than its
+    records.
     """
     with (
         tempfile.TemporaryDirectory(prefix="headgate-rehearsal-") as folder,
@@ -90,7 +88,7 @@ def rehearse(
         batch = _batch(settings, catalog, records)
         if not batch.ranges:
             return Rehearsal(settings.table.identifier, exists, {}, 0, 0, (), ())
-        written = _written(_tolerant(settings), catalog, batch, on_turn)
+        written = _written(_tolerant(settings), catalog, batch)
         return Rehearsal(
             table=settings.table.identifier,
             exists=exists,
@@ -141,9 +139,7 @@ def _tables(settings: SinkSettings, folder: Path) -> Iterator[tuple[Catalog, boo
 
 
 def _copy(catalog: Catalog, identifier: str, table: Table) -> None:
-    namespace = Catalog.namespace_from(identifier)
-    for depth in range(1, len(namespace) + 1):
-        catalog.create_namespace(namespace[:depth])
+    ensure_namespaces(catalog, identifier)
     catalog.create_table(
         identifier,
         table.schema(),
@@ -188,13 +184,12 @@ def _start(catalog: Catalog, identifier: str) -> TableStart:
     )
 
 
-def _written(
-    settings: SinkSettings, catalog: Catalog, batch: Batch, on_turn: Callable[[], None]
-) -> BatchWritten:
+def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWritten:
     with batch_writer(settings, catalog) as writer:
         writer.submit(batch)
-        while (outcome := writer.outcome(_TURN_MS)) is None:
-            on_turn()
+        outcome = None
+        while outcome is None:
+            outcome = writer.outcome(_TURN_MS)
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
     return outcome

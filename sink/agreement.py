@@ -56,6 +56,11 @@ def _text(text: str) -> str:
     return text if len(text) <= _PLAIN_CHARS_MAX else _digest(text)
 
 
-def _digest(value: object) -> str:
+def fingerprint(value: object) -> str:
+    """Return a short text that is another one for another value."""
     text = json.dumps(value, sort_keys=True, default=str)
-    return DIGEST + hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]
+
+
+def _digest(value: object) -> str:
+    return DIGEST + fingerprint(value)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
-from headgate.sink.agreement import agreed
+from headgate.sink.agreement import agreed, fingerprint
 from headgate.sink.settings import SinkSettings
-
-_CHARACTERS = 16
 
 
 def follower_names(settings: SinkSettings) -> tuple[str, ...]:
@@ -18,5 +13,4 @@ def follower_names(settings: SinkSettings) -> tuple[str, ...]:
 
 def routing(settings: SinkSettings) -> str:
     """A fingerprint of what decides where and what a row is: what members agree on (P11, D3)."""
-    text = json.dumps(agreed(settings), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:_CHARACTERS]
+    return fingerprint(agreed(settings))

@@ -75,7 +75,7 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
     spec = partition_spec(schema, declaration.partition_by)
     properties = {**_PROPERTIES, **declaration.properties}
     check_version(schema, declaration.properties)
-    _ensure_namespaces(catalog, identifier)
+    ensure_namespaces(catalog, identifier)
     try:
         catalog.create_table(identifier, schema, declaration.location, spec, properties=properties)
     except TableAlreadyExistsError:
@@ -112,7 +112,8 @@ def refuse_retention(properties: Mapping[str, str], whose: str) -> None:
             )
 
 
-def _ensure_namespaces(catalog: Catalog, identifier: str) -> None:
+def ensure_namespaces(catalog: Catalog, identifier: str) -> None:
+    """Make the namespaces of a table that are missing, level by level."""
     levels = Catalog.namespace_from(identifier)
     for depth in range(1, len(levels) + 1):
         namespace = levels[:depth]

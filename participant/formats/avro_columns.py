@@ -19,6 +19,7 @@ from headgate.participant.formats.avro_scalar import UNSOUND, end_of
 from headgate.participant.formats.avro_schema import Avro
 from headgate.participant.formats.decimals import decimals_of
 from headgate.participant.formats.faults import Faults
+from headgate.participant.formats.utf8 import text_of
 
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 # Items of no bytes (nulls, empty records) cost the writer nothing: without a bound, a few records
@@ -353,21 +354,7 @@ def _slices(buffer: Buffer, begins: Positions, lengths: Positions) -> pa.Array:
 
 
 def _text(kind: Avro, cursors: Cursors) -> pa.Array:
-    octets = _bytes(kind, cursors)
-    try:
-        return octets.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        texts = [_decoded(value) for value in octets.to_pylist()]
-        wrong = np.array([text is None for text in texts])
-        cursors.fail(wrong, "holds text that is not UTF-8")
-        return pa.array(texts, pa.large_string())
-
-
-def _decoded(value: bytes) -> str | None:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
+    return text_of(_bytes(kind, cursors), cursors.fail)
 
 
 def _enum(kind: Avro, cursors: Cursors) -> pa.Array:

@@ -38,6 +38,7 @@ from headgate.participant.formats.protobuf_schema import (
     Types,
     UnfitTypes,
 )
+from headgate.participant.formats.utf8 import text_of
 from headgate.participant.loops import Flags, Integers, Scanned, loops
 
 _WIRES = {
@@ -333,22 +334,7 @@ def _octets(values: _Values, *, text: bool) -> pa.Array:
     base = values.messages.octets.ctypes.data
     addresses = np.where(there, values.bits + base, 0).astype(np.uint64)
     octets = loops().gathered(addresses, np.where(there, values.sizes, 0))
-    if not text:
-        return octets
-    try:
-        return octets.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        texts = [None if value is None else _decoded(value) for value in octets.to_pylist()]
-        wrong = np.array([text is None for text in texts])
-        values.fail(wrong, "holds text that is not UTF-8")
-        return pa.array(texts, pa.large_string())
-
-
-def _decoded(value: bytes) -> str | None:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
+    return text_of(octets, values.fail) if text else octets
 
 
 def _enum(values: _Values, known: dict[int, str], name: str, target: _Target) -> pa.Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from integration.conftest import Deploy
+from integration.deployment import Deployment
 from integration.iceberg.rest_server import LyingProxy
 
 from headgate.operations.audit import audit
@@ -71,16 +72,22 @@ def test_too_many_stop_the_sink_with_a_name(deploy: Deploy) -> None:
     assert sink.own_rows().num_rows == 0
 
 
-def test_the_coordinator_is_killed_between_decision_and_payment(
-    deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
-) -> None:
-    """The table has landed, the call for the quarantine is under way and will be lost: kill -9."""
-    namespace = unique_name.replace("-", "_")
-    catalog = {"type": "rest", "uri": lying_proxy.uri, "warehouse": None}
+def on_rest(deploy: Deploy, proxy: LyingProxy, name: str) -> Deployment:
+    """A sink that keeps every fifth record in its quarantine, behind a proxy that may lie."""
+    namespace = name.replace("-", "_")
+    catalog = {"type": "rest", "uri": proxy.uri, "warehouse": None}
     sink = deploy(
         {**KEPT, "catalog.properties": catalog, "table": {"identifier": f"{namespace}.rows"}}
     )
     sink.bad_every = 5
+    return sink
+
+
+def test_the_coordinator_is_killed_between_decision_and_payment(
+    deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
+) -> None:
+    """The table has landed, the call for the quarantine is under way and will be lost: kill -9."""
+    sink = on_rest(deploy, lying_proxy, unique_name)
     sink.start(2)
     with sink.load():
         for _ in range(2):
@@ -105,12 +112,7 @@ def test_the_coordinator_is_killed_between_decision_and_payment(
 def test_a_quarantine_that_takes_nothing_holds_the_table_up_for_a_while_only(
     deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
 ) -> None:
-    namespace = unique_name.replace("-", "_")
-    catalog = {"type": "rest", "uri": lying_proxy.uri, "warehouse": None}
-    sink = deploy(
-        {**KEPT, "catalog.properties": catalog, "table": {"identifier": f"{namespace}.rows"}}
-    )
-    sink.bad_every = 5
+    sink = on_rest(deploy, lying_proxy, unique_name)
     sink.start()
     with sink.load():
         sink.wait_for_commits(1)
