@@ -6,6 +6,7 @@ Not imported by the package itself: only who opens a catalog needs pyiceberg.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 TIMEOUT_S = 30.0
 
 _GLUE_CONNECT_S, _GLUE_READ_S, _GLUE_RETRIES = 5, 8, 2
+
+_CATALOG_TABLES = 2
+"""A SQL catalog's own."""
 
 _STORE_TRIES = 5
 
@@ -157,11 +161,13 @@ def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> 
     from sqlalchemy.event import listen
     from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
-    try:
-        catalog = load_any_catalog(name, **properties)
-    except (IntegrityError, OperationalError, ProgrammingError):
+    for _ in range(_CATALOG_TABLES):
         # Two processes that open a new catalog at once both make its tables: the slower one's
-        # attempt fails, and its next one finds them.
+        # attempt fails at each that the other has just made, and the next one finds it.
+        with suppress(IntegrityError, OperationalError, ProgrammingError):
+            catalog = load_any_catalog(name, **properties)
+            break
+    else:
         catalog = load_any_catalog(name, **properties)
     engine = getattr(catalog, "engine", None)
     if engine is not None and engine.dialect.name == "postgresql":
