@@ -37,7 +37,7 @@ def load(path: str | Path) -> SinkSettings:
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
     except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error.message}", error.hint) from None
+        raise type(error)(f"{path}: {error.message}", error.hint) from None
 
 
 def parse(text: str) -> SinkSettings:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from unit.sink.test_load import MINIMAL, refusal, sink
 
@@ -9,6 +11,7 @@ from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownT
 from headgate.participant.formats.column_rules import ColumnRule
 from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import declared
+from headgate.sink.load import load
 
 
 def columns(*texts: str) -> str:
@@ -124,3 +127,11 @@ def test_point_8_the_metadata_columns_may_be_one_struct() -> None:
     )
     kind = "struct<topic: string, partition: int, offset: long, timestamp: timestamptz>"
     assert declared(settings.table).columns == {"kafka": kind}
+
+
+def test_point_8_a_refused_file_keeps_the_code_of_what_is_wrong_with_it(tmp_path: Path) -> None:
+    """As the command line shows it, with the file's name in front."""
+    file = tmp_path / "trips.toml"
+    file.write_text(MINIMAL + columns('name = "c", type = "long", unit = "s"'))
+    with pytest.raises(ColumnRuleUnfit, match=rf"^HG-117 {file}: table.columns: 'c' has a unit"):
+        load(file)
