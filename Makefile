@@ -8,7 +8,7 @@ FAST := not integration and not spark and not soak
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench simulate explore chaos format coverage env
+.PHONY: help demo test check search bench simulate explore chaos format coverage env
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -21,6 +21,9 @@ test: $(VENV)/.dev ## Every test, on a real broker (needs Java 17 or 21, or Dock
 
 soak: $(VENV)/.dev ## The long tests: two million records, a zombie of a minute, twenty rolling restarts
 	$(BIN)/pytest -m soak -s $(ARGS)
+
+search: $(VENV)/.dev ## The property tests with examples that no run has seen; once more, and others follow
+	$(BIN)/pytest -q -m '$(FAST)' --numprocesses $(WORKERS) --hypothesis-profile default $(ARGS) tests/unit tests/protocol
 
 check: $(VENV)/.dev ## What needs no broker: format, lint, types, layers, wheel, fast tests
 	$(BIN)/ruff format --check .

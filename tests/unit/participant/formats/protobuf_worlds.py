@@ -177,10 +177,10 @@ class World:
         """What Google's library says of it, in the shape of our rows; ``None`` for no message."""
         try:
             found = self.row.FromString(value)
-        except DecodeError:
+            return {name: self._value(found, name, self.columns.field(name).type)
+                    for name in self.columns.names}  # fmt: skip
+        except (DecodeError, UnicodeDecodeError):  # text of proto2 is only looked at when read
             return None
-        return {name: self._value(found, name, self.columns.field(name).type)
-                for name in self.columns.names}  # fmt: skip
 
     def _value(self, message: Message, name: str, column: pa.DataType) -> Any:
         descriptor = message.DESCRIPTOR.fields_by_name[name]
