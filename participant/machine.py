@@ -12,7 +12,6 @@ from dataclasses import replace
 from headgate.control_protocol.events import (
     EndCommit,
     LogRecord,
-    PartitionPresence,
     Presence,
     PresenceKind,
     Settlement,
@@ -47,6 +46,7 @@ from headgate.participant.actions import (
     Ticked,
 )
 from headgate.participant.misfortune import batch_failed, overdue
+from headgate.participant.presence import presence, steps
 from headgate.participant.settling import believed, entered, other_configuration, settled
 from headgate.participant.state import (
     Draft,
@@ -86,9 +86,9 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
         case Assigned(partitions):
             return _assigned(state, partitions)
         case BatchEnded(outcome):
-            return _batch_ended(state, outcome, now_ms)
+            return _grown(_batch_ended(state, outcome, now_ms))
         case EndsKnown():
-            return _ends_known(state, given, now_ms)
+            return _grown(_ends_known(state, given, now_ms))
         case ReleaseAsked(partitions):
             return replace(state, leaving=partitions & state.owned.keys()), ()
         case ReleaseExpired():
@@ -222,22 +222,20 @@ def _gained(state: State, gained: frozenset[TopicPartition], kind: PresenceKind)
 
 
 def _say_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Step:
-    state, draft = _draft(state, TransactionNumber(0), _presence(state, kind, concerns))
+    state, draft = _draft(state, TransactionNumber(0), presence(state, kind, concerns))
     if kind in (PresenceKind.JOINED, PresenceKind.GAINED):
         state = replace(state, unheard=(*state.unheard, draft))
     return state, (Append((draft,)),)
 
 
-def _presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Presence:
-    positions = state.positions
-    return Presence(
-        kind=kind,
-        concerns=concerns,
-        owned={p: PartitionPresence(positions.get(p), state.ends.get(p)) for p in state.owned},
-        state="paused" if state.paused else state.phase.value,
-        buffered_records=sum(own.work.records for own in state.owned.values() if own.work),
-        buffered_bytes=sum(own.work.bytes_read for own in state.owned.values() if own.work),
-    )
+def _grown(done: Step) -> Step:
+    """P12: the coordinator hears at each step how much there is, long before the next ALIVE."""
+    state, actions = done
+    now = steps(state)
+    if now <= state.steps:
+        return done
+    state, alive = _say_presence(replace(state, steps=now), PresenceKind.ALIVE, frozenset())
+    return state, (*actions, *alive)
 
 
 def _lost(state: State, lost: frozenset[TopicPartition]) -> Step:

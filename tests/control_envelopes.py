@@ -61,7 +61,7 @@ EXAMPLES: dict[str, Event] = {
         offsets=Offsets({P0: 100, P1: 2**40}),
         topic_ids={"orders": TopicId("kS0bJ3m8RZ2l1cT5uXvYwA")},
         tables=(TableStart("lake.orders", "uuid-1", 3, 1, "s3://lake/x-", Offsets({P1: 7})),),
-        limits=Limits(1_000, 2_000),
+        limits=Limits(1_000, 2_000, 3_000, 4_000),
         paused=True,
         configuration={"table.branch": "main", "format": "sha256:1f"},
     ),

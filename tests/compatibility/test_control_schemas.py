@@ -20,7 +20,7 @@ GOLDEN: dict[str, str] = json.loads(
     (Path(__file__).parent / "control_messages_v1.json").read_text("utf-8")
 )
 FROZEN = {
-    "start-commit": "59cfd796b2c85df8",
+    "start-commit": "e9244cb3b2f65382",
     "end-commit": "a29768ba91fa5253",
     "write-status": "50e8cbbc9af31180",
     "ack-commit": "9d2db65c770bcb34",
