@@ -131,6 +131,7 @@ def _start_form(start: StartCommit) -> Form:
             }
             for table in start.tables
         ],
+        "folder": start.folder,
         "limits": {
             "target_file_bytes": start.limits.target_file_bytes,
             "commit_timeout_ms": start.limits.commit_timeout_ms,
@@ -164,6 +165,7 @@ def _start(form: Form) -> StartCommit:
             commit_timeout_ms=natural(form["limits"]["commit_timeout_ms"]),
         ),
         paused=form["paused"],
+        folder=form["folder"],
         configuration=form["configuration"],
     )
 
