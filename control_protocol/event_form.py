@@ -131,6 +131,7 @@ def _start_form(start: StartCommit) -> Form:
             }
             for table in start.tables
         ],
+        "folder": start.folder,
         "limits": {
             "target_file_bytes": start.limits.target_file_bytes,
             "commit_timeout_ms": start.limits.commit_timeout_ms,
@@ -168,6 +169,7 @@ def _start(form: Form) -> StartCommit:
             commit_bytes=natural(form["limits"]["commit_bytes"]),
         ),
         paused=form["paused"],
+        folder=form["folder"],
         configuration=form["configuration"],
     )
 

@@ -158,7 +158,7 @@ def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
     elif not enough:
         return state, ()
     ranges = capped(there, state.settings.batch_records_max)
-    if not ranges or state.leaving or len(state.files) >= state.settings.files_max:
+    if not ranges or state.leaving or state.files_waiting >= state.settings.files_max:
         return state, ()
     running, batch = planned(state, ranges)
     due_ms = now_ms + state.settings.batch_timeout_ms
