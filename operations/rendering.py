@@ -14,8 +14,8 @@ from rich.text import Text
 from headgate.control_protocol.redaction import printable
 from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.operations.check import Check, State
-from headgate.operations.condition import LastError
 from headgate.operations.status import PartitionStatus, StatusReport
+from headgate.sink.condition import LastError
 
 if TYPE_CHECKING:
     from headgate.operations.rehearsal import Rehearsal

@@ -48,7 +48,10 @@ ADAPTERS = {
         "headgate.participant.librdkafka",
         "headgate.participant.source",
         "headgate.participant.steering",
+        "headgate.sink.telemetry.first_records",
     },
+    "opentelemetry": {"headgate.sink.telemetry.open_telemetry"},
+    "prometheus_client": {"headgate.sink.telemetry.open_telemetry"},
     "pyiceberg": {
         "headgate.control_protocol.iceberg_catalog",
         "headgate.control_protocol.rest_catalog",
