@@ -13,17 +13,17 @@ from rich.text import Text
 
 from headgate.control_protocol.redaction import printable
 from headgate.operations.audit_report import AuditReport, Verdict
-from headgate.operations.check import Check, State
 from headgate.operations.status import PartitionStatus, StatusReport
 from headgate.sink.condition import LastError
 
 if TYPE_CHECKING:
+    from headgate.operations.check import Check
     from headgate.operations.rehearsal import Rehearsal
 
 _MARKS = {
-    State.OK: ("ok", "green"),
-    State.WRONG: ("wrong", "red"),
-    State.UNCHECKED: ("?", "yellow"),
+    "ok": ("ok", "green"),
+    "wrong": ("wrong", "red"),
+    "unchecked": ("?", "yellow"),
 }
 _COLOURS = {
     Verdict.WELL: "bold green",

@@ -42,12 +42,12 @@ from headgate.participant.writers.renewing import RenewingWriter
 from headgate.participant.writers.shaping import Shaping
 from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.agreement import agreed
+from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
 from headgate.sink.departure import Complaints, control_log, departing
 from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.open_sink import OpenSink, lookout
-from headgate.sink.preconditions import refuse_catalog
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
