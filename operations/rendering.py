@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -50,6 +50,18 @@ def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> Non
     ]
     headings = ("topic", "partition", "next offset", "log begin", "log end", "lag")
     console.print(_table(headings, rows))
+
+
+def show_event(console: Console, said: Mapping[str, Any]) -> None:
+    """One line of the control topic; whatever strangers wrote there stays on it."""
+    moment = _time(said["time_ms"]) or "-"
+    line = Text.assemble(
+        (f"{moment}  ", "dim"),
+        (f"{said['epoch']}.{said['transaction']:<5} ", "cyan"),
+        (f"{said['event']:<16} ", "bold"),
+        printable(f"{said['member']:<24} {said['text']}"),
+    )
+    console.print(line, soft_wrap=True)
 
 
 def show_status(console: Console, report: StatusReport) -> None:

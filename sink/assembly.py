@@ -18,6 +18,7 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
 from headgate.control_protocol.kafka_topic import ensure_control_topic
+from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
@@ -112,6 +113,7 @@ def run(
             sink.run_once(TURN_MS)
             if on_progress:
                 on_progress(Progress(sink.state, sink.leads))
+        _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
         if measures:
             measures.drain()
         sink.close()

@@ -25,7 +25,7 @@ IMPURE = {
         *("dead_letter_topic", "driver", "forwarder", "service", "source_topics", "tables"),
     },
     "headgate.participant": {
-        *("driver", "fetch", "formats", "job", "librdkafka", "loops", "packed"),
+        *("driver", "fetch", "formats", "job", "librdkafka", "loops", "own_words", "packed"),
         *("source", "spark", "steering", "task", "transform", "writers"),
     },
 }
