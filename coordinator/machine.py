@@ -29,6 +29,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator.actions import (
     Action,
@@ -164,7 +165,7 @@ def _silence_ms(state: State) -> int:
 
 def _discontinued(state: State, reason: str) -> Step:
     if state.term is None:
-        return state, (Tell(reason, trouble=True),)
+        return state, (Tell(reason, trouble=True, event=LogEvent.CONTROL_LOG_TROUBLE),)
     return recover(state, f"{reason}: a new epoch is due")
 
 

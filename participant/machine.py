@@ -27,6 +27,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import BatchFailed, BatchOutcome
 from headgate.participant.actions import (
+    RELEASE_TIMED_OUT,
     Action,
     Append,
     AppendFailed,
@@ -42,8 +43,8 @@ from headgate.participant.actions import (
     ReleaseExpired,
     Stop,
     Submit,
-    Tell,
     Ticked,
+    log_trouble,
 )
 from headgate.participant.misfortune import batch_failed, overdue
 from headgate.participant.presence import presence, steps
@@ -95,9 +96,7 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _release_expired(state)
         case AppendFailed(reason):
             again_ms = now_ms + state.settings.retry_backoff_ms
-            return replace(state, resend_at_ms=again_ms), (
-                Tell(f"{reason}; says it again", trouble=True),
-            )
+            return replace(state, resend_at_ms=again_ms), (log_trouble(f"{reason}; says it again"),)
         case Discontinued(reason):
             return _discontinued(state, reason)
 
@@ -263,8 +262,7 @@ def _release_expired(state: State) -> Step:
     """P5 is bounded in time: what is not announced by now is dropped and read again."""
     if not state.leaving:
         return state, ()
-    why = "release timed out: work is dropped"
-    return _without(dropped(state), state.leaving), (Tell(why, trouble=True),)
+    return _without(dropped(state), state.leaving), (RELEASE_TIMED_OUT,)
 
 
 # --------------------------------------------------------------------------------- what is heard
@@ -359,9 +357,9 @@ def _discontinued(state: State, reason: str) -> Step:
     state = entered(state, state.epoch)
     state = replace(state, owned={}, unheard=())
     if not owned:
-        return state, (Tell(reason, trouble=True),)
+        return state, (log_trouble(reason),)
     state, actions = _gained(state, owned, PresenceKind.JOINED)
-    return state, (Tell(reason, trouble=True), *actions)
+    return state, (log_trouble(reason), *actions)
 
 
 # ------------------------------------------------------------------------------------------ time
