@@ -23,7 +23,9 @@ from headgate.participant.work import dropped, idle
 def believed(state: State, record: LogRecord) -> bool:
     """P1: lower epochs are ignored. G6: epochs are counted up, and L lies before it is said.
 
-    From one that leaps too far a START of the true coordinator leads back.
+    A START is believed however far it leaps, for its coordinator may have had to claim above words
+    that this participant did not go by. From a false one a START of the true coordinator leads
+    back.
     """
     said, known = record.envelope, state.epoch
     match said.event:
@@ -33,8 +35,9 @@ def believed(state: State, record: LogRecord) -> bool:
             possible = True
     if known == 0:
         return possible
-    lost = isinstance(said.event, StartCommit) and said.epoch < known - LEAP_MAX
-    return possible and (known <= said.epoch <= known + LEAP_MAX or lost)
+    near = known <= said.epoch <= known + LEAP_MAX
+    far = abs(said.epoch - known) > LEAP_MAX
+    return possible and (near or (far and isinstance(said.event, StartCommit)))
 
 
 def entered(state: State, epoch: Epoch) -> State:

@@ -102,11 +102,43 @@ def test_point_6_a_place_that_the_log_has_not_reached_says_nothing(kind: type) -
     assert participant.state == before
 
 
-def test_point_6_a_participant_does_not_follow_a_leap() -> None:
+@pytest.mark.parametrize("event", [EndCommit(), AckCommit(ControlOffset(1), offsets(99, 99))])
+def test_point_6_a_participant_does_not_follow_a_leap(event: EndCommit | AckCommit) -> None:
     participant = Participant.writing(AT)
     before = participant.state
-    participant.hears(started(1, AT, 1, None), RIVAL, epoch=1 + LEAP_MAX + 1, transaction=1)
+    participant.hears(event, RIVAL, epoch=1 + LEAP_MAX + 1, transaction=1)
     assert participant.state == before
+
+
+def test_point_6_a_start_that_had_to_leap_is_followed() -> None:
+    """Its coordinator believed a PRESENCE that leapt as far as is believed: it claims above it."""
+    participant, coordinator = Participant.writing(AT, epoch=EPOCH), Coordinator.at(Phase.OPEN)
+    for leaps in (1, 2):
+        top = EPOCH + leaps * LEAP_MAX
+        coordinator.hears(ALIVE, RIVAL, epoch=top)
+        participant.hears(ALIVE, RIVAL, epoch=top)
+        coordinator.until(Phase.OPEN)
+    epoch = coordinator.term.epoch
+    assert epoch > EPOCH + 2 * LEAP_MAX
+    participant.start(1, AT, epoch=epoch)
+    assert (participant.state.epoch, participant.positions) == (epoch, AT)
+
+
+def test_point_6_from_a_start_that_leapt_for_nothing_it_is_led_back() -> None:
+    participant = Participant.writing(AT, epoch=7)
+    participant.hears(started(1, offsets(1, 1), 1, None), RIVAL, epoch=NUMBER_MAX, transaction=1)
+    assert participant.state.epoch == NUMBER_MAX
+    participant.start(4, AT, epoch=7, settled_to=participant.next_offset)
+    assert (participant.state.epoch, participant.positions) == (7, AT)
+
+
+def test_point_6_an_old_start_that_is_said_again_leads_nobody_away() -> None:
+    """In a table whose epochs leapt once: the true coordinator's next START is believed again."""
+    participant = Participant.writing(AT, epoch=7 + 2 * LEAP_MAX)
+    participant.hears(started(1, offsets(1, 1), 1, None), RIVAL, epoch=7, transaction=1)
+    number = participant.next_offset
+    participant.start(4, AT, epoch=7 + 2 * LEAP_MAX, settled_to=number)
+    assert (participant.state.epoch, participant.positions) == (7 + 2 * LEAP_MAX, AT)
 
 
 def test_point_6_one_that_just_came_and_followed_it_is_led_back() -> None:
