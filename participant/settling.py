@@ -65,11 +65,22 @@ def settled(state: State, offsets: Offsets, settled_to: ControlOffset) -> State:
         return state
     pending = tuple(own for own in state.pending if _behind(own, settled_to))
     expected = _chained(offsets, pending)
-    state = replace(state, pending=pending, settled_to=settled_to)
+    unheeded = _unheeded(state, offsets, settled_to)
+    state = replace(state, pending=pending, settled_to=settled_to, unheeded=unheeded)
     if any(_contradicts(expected, p, own) for p, own in state.owned.items()):
         state = dropped(state)
         state = replace(state, owned={p: _moved(p, o, expected) for p, o in state.owned.items()})
     return replace(state, owned=_learned(state.owned, expected, settled_to))
+
+
+def _unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
+    """G6: how many statuses in a row came to nothing, though C has not reached what they claim."""
+    count = state.unheeded
+    for own in state.pending:
+        if not _behind(own, settled_to) and any(len(span) for span in own.ranges.values()):
+            reached = all(offsets.get(p, span.end) >= span.end for p, span in own.ranges.items())
+            count = 0 if reached else count + 1
+    return count
 
 
 def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from protocol.coordinating import EPOCH, Coordinator
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.participating import Participant, started
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, RIVAL, gain, offsets, status
 
@@ -90,6 +90,31 @@ def test_point_6_a_status_in_anothers_name_silences_nobody(leap: int) -> None:
     coordinator.hears(genuine, ALICE, transaction=1)
     coordinator.waits(1)
     assert coordinator.attempt.record.offsets == offsets(15, 20)
+
+
+@pytest.mark.parametrize("leap", [2, 1_000, LEAP_MAX, LEAP_MAX + 2, 2 * LEAP_MAX, NUMBER_MAX])
+@pytest.mark.parametrize("together", [False, True])
+def test_point_6_who_never_hears_the_forged_one_catches_up_with_it(
+    leap: int, *, together: bool
+) -> None:
+    """The log lost it (seed 6595 of the simulation). ``together``: both are judged at once."""
+    participant, coordinator = Participant.writing(AT), Coordinator.at(Phase.COLLECTING)
+    forged = status(leap, {}, unknown={P0})
+    coordinator.hears(forged, ALICE, transaction=1)
+    for transaction in range(1, 10):
+        if together or transaction > 1:
+            said = participant.answers(transaction, {P0: 15, P1: 20})
+            participant.hears_itself()
+            claims = {P0: (10, 15), P1: (20, 20)}
+            genuine = status(said.status_number, claims, written_in=(EPOCH, transaction))
+            coordinator.hears(genuine, ALICE, transaction=transaction)
+            participant.start(transaction + 1, AT, settled_to=participant.next_offset)
+        coordinator.waits(SETTINGS.commit_timeout_ms)
+        coordinator.until(Phase.OPEN)
+        if coordinator.term.offsets == offsets(15, 20):
+            return
+        coordinator.until(Phase.COLLECTING)
+    raise AssertionError("nobody hears it any more")
 
 
 @pytest.mark.parametrize("kind", [StartCommit, AckCommit])
