@@ -131,4 +131,3 @@ def words(event: Event) -> str:
             return error if code in error else f"{code} {error}"
         case EndCommit() | Pause() | Resume():
             return ""
-    return ""
