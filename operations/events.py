@@ -112,8 +112,8 @@ def words(event: Event) -> str:
     match event:
         case StartCommit(offsets=offsets, paused=paused):
             return f"{len(offsets)} partitions" + (", paused" if paused else "")
-        case WriteStatus(failure=failure, tables=tables, unknown=unknown):
-            rows = sum(claim.records for table in tables for claim in table.claims.values())
+        case WriteStatus(claims=claims, failure=failure, unknown=unknown):
+            rows = sum(claim.records for claim in claims.values())
             said = [f"{rows} rows"]
             said += [f"{len(unknown)} partitions unknown"] if unknown else []
             said += [f"failed: {failure}"] if failure else []

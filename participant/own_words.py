@@ -26,7 +26,7 @@ def log_draft(log: logging.Logger, sink: str, draft: Draft) -> None:
         text = ", ".join(named[:_SHOWN_MAX]) + more
         log.info("sink %s: %s %s", sink, event.kind.value, text, extra=extra)
     elif isinstance(event, WriteStatus):
-        rows = sum(claim.records for table in event.tables for claim in table.claims.values())
+        rows = sum(claim.records for claim in event.claims.values())
         if rows or event.failure:
             ids = {"epoch": draft.epoch, "transaction": draft.transaction, "rows": rows}
             extra = about(LogEvent.STATUS_ANNOUNCED, **ids)

@@ -229,7 +229,7 @@ def _check_transform(settings: SinkSettings) -> None:
 
 
 def _check_positive(settings: SinkSettings) -> None:
-    zero_allowed = {"rebalance_delay_ms"}
+    zero_allowed = {"rebalance_delay_ms", "commit_records", "commit_bytes"}
     for section in ("coordinator", "participant"):
         values = getattr(settings, section)
         for key in type(values).__dataclass_fields__:
