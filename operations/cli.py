@@ -307,6 +307,30 @@ def _echo_positions(record: CommitRecord) -> None:
         click.echo(f"{at}: next offset {offset}")
 
 
+@main.command()
+@_sink_file
+@click.argument("to", metavar="TRANSACTION|TAG")
+@click.option("--drop-foreign", is_flag=True, help="Take others' snapshots off the branch too.")
+@click.option("--dry-run", is_flag=True, help="Say what it would do; change nothing.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.pass_context
+def rollback(
+    ctx: click.Context, sink: Path, to: str, *, drop_foreign: bool, dry_run: bool, yes: bool
+) -> None:
+    """Take table and offsets of a stopped sink back together (docs/rollback.md)."""
+    from headgate.operations.rollback import carry_out, plan_rollback
+
+    settings = _loaded(ctx, sink)
+    plan = plan_rollback(settings, to, drop_foreign=drop_foreign)
+    click.echo(str(plan))
+    if dry_run:
+        return
+    if not yes:
+        click.confirm("Go back?", abort=True)
+    carry_out(settings, plan)
+    click.echo("done; the next start reads on from there")
+
+
 @main.command(
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},

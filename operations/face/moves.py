@@ -7,6 +7,7 @@ from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.record import CommitRecord
+from headgate.operations import rollback
 from headgate.operations.pause import pause, resume
 from headgate.operations.set_offsets import carry_out, plan_moves
 from headgate.operations.table_access import opened_table, stored_record
@@ -62,6 +63,28 @@ def _set_offsets(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping
     }
 
 
+def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    """``{"to": "4.17", "drop_foreign": false}``; only of a stopped sink."""
+    _refuse_unknown(given, frozenset({"to", "drop_foreign"}))
+    to, drop_foreign = given.get("to"), given.get("drop_foreign", False)
+    if not isinstance(to, str) or not isinstance(drop_foreign, bool):
+        raise ConfigurationError("where to go back is not said", 'send {"to": "EPOCH.NUMBER"}')
+    plan = rollback.plan_rollback(settings, to, drop_foreign=drop_foreign)
+    if not dry_run:
+        rollback.carry_out(settings, plan)
+    return {
+        "dry_run": dry_run,
+        "changes": True,
+        "to": str(plan.record.transaction),
+        "snapshot": plan.target,
+        "dropped": plan.dropped,
+        "rows": plan.rows,
+        "foreign": plan.foreign,
+        "kept_as": plan.kept_as,
+        "positions": {str(at): offset for at, offset in sorted(plan.record.offsets.items())},
+    }
+
+
 def _refuse_unknown(given: Given, known: frozenset[str]) -> None:
     if unknown := sorted(given.keys() - known):
         raise ConfigurationError(
@@ -73,4 +96,5 @@ MOVES: Mapping[tuple[str, str], Move] = {
     ("PUT", "pause"): _pause,
     ("PUT", "resume"): _resume,
     ("PATCH", "offsets"): _set_offsets,
+    ("POST", "rollback"): _roll_back,
 }
