@@ -64,6 +64,7 @@ ADAPTERS = {
         "headgate.operations.check_table",
         "headgate.operations.history",
         "headgate.operations.rehearsal",
+        "headgate.operations.rollback",
         "headgate.operations.table_access",
         "headgate.participant.writers",
         "headgate.sink.assembly",
