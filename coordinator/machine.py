@@ -34,6 +34,7 @@ from headgate.coordinator.actions import (
     Action,
     CallFailed,
     CommitAnswered,
+    DescribeFollowers,
     DescribeSources,
     Discontinued,
     Drafted,
@@ -53,7 +54,7 @@ from headgate.coordinator.admission import named
 from headgate.coordinator.ageing import issued
 from headgate.coordinator.capacity import refuse_too_many
 from headgate.coordinator.claim import claim, followers_found, table_found
-from headgate.coordinator.commitment import answered, collected, judged, resolved
+from headgate.coordinator.commitment import answered, collected, judged, resolved, tables_told
 from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
 from headgate.coordinator.log_ends import ends_of, told
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
@@ -69,6 +70,7 @@ from headgate.coordinator.payment import (
 from headgate.coordinator.recovery import fitted, refuse_shared
 from headgate.coordinator.renewal import looked, looked_at_followers, prepared
 from headgate.coordinator.requests import requested
+from headgate.coordinator.routed import unknown_tables
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import HeardStatus, State, Term
 from headgate.coordinator.transitions import Phase
@@ -131,6 +133,8 @@ def _of_followers(
             return followers_found(state, given, now_ms)
         case Phase.PREPARING, FollowersRead():
             return looked_at_followers(state, given)
+        case Phase.COLLECTING, FollowersRead() if term_of(state).asks_tables:
+            return tables_told(state, given, now_ms)
         case Phase.DRAFTING, FollowersRead():
             return read_for_drafts(state, given)
         case Phase.DRAFTING, Drafted():
@@ -192,6 +196,8 @@ def _retry(state: State, now_ms: int) -> Step:
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
             return state, (ReadTable(),)
+        case Phase.COLLECTING if term_of(state).asks_tables:
+            return state, (DescribeFollowers(unknown_tables(state)),)
         case Phase.PREPARING | Phase.COLLECTING:
             return state, (DescribeSources(),)
         case Phase.DRAFTING:

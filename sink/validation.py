@@ -11,6 +11,7 @@ from headgate.participant.formats.registry import ValueOptions, record_format
 from headgate.sink import kafka_keys
 from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
+from headgate.sink.routed_tables import check_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,7 @@ def check_sink(settings: SinkSettings) -> None:
     check_rules(settings)
     _check_quarantine(settings)
     _check_transform(settings)
+    check_tables(settings)
 
 
 def _wrong(message: str, hint: str) -> None:
