@@ -88,10 +88,16 @@ class TableStart:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds that the coordinator sets for every participant of a transaction."""
+    """Bounds that the coordinator sets for every participant of a transaction.
+
+    With ``commit_records`` or ``commit_bytes`` held by all of them together it ends before its
+    time (C12); 0 is no limit.
+    """
 
     target_file_bytes: int = 128 * 1024 * 1024
     commit_timeout_ms: int = 30_000
+    commit_records: int = 0
+    commit_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +219,11 @@ class PartitionPresence:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """A participant's sign of life. ``concerns``: the partitions joined, gained or lost (P5)."""
+    """A participant's sign of life. ``concerns``: the partitions joined, gained or lost (P5).
+
+    ``buffered_records`` and ``buffered_bytes`` are what its next status will hold, as far as it
+    knows (P12).
+    """
 
     kind: PresenceKind
     concerns: frozenset[TopicPartition]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.errors import FollowerForeign, TableRolledBack
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import FollowersRead
+from headgate.coordinator.actions import DescribeFollowers, DescribeSources, FollowersRead
 from headgate.coordinator.debts import refuse_foreign
 from headgate.coordinator.moves import term_of
 from headgate.coordinator.recovery import refuse_shared, refuse_untagged
@@ -39,6 +39,13 @@ def unknown_tables(state: State) -> tuple[str, ...]:
 def asking_tables(state: State) -> State:
     """The judgement waits for the answer."""
     return replace(state, term=replace(term_of(state), asks_tables=True))
+
+
+def asked_again(state: State) -> DescribeFollowers | DescribeSources:
+    """What was asked for an END or a judgement, when there was no answer."""
+    if term_of(state).asks_tables:
+        return DescribeFollowers(unknown_tables(state))
+    return DescribeSources()
 
 
 def with_tables(state: State, given: FollowersRead) -> State:

@@ -116,6 +116,7 @@ class State:
     ``hopeless``: how many in a row failed so that trying again will hardly help; ``foreign``: how
     many because of another system. ``table`` is the one that this participant's own sink file
     names, ``configuration`` the parts of the file that must be equal for all (rule P11).
+    ``record_bytes`` is the mean of the last batch, ``steps`` the last one that was said (P12).
     """
 
     sink: SinkName
@@ -154,6 +155,8 @@ class State:
     alive_due_ms: int = 0
     table: str | None = None
     configuration: Mapping[str, str] = field(default_factory=dict)
+    record_bytes: float = 0.0
+    steps: int = 0
 
     @property
     def phase(self) -> Phase:

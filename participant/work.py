@@ -88,9 +88,16 @@ def absorbed(state: State, written: BatchWritten) -> State:
         quarantined=(*state.quarantined, *written.quarantined),
         followed=_followed(state, written),
         batch=None,
+        record_bytes=_mean(written, state.record_bytes),
         failed=failed,
         failure=state.failure if failed else None,
     )
+
+
+def _mean(written: BatchWritten, before: float) -> float:
+    offsets = sum(len(part.range) for part in written.partitions.values())
+    octets = sum(part.bytes_read for part in written.partitions.values())
+    return octets / offsets if offsets else before
 
 
 def _followed(state: State, written: BatchWritten) -> Mapping[Destination, tuple[DataFile, ...]]:
@@ -121,7 +128,7 @@ def dropped(state: State) -> State:
         partition: replace(own, work=idle(own.work.range.begin)) if own.work else own
         for partition, own in state.owned.items()
     }
-    return replace(state, owned=owned, files=(), quarantined=(), followed={}, batch=None)
+    return replace(state, owned=owned, files=(), quarantined=(), followed={}, batch=None, steps=0)
 
 
 def announced(state: State, number: int) -> tuple[State, WriteStatus]:
@@ -139,7 +146,7 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
     )
     owned = {p: _announced(own) for p, own in state.owned.items()}
     return replace(
-        state, owned=owned, files=(), quarantined=(), followed={}, statuses=number
+        state, owned=owned, files=(), quarantined=(), followed={}, statuses=number, steps=0
     ), status
 
 

@@ -20,7 +20,7 @@ GOLDEN: dict[str, str] = json.loads(
     (Path(__file__).parent / "control_messages_v1.json").read_text("utf-8")
 )
 FROZEN = {
-    "start-commit": "77a79db1eb3bb7b5",
+    "start-commit": "5382a3054590d7a9",
     "end-commit": "a29768ba91fa5253",
     "write-status": "3b890a76d09d6385",
     "ack-commit": "9d2db65c770bcb34",
