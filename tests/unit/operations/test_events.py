@@ -13,6 +13,7 @@ from unit.sink.test_load import MINIMAL
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import (
+    Claim,
     EndCommit,
     Envelope,
     Event,
@@ -23,12 +24,14 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.operations import events as module
 from headgate.operations.events import events, fields, name, words
 from headgate.operations.rendering import show_event
 from headgate.sink.load import parse
 
 GAINED = Presence(PresenceKind.GAINED, frozenset(TopicPartition("t", n) for n in range(7)), {})
+ROWS = WriteStatus(1, {TopicPartition("t", n): Claim(OffsetRange(0, 4), n) for n in (3, 4)})
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,7 @@ GAINED = Presence(PresenceKind.GAINED, frozenset(TopicPartition("t", n) for n in
     [
         (START, "START-COMMIT", "0 partitions"),
         (EndCommit(), "END-COMMIT", ""),
+        (ROWS, "WRITE-STATUS", "7 rows"),
         (WriteStatus(1, failure="disk full"), "WRITE-STATUS", "0 rows, failed: disk full"),
         (ACK, "ACK-COMMIT", "0 rows"),
         (GAINED, "PRESENCE gained", "t/0, t/1, t/2, t/3, t/4 and 2 more"),
