@@ -55,7 +55,7 @@ def recorded(view: TableView, settings: CoordinatorSettings) -> CommitRecord | N
         case Lineage.UNDECIDABLE:
             return _undecided(view, settings.on_rollback)
         case Lineage.TAG_MISSING:
-            return refuse_untagged(view, settings.on_tag_missing)
+            return _untagged(view, settings.on_tag_missing)
 
 
 def _tagged(view: TableView) -> CommitRecord | None:
@@ -92,7 +92,7 @@ def _undecided(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     )
 
 
-def refuse_untagged(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
+def _untagged(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
     if policy is TagMissingPolicy.FOLLOW_TABLE and view.branch_record:
         return view.branch_record
     raise TagMissing(
@@ -128,7 +128,7 @@ def refuse_unlike(
             "out",
         )
     if quarantine.lineage is Lineage.TAG_MISSING:
-        refuse_untagged(quarantine, settings.on_tag_missing)
+        _untagged(quarantine, settings.on_tag_missing)
 
 
 def refuse_recreated(

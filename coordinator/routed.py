@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headgate.control_protocol.errors import FollowerForeign, TableRolledBack
+from headgate.control_protocol.errors import FollowerForeign, TableRolledBack, TagMissing
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.actions import DescribeFollowers, DescribeSources, FollowersRead
 from headgate.coordinator.debts import refuse_foreign
 from headgate.coordinator.moves import term_of
-from headgate.coordinator.recovery import refuse_shared, refuse_untagged
+from headgate.coordinator.recovery import refuse_shared
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import State
@@ -73,10 +73,13 @@ def refuse_lost(view: TableView, settings: CoordinatorSettings) -> None:
         raise TableRolledBack(
             f"{view.table} was rolled back behind the sink's tag; the ledger's offsets have passed "
             "what it lost",
-            "headgate resume SINK --accept HG-201=keep-offsets goes on, once: its rows stay out",
+            'coordinator.on_rollback = "keep-offsets" goes on: its rows stay out',
         )
     if view.lineage is Lineage.TAG_MISSING:
-        refuse_untagged(view, settings.on_tag_missing)
+        raise TagMissing(
+            f"{view.table}: the sink's tag is gone, but the table once had it",
+            "restore the tag on the sink's newest snapshot of this table",
+        )
 
 
 def remembered(state: State) -> Mapping[str, str]:

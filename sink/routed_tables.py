@@ -113,9 +113,8 @@ def _check_one(settings: SinkSettings, each: OneTableSettings) -> None:
         raise TablesUnfit(f"{where}: match is no pattern: {error}", "mend it") from None
     check_columns(where, each.columns, settings)
     if each.columns:
-        made = one_table(settings.tables, "any.table", each)
         try:
-            check_declaration(made)
+            check_declaration(one_table(settings.tables, "any.table", each))
         except ConfigurationError as error:
             raise type(error)(f"{where}: {error.message}", error.hint) from None
 

@@ -34,7 +34,7 @@ from headgate.participant.writers.shaping import Shaping
 LISTED_S = 10.0
 """For so long nobody looks which tables a namespace has."""
 
-LOADED_S = 60.0
+LOADED_S = 30.0
 """For so long a table's schema, properties and keys are taken for what they were."""
 
 _TRIES = 5

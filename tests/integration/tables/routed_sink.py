@@ -15,6 +15,7 @@ from integration.sink_file import COLUMNS, COORDINATES
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
 
+ROUTED_COLUMNS = [{"name": name, "type": kind} for name, kind in COLUMNS.items()]
 _DECLARED = {
     **COLUMNS,
     **dict(zip(COORDINATES, ("string", "int", "long"), strict=True)),
@@ -34,7 +35,6 @@ def routed(
     """
     sink = deploy({}, topics=topics)
     first, second, third = sink.topics[:3]
-    columns = [{"name": name, "type": kind} for name, kind in COLUMNS.items()]
     sink.change(
         {
             "table": None,
@@ -51,7 +51,7 @@ def routed(
                 {"topic": f"^{second[:-1]}.$", "to": f"{namespace}.of_{{topic}}"},
             ],
             "tables.table": [
-                {"match": f"{namespace}.(orders|of_.*)", "columns": columns},
+                {"match": f"{namespace}.(orders|of_.*)", "columns": ROUTED_COLUMNS},
             ],
             "quarantine": {"per_thousand_max": 1_000, "table": f"{namespace}.rejected"},
             **(change or {}),
