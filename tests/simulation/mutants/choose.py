@@ -114,7 +114,7 @@ def _seed(mutant: Mutant, first: int, seconds: float) -> Notice | None:
 def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     likely = LIKELY.get(mutant.name, lambda _: True)
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
-    return filter(has_one, seeds) if mutant.rule[0] in "DQ" else seeds
+    return filter(has_one, seeds) if mutant.rule[0] in "DQR" else seeds
 
 
 if __name__ == "__main__":
