@@ -288,6 +288,7 @@ class FaultyWriter(FakeBatchWriter, Struck):
         if world.quarantine is not None:
             self.bad, self.held = world.quarantine.bad, world.quarantine.held
             self.route = world.quarantine.router((node.number, node.life))
+            self.takes = world.quarantine.takes((node.number, node.life))
 
     @property
     def due_ms(self) -> int | None:

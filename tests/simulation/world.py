@@ -87,7 +87,15 @@ class World:
         self.group = FakeGroup(self.source, self.clock)
         self.source.create("source", self.climate.partitions)
         self.quarantine = (
-            Quarantine(seed, self.sink, self.catalog.storage, self.clock) if has_one(seed) else None
+            Quarantine(
+                seed,
+                self.sink,
+                self.catalog.storage,
+                self.clock,
+                ledger=self.climate.upheaval is None,
+            )
+            if has_one(seed)
+            else None
         )
         self.wholes = wholes(self) if real else []
         self.oracle = Oracle(

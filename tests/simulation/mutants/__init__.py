@@ -32,6 +32,7 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 UNSHOWN = {
+    "R1": "routes are the writers' own: unit/participant/writers/test_routes.py",
     "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
     "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "
     "protocol/test_q1_second_table.py",
