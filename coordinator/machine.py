@@ -29,6 +29,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator.actions import (
     Action,
@@ -55,6 +56,7 @@ from headgate.coordinator.capacity import refuse_too_many
 from headgate.coordinator.claim import claim, followers_found, table_found
 from headgate.coordinator.commitment import answered, collected, judged, resolved
 from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
+from headgate.coordinator.fullness import enough, heard_of
 from headgate.coordinator.log_ends import ends_of, told
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
 from headgate.coordinator.payment import (
@@ -163,7 +165,7 @@ def _silence_ms(state: State) -> int:
 
 def _discontinued(state: State, reason: str) -> Step:
     if state.term is None:
-        return state, (Tell(reason, trouble=True),)
+        return state, (Tell(reason, trouble=True, event=LogEvent.CONTROL_LOG_TROUBLE),)
     return recover(state, f"{reason}: a new epoch is due")
 
 
@@ -174,7 +176,7 @@ def _ticked(state: State, now_ms: int) -> Step:
     if state.retry_at_ms is not None:
         return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
     match state.phase:
-        case Phase.OPEN if now_ms >= term_of(state).end_due_ms:
+        case Phase.OPEN if now_ms >= term_of(state).end_due_ms or enough(state):
             return prepared(state, now_ms)
         case Phase.COLLECTING:
             return collected(state, now_ms)
@@ -309,6 +311,8 @@ def _news(state: State, said: Envelope) -> tuple[State, bool]:
 def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
     said, term = record.envelope, term_of(state)
     current = said.epoch == term.epoch
+    if current and isinstance(said.event, Presence):
+        state = heard_of(state, said.sender, said.event)
     match said.event:
         case WriteStatus() as status if current:
             heard = HeardStatus(record.offset, said.sender, said.transaction, status)
@@ -335,6 +339,7 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
                 term,
                 settled_to=term.heard_to,
                 statuses=(),
+                held={},
                 named_by_presence=frozenset(),  # who gained before L has its position from here
                 end_due_ms=next_end_ms if paused == term.paused else now_ms,
                 started=True,
@@ -344,6 +349,7 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
             due_ms = now_ms + state.settings.commit_timeout_ms
             collecting = replace(
                 term,
+                held={},
                 time_out_ms=due_ms,
                 end_due_ms=next_end_ms if paused == term.paused else now_ms,
             )
@@ -373,7 +379,9 @@ def _heard_status(state: State, heard: HeardStatus) -> Step:
     if known or 0 <= behind <= LEAP_MAX:  # G6: from further away nobody can have counted
         return state, ()
     awaited = term.awaited | named((heard,))
-    return replace(state, term=replace(term, statuses=(*term.statuses, heard), awaited=awaited)), ()
+    held = {sender: amounts for sender, amounts in term.held.items() if sender != heard.sender}
+    statuses = (*term.statuses, heard)
+    return replace(state, term=replace(term, statuses=statuses, awaited=awaited, held=held)), ()
 
 
 def _heard_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:

@@ -100,7 +100,8 @@ class Term:
     oldest first; ``moved_at_ms``: when each one's tag was last moved, as far as known. ``decision``
     is the attempt that waits for the manifests of ``drafts``. ``pay_until_ms``: when the next END
     waits for payments no longer; ``asked``: payments were made since the followers were read.
-    ``started``: the epoch's first START was heard.
+    ``started``: the epoch's first START was heard. ``held``: records and bytes that each
+    participant says it holds since the newest START (C12).
     """
 
     epoch: Epoch
@@ -138,6 +139,7 @@ class Term:
     started: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     asks_ends: bool = False
+    held: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def closing(self) -> TransactionNumber:
