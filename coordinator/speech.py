@@ -43,7 +43,8 @@ def prefixes(state: State, table: TableView) -> Prefixes:
     """Epoch and incarnation make the folder one that was never used before."""
     term = term_of(state)
     folder = f"{term.epoch}-{state.identity.sender.incarnation}"
-    root = f"{table.location}/data/headgate/{state.identity.sink}/{folder}"
+    data = table.data_location or f"{table.location}/data"
+    root = f"{data}/headgate/{state.identity.sink}/{folder}"
     return Prefixes(root, term.number)
 
 

@@ -131,7 +131,7 @@ def _halves(ranges: Ranges) -> Iterable[Ranges]:
 
 def discard(plan: WriterPlan, files: Iterable[DataFile]) -> None:
     """Remove files that were never announced: only this process ever knew their names."""
-    io = open_files(plan.io_properties, plan.location)
+    io = open_files(plan.io_properties, plan.data_location)
     for file in files:
         try:
             io.delete(file.path)

@@ -7,15 +7,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, OutputStream
 
 from headgate.control_protocol.events import DataFile
-from headgate.control_protocol.s3_upload import S3Upload
-from headgate.control_protocol.table_files import delete_quietly, open_files
+from headgate.control_protocol.table_files import Unhurried, delete_quietly, open_files
 from headgate.participant.writers.dictionaries import with_dictionary
 from headgate.participant.writers.hidden_nulls import filled, hiding
 from headgate.participant.writers.metrics import FileMetrics, leaves_of
@@ -24,6 +22,7 @@ from headgate.participant.writers.parquet_options import ParquetOptions
 from headgate.participant.writers.partitioning import Partitioner, PartitionKey
 from headgate.participant.writers.plan import WriterPlan
 from headgate.participant.writers.sorting import Sorter
+from headgate.participant.writers.spread import Spread
 
 _OPEN_FILES_MAX = 32
 """Object stores buffer up to 10 MB of every open file."""
@@ -41,9 +40,10 @@ class FileShape:
         self.arrow_schema: pa.Schema = plan.arrow_schema()
         self.hiding = hiding(self.arrow_schema)
         self.spec_id = plan.spec().spec_id
-        self.io: FileIO = open_files(plan.io_properties, plan.location)
+        self.io: FileIO = open_files(plan.io_properties, plan.data_location)
         self.leaves = leaves_of(schema, metrics_modes(schema, properties, order))
         self.options = ParquetOptions(properties, self.leaves)
+        self.spread = Spread.of(properties)
         self.sorter = Sorter(order, schema)
         self.partitioner = Partitioner(plan.spec(), schema)
 
@@ -117,9 +117,9 @@ class DataFiles:
 
     def discard(self) -> None:
         """Remove every file of this batch. Only while none was announced."""
-        begun = {file.path for file in self._open.values() if isinstance(file.stream, S3Upload)}
+        begun = {file.path for file in self._open.values() if isinstance(file.stream, Unhurried)}
         for file in self._open.values():
-            if isinstance(file.stream, S3Upload):
+            if isinstance(file.stream, Unhurried):
                 file.stream.abort()
             _quietly(file.writer.close)
             _quietly(file.stream.close)
@@ -146,8 +146,7 @@ class DataFiles:
             return self._open[key]
         if len(self._open) >= self._open_max:
             self._close(next(iter(self._open)))
-        folder = f"{self._prefix}/{key.folder}" if key.folder else self._prefix
-        path = f"{folder}/{uuid4()}.parquet"
+        path = f"{self._prefix}/{self._shape.spread.path(key.folder)}.parquet"
         self._paths.append(path)
         stream = self._shape.io.new_output(path).create()
         try:
@@ -166,7 +165,7 @@ class DataFiles:
             file.writer.close()
             size = file.stream.tell()
         finally:
-            if isinstance(file.stream, S3Upload):  # others are decoded and written meanwhile
+            if isinstance(file.stream, Unhurried):  # others are decoded and written meanwhile
                 self._endings.append(file.stream.close_later())
             else:
                 file.stream.close()
