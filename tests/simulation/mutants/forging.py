@@ -75,9 +75,9 @@ def silenced_by_a_number(right: Any, state: State, heard: HeardStatus) -> Any:
 
 @FAMILY.replaces("G6", (participant, "_heard_self"))
 def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
-    """A participant does not count on from what was said in its name."""
+    """A participant counts its own statuses, whatever was said in its name."""
     after = right(state, record)
-    return replace(after, statuses=state.statuses)
+    return replace(after, statuses=state.statuses, unheeded=0)
 
 
 @FAMILY.replaces("C7", (admission, "_beyond"))
