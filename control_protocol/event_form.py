@@ -131,9 +131,12 @@ def _start_form(start: StartCommit) -> Form:
             }
             for table in start.tables
         ],
+        "folder": start.folder,
         "limits": {
             "target_file_bytes": start.limits.target_file_bytes,
             "commit_timeout_ms": start.limits.commit_timeout_ms,
+            "commit_records": start.limits.commit_records,
+            "commit_bytes": start.limits.commit_bytes,
         },
         "paused": start.paused,
         "configuration": dict(start.configuration),
@@ -162,8 +165,11 @@ def _start(form: Form) -> StartCommit:
         limits=Limits(
             target_file_bytes=natural(form["limits"]["target_file_bytes"]),
             commit_timeout_ms=natural(form["limits"]["commit_timeout_ms"]),
+            commit_records=natural(form["limits"]["commit_records"]),
+            commit_bytes=natural(form["limits"]["commit_bytes"]),
         ),
         paused=form["paused"],
+        folder=form["folder"],
         configuration=form["configuration"],
     )
 

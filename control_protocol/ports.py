@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.events import DataFile, Envelope, LogRecord, TableStart
+from headgate.control_protocol.events import DataFile, Destination, Envelope, LogRecord, TableStart
 from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,
@@ -265,7 +265,8 @@ class Batch:
 
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
-    the ranges' records already (rule Q5). ``followers`` are what START names besides.
+    the ranges' records already (rule Q5). ``followers`` are what START names besides, ``folder`` is
+    where files of tables go that it does not name.
     """
 
     number: int
@@ -276,6 +277,7 @@ class Batch:
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
     quarantine: TableStart | None = None
     followers: tuple[TableStart, ...] = ()
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,14 +297,20 @@ class PartitionResult:
 class BatchWritten:
     """The batch is on storage: exactly these ranges in exactly these files of its tables.
 
-    ``quarantined`` are the quarantine's, ``followed`` those of other followers, by their names.
+    ``quarantined`` are the quarantine's, ``followed`` those of other followers.
     """
 
     number: int
     partitions: Mapping[TopicPartition, PartitionResult]
     files: tuple[DataFile, ...] = field(default=())
     quarantined: tuple[DataFile, ...] = field(default=())
-    followed: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    followed: Mapping[Destination, tuple[DataFile, ...]] = field(default_factory=dict)
+
+    @property
+    def every_file(self) -> tuple[DataFile, ...]:
+        """The files of all tables."""
+        followed = (file for files in self.followed.values() for file in files)
+        return (*self.files, *self.quarantined, *followed)
 
 
 @dataclass(frozen=True, slots=True)

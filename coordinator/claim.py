@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.errors import FollowerForeign, TableRecreated
 from headgate.control_protocol.identifiers import TransactionId, TransactionNumber
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.control_protocol.record import CommitRecord
@@ -47,6 +48,7 @@ from headgate.coordinator.recovery import (
     refuse_unlike,
 )
 from headgate.coordinator.requests import paused_at_start
+from headgate.coordinator.routed import refuse_lost
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import State, Term
@@ -74,11 +76,15 @@ def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
     view = state.recovery_view
     assert view is not None
     record = recorded(view, state.settings)
-    missing = [name for name in _named(state, record) if name not in given.views]
+    needed = state.identity.followers if state.identity.routed else _named(state, record)
+    missing = [name for name in needed if name not in given.views]
     if missing:
         return wait(state, now_ms, f"not reachable: {', '.join(missing)}")
-    for follower in given.views.values():
-        refuse_unlike(follower, record, state.settings)
+    for name, follower in given.views.items():
+        if name in needed:
+            refuse_unlike(follower, record, state.settings)
+        else:
+            refuse_lost(follower, state.settings)
     found = replace(
         state,
         recovery_followers=given.views,
@@ -120,7 +126,11 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         paused=resumption.paused,
         control_topic=state.identity.control_topic,
         control_topic_id=sources.control_topic_id,
-        followers={name: follower.uuid for name, follower in sorted(followers.items())},
+        followers={
+            name: follower.uuid
+            for name, follower in sorted(followers.items())
+            if name in state.identity.followers or not state.identity.routed
+        },
         routing=state.identity.routing,
     )
     record_claimed = with_debts_of(state, bare, record, view)
@@ -143,7 +153,9 @@ def with_debts_of(
     followers = state.recovery_followers
     before = unpaid(record.debts, followers, view.uuid) if record else ()
     late = overdue(before, state.recovery_wall_ms, state.settings.claim_age_max_ms)
-    claims = claimed(claim, record, followers, view)
+    routed, named = state.identity.routed, state.identity.followers
+    claimable = {n: each for n, each in followers.items() if n in named or not routed}
+    claims = claimed(claim, record, claimable, view)
     debts, lost = debts_carried_on(without(before, late), claims, followers)
     lapsed = (*(record.lapsed if record else ()), *late, *(d for d in lost if d.manifest))
     return replace(claim, debts=debts, lapsed=lapsed)
@@ -159,10 +171,12 @@ def _told(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
             f"control topic {now.control_topic} has id {now.control_topic_id}, but the last commit "
             f"was made with {before.control_topic} of id {before.control_topic_id}: it was created "
             "anew, or this is another topic or cluster",
+            event=LogEvent.SETTINGS_CHANGED,
             trouble=True,
         )
     if before and before.routing and before.routing != now.routing:
-        yield Tell("the settings that decide what a row is are others than at the last commit")
+        told = "the settings that decide what a row is are others than at the last commit"
+        yield Tell(told, event=LogEvent.SETTINGS_CHANGED)
 
 
 def _resumption(state: State, record: CommitRecord | None, found: SourcesDescribed) -> Resumption:
@@ -211,7 +225,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         pause_asked=None,
         doubted=frozenset(),
     )
-    told = Tell(f"epoch {epoch} begins")
+    told = Tell(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(debt.claim for debt in record.debts):
         paying, actions = begin_paying(begun, now_ms)
         return paying, (told, *actions)

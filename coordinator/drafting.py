@@ -44,18 +44,23 @@ def fences(state: State) -> bool:
     """D8: whether the record names a lapsed debt whose follower has not moved since."""
     term = term_of(state)
     lapsed = term.view.record.lapsed if term.view.record else ()
-    return any(unfenced(known, lapsed, term.debts) for known in addressed(state).values())
+    return bool(lapsed) and any(
+        unfenced(known, lapsed, term.debts) for known in term.followers.values()
+    )
 
 
 def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: int) -> Step:
     """D2: the manifests of followers are written before the decision; without any it is made."""
     term = term_of(state)
-    lapsed, owed = attempt.record.lapsed, attempt.record.debts
+    named, lapsed, owed = addressed(state), attempt.record.lapsed, attempt.record.debts
     renewed = tuple(
         renewal(attempt.record, follower)
-        for name, follower in addressed(state).items()
+        for name, follower in {**named, **term.followers}.items()
         if name not in verdict.follower_files
-        and (renews_follower(state, name, now_ms) or unfenced(follower, lapsed, owed))
+        and (
+            (name in named and renews_follower(state, name, now_ms))
+            or unfenced(follower, lapsed, owed)
+        )
     )
     attempt = replace(attempt, record=replace(attempt.record, debts=(*owed, *renewed)))
     drafts = tuple(
@@ -104,7 +109,10 @@ def read_for_drafts(state: State, given: FollowersRead) -> Step:
     """The same drafts again, for the same tables only."""
     term = term_of(state)
     for draft in term.drafts:
-        now = given.views.get(draft.table.table, draft.table)
+        name = draft.table.table
+        if state.identity.routed and name not in given.views:
+            return recover(state, f"{name} cannot be read: begins again")
+        now = given.views.get(name, draft.table)
         if now.uuid != draft.table.uuid or now.lineage is Lineage.TAG_MISSING:
             return recover(state, f"{draft.table.table} is another table now: begins again")
     return state, (DraftManifests(term.drafts),)

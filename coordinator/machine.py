@@ -29,12 +29,12 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator.actions import (
     Action,
     CallFailed,
     CommitAnswered,
-    DescribeSources,
     Discontinued,
     Drafted,
     FollowersRead,
@@ -53,8 +53,9 @@ from headgate.coordinator.admission import named
 from headgate.coordinator.ageing import issued
 from headgate.coordinator.capacity import refuse_too_many
 from headgate.coordinator.claim import claim, followers_found, table_found
-from headgate.coordinator.commitment import answered, collected, judged, resolved
+from headgate.coordinator.commitment import answered, collected, judged, resolved, tables_told
 from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
+from headgate.coordinator.fullness import enough, heard_of
 from headgate.coordinator.log_ends import ends_of, told
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
 from headgate.coordinator.payment import (
@@ -69,6 +70,7 @@ from headgate.coordinator.payment import (
 from headgate.coordinator.recovery import fitted, refuse_shared
 from headgate.coordinator.renewal import looked, looked_at_followers, prepared
 from headgate.coordinator.requests import requested
+from headgate.coordinator.routed import asked_again
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import HeardStatus, State, Term
 from headgate.coordinator.transitions import Phase
@@ -131,6 +133,8 @@ def _of_followers(
             return followers_found(state, given, now_ms)
         case Phase.PREPARING, FollowersRead():
             return looked_at_followers(state, given)
+        case Phase.COLLECTING, FollowersRead() if term_of(state).asks_tables:
+            return tables_told(state, given, now_ms)
         case Phase.DRAFTING, FollowersRead():
             return read_for_drafts(state, given)
         case Phase.DRAFTING, Drafted():
@@ -163,7 +167,7 @@ def _silence_ms(state: State) -> int:
 
 def _discontinued(state: State, reason: str) -> Step:
     if state.term is None:
-        return state, (Tell(reason, trouble=True),)
+        return state, (Tell(reason, trouble=True, event=LogEvent.CONTROL_LOG_TROUBLE),)
     return recover(state, f"{reason}: a new epoch is due")
 
 
@@ -174,7 +178,7 @@ def _ticked(state: State, now_ms: int) -> Step:
     if state.retry_at_ms is not None:
         return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
     match state.phase:
-        case Phase.OPEN if now_ms >= term_of(state).end_due_ms:
+        case Phase.OPEN if now_ms >= term_of(state).end_due_ms or enough(state):
             return prepared(state, now_ms)
         case Phase.COLLECTING:
             return collected(state, now_ms)
@@ -193,7 +197,7 @@ def _retry(state: State, now_ms: int) -> Step:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
             return state, (ReadTable(),)
         case Phase.PREPARING | Phase.COLLECTING:
-            return state, (DescribeSources(),)
+            return state, (asked_again(state),)
         case Phase.DRAFTING:
             return drafts_again(state, now_ms)
         case Phase.PAYING:
@@ -309,6 +313,8 @@ def _news(state: State, said: Envelope) -> tuple[State, bool]:
 def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
     said, term = record.envelope, term_of(state)
     current = said.epoch == term.epoch
+    if current and isinstance(said.event, Presence):
+        state = heard_of(state, said.sender, said.event)
     match said.event:
         case WriteStatus() as status if current:
             heard = HeardStatus(record.offset, said.sender, said.transaction, status)
@@ -335,6 +341,7 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
                 term,
                 settled_to=term.heard_to,
                 statuses=(),
+                held={},
                 named_by_presence=frozenset(),  # who gained before L has its position from here
                 end_due_ms=next_end_ms if paused == term.paused else now_ms,
                 started=True,
@@ -344,6 +351,7 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
             due_ms = now_ms + state.settings.commit_timeout_ms
             collecting = replace(
                 term,
+                held={},
                 time_out_ms=due_ms,
                 end_due_ms=next_end_ms if paused == term.paused else now_ms,
             )
@@ -373,7 +381,9 @@ def _heard_status(state: State, heard: HeardStatus) -> Step:
     if known or 0 <= behind <= LEAP_MAX:  # G6: from further away nobody can have counted
         return state, ()
     awaited = term.awaited | named((heard,))
-    return replace(state, term=replace(term, statuses=(*term.statuses, heard), awaited=awaited)), ()
+    held = {sender: amounts for sender, amounts in term.held.items() if sender != heard.sender}
+    statuses = (*term.statuses, heard)
+    return replace(state, term=replace(term, statuses=statuses, awaited=awaited, held=held)), ()
 
 
 def _heard_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:

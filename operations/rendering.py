@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,17 +13,18 @@ from rich.text import Text
 
 from headgate.control_protocol.redaction import printable
 from headgate.operations.audit_report import AuditReport, Verdict
-from headgate.operations.check import Check, State
-from headgate.operations.condition import LastError
 from headgate.operations.status import PartitionStatus, StatusReport
+from headgate.sink.condition import LastError
 
 if TYPE_CHECKING:
+    from headgate.operations.check import Check
     from headgate.operations.rehearsal import Rehearsal
+    from headgate.operations.tables import TablesReport
 
 _MARKS = {
-    State.OK: ("ok", "green"),
-    State.WRONG: ("wrong", "red"),
-    State.UNCHECKED: ("?", "yellow"),
+    "ok": ("ok", "green"),
+    "wrong": ("wrong", "red"),
+    "unchecked": ("?", "yellow"),
 }
 _COLOURS = {
     Verdict.WELL: "bold green",
@@ -44,12 +45,38 @@ def show_checks(console: Console, checks: Iterable[Check]) -> None:
         console.print(line, soft_wrap=True)
 
 
+def show_tables(console: Console, report: TablesReport) -> None:
+    rows = [
+        (t.table, t.state, t.transaction, t.owed_rows, _time(t.valid_through_ms), t.schema_id)
+        for t in report.tables
+    ]
+    headings = ("table", "state", "last", "owed", "valid through", "schema")
+    console.print(_table(headings, rows))
+    missing = sum(table.state != "open" for table in report.tables)
+    console.print(
+        f"{len(report.tables)} tables, {missing} missing; ledger {report.ledger} at "
+        f"{report.transaction}"
+    )
+
+
 def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> None:
     rows = [
         (p.topic, p.partition, p.next_offset, p.log_begin, p.log_end, p.lag) for p in partitions
     ]
     headings = ("topic", "partition", "next offset", "log begin", "log end", "lag")
     console.print(_table(headings, rows))
+
+
+def show_event(console: Console, said: Mapping[str, Any]) -> None:
+    """One line of the control topic; whatever strangers wrote there stays on it."""
+    moment = _time(said["time_ms"]) or "-"
+    line = Text.assemble(
+        (f"{moment}  ", "dim"),
+        (f"{said['epoch']}.{said['transaction']:<5} ", "cyan"),
+        (f"{said['event']:<16} ", "bold"),
+        printable(f"{said['member']:<24} {said['text']}"),
+    )
+    console.print(line, soft_wrap=True)
 
 
 def show_status(console: Console, report: StatusReport) -> None:
@@ -72,7 +99,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         "last commit": _time(report.last_commit_ms),
         "valid through": _time(report.valid_through_ms),
         "lag": report.lag,
-        **({"owed to quarantine": report.owed_rows} if report.owed_rows else {}),
+        **({"owed": report.owed_rows} if report.owed_rows else {}),
     }
     for name, value in facts.items():
         console.print(Text.assemble((f"  {name:<18}", "dim"), _cell(value)), soft_wrap=True)

@@ -7,7 +7,7 @@ is coherent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -19,8 +19,10 @@ from headgate.control_protocol.seal import Keys
 from headgate.control_protocol.wire import Wire
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.settings import Distribution, ParticipantSettings
+from headgate.sink.face_settings import HttpSettings, TelemetrySettings
 from headgate.sink.properties import Properties, Secret
 from headgate.sink.table_settings import ColumnSettings, TableSettings, about
+from headgate.sink.tables_settings import NO_TABLE, TablesSettings, led
 from headgate.sink.validation import check_sink
 
 
@@ -221,6 +223,15 @@ class QuarantineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedQuarantine(QuarantineSettings):
+    """Takes unmatched records too, whatever becomes of bad ones."""
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransformSettings:
     """What becomes of records between decoding and writing; docs/transforms.md has the rules."""
 
@@ -287,7 +298,10 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """One sink: these topics into this table. ``kafka`` holds librdkafka's own keys."""
+    """One sink: these topics into this table, or those. ``kafka`` holds librdkafka's own keys.
+
+    With ``tables`` the ledger is the ``table`` that leads.
+    """
 
     name: SinkName = field(
         metadata=about("The sink's name: it names the tag that is its lock, so never change it.")
@@ -302,7 +316,12 @@ class SinkSettings:
     catalog: CatalogSettings = field(
         default_factory=CatalogSettings, metadata=about("The Iceberg catalog.")
     )
-    table: TableSettings = field(metadata=about("The table to fill."))
+    table: TableSettings = field(
+        default=NO_TABLE, metadata=about("The table to fill, unless [tables] says of many.")
+    )
+    tables: TablesSettings = field(
+        default_factory=TablesSettings, metadata=about("Many tables to fill: docs/tables.md.")
+    )
     format: FormatSettings = field(
         default_factory=FormatSettings, metadata=about("How values and keys are decoded.")
     )
@@ -322,21 +341,33 @@ class SinkSettings:
     spark: SparkSettings = field(
         default_factory=SparkSettings, metadata=about("Who writes the data files.")
     )
+    telemetry: TelemetrySettings = field(
+        default_factory=TelemetrySettings, metadata=about("Metrics; docs/metrics.md lists them.")
+    )
+    http: HttpSettings = field(
+        default_factory=HttpSettings, metadata=about("Probes, metrics and page over HTTP.")
+    )
 
     def __post_init__(self) -> None:
         group_id = self.source.group_id or f"headgate-{self.name}"
         app_name = self.spark.app_name or f"headgate-{self.name}"
         object.__setattr__(self, "source", replace(self.source, group_id=group_id))
         object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
+        object.__setattr__(self, "table", led(self.table, self.tables))
         aside = self.quarantine.table or f"{self.table.identifier}_quarantine"
-        object.__setattr__(self, "quarantine", replace(self.quarantine, table=aside))
+        named = replace(self.quarantine, table=aside)
+        if self.tables and self.tables.unmatched is Disposal.QUARANTINE:
+            named = RoutedQuarantine(**{f.name: getattr(named, f.name) for f in fields(named)})
+        object.__setattr__(self, "quarantine", named)
         check_sink(self)
 
     @property
     def limits(self) -> BadRecordLimits:
         """What a coordinator bears: a claim that these settings cannot produce is refused."""
-        skips = Disposal.SKIP in (self.quarantine.policy, self.quarantine.tombstones)
-        return replace(self.quarantine.limits, may_skip=skips or bool(self.transform))
+        disposals = [self.quarantine.policy, self.quarantine.tombstones]
+        disposals += [self.tables.unmatched] if self.tables else []
+        skips = Disposal.SKIP in disposals or bool(self.transform)
+        return replace(self.quarantine.limits, may_skip=skips)
 
     @property
     def wire(self) -> Wire:
@@ -355,7 +386,8 @@ class SinkSettings:
     @property
     def redaction(self) -> Redaction:
         """What masks the secrets of this sink."""
-        some = (self.kafka, self.catalog.properties, self.spark.conf)
+        some = (self.kafka, self.catalog.properties, self.spark.conf, self.telemetry.otlp_headers)
         formats = (self.format.options, self.format.key_options)
-        keys = frozenset(self.control.keys.texts)
+        tokens = (self.http.viewer_token.text, self.http.operator_token.text)
+        keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))
         return Redaction(keys.union(*(each.secrets for each in (*some, *formats))))

@@ -20,9 +20,9 @@ GOLDEN: dict[str, str] = json.loads(
     (Path(__file__).parent / "control_messages_v1.json").read_text("utf-8")
 )
 FROZEN = {
-    "start-commit": "59cfd796b2c85df8",
+    "start-commit": "5382a3054590d7a9",
     "end-commit": "a29768ba91fa5253",
-    "write-status": "50e8cbbc9af31180",
+    "write-status": "3b890a76d09d6385",
     "ack-commit": "9d2db65c770bcb34",
     "abort-commit": "80ead7a97e30919c",
     "presence": "a3e9b35912a486f4",

@@ -288,6 +288,7 @@ class FaultyWriter(FakeBatchWriter, Struck):
         if world.quarantine is not None:
             self.bad, self.held = world.quarantine.bad, world.quarantine.held
             self.route = world.quarantine.router((node.number, node.life))
+            self.takes = world.quarantine.takes((node.number, node.life))
 
     @property
     def due_ms(self) -> int | None:
@@ -337,7 +338,7 @@ def brief(envelope: Envelope) -> str:
     event = envelope.event
     text = f"{type(event).__name__} {envelope.epoch}.{envelope.transaction}"
     if isinstance(event, WriteStatus):
-        claims = {str(p): str(c.range) for t in event.tables for p, c in t.claims.items()}
+        claims = {str(p): str(c.range) for p, c in event.claims.items()}
         text += f" #{event.status_number} {claims} unknown={sorted(map(str, event.unknown))}"
         text += f" part {event.part}/{event.parts}" if event.parts > 1 else ""
     if isinstance(event, StartCommit) and event.paused:

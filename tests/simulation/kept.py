@@ -79,6 +79,12 @@ class Kept:
         catalogs = self._quarantine.catalogs
         self._tables = {name: _Table(self._sink, catalog) for name, catalog in catalogs.items()}
 
+    def learn(self, decided: CommitRecord | None) -> None:
+        """The lead knows these topics, and a follower that is paid since may."""
+        for topic, id_ in decided.topic_ids.items() if decided else ():
+            if id_ not in self._ids.setdefault(topic, []):
+                self._ids[topic].append(id_)
+
     def look(self) -> bool:
         """Whether anything has changed."""
         moved = [table.look() for table in self._tables.values()]
@@ -94,7 +100,7 @@ class Kept:
         return True
 
     def _belongs(self, row: SourceRecord) -> None:
-        record = next(t.newest for t in self._tables.values() if row in t.rows)
+        name, record = next((n, t.newest) for n, t in self._tables.items() if row in t.rows)
         at = TopicPartition(row.topic, row.partition)
         known = record.topic_ids.get(row.topic) if record else None
         if record is None or (known != row.topic_id and not self._since(row, known)):
@@ -103,8 +109,8 @@ class Kept:
             return
         if row.offset >= record.offsets.get(at, 0):
             raise Violation(Kind.DOUBLE, f"beyond the follower's offsets: {row}")
-        if self._quarantine.always(row) is False:
-            raise Violation(Kind.UNTRUTH, f"a good record is in a follower: {row}")
+        if self._quarantine.misplaced(name, row):
+            raise Violation(Kind.UNTRUTH, f"{name} holds what it can never be given: {row}")
 
     def _since(self, row: SourceRecord, known: str | None) -> bool:
         """Whether the topic was created anew between the decision and the payment."""
@@ -114,9 +120,6 @@ class Kept:
     def beside(self, record: CommitRecord, lead: str) -> None:
         """The lead has this record now. Q7: it is within the limits. D8: what lapses is named."""
         self._owed, self._given_up, self._lead = record.debts, record.lapsed, lead
-        for topic, id_ in record.topic_ids.items():
-            if id_ not in self._ids.setdefault(topic, []):
-                self._ids[topic].append(id_)
         self.lapsed.update(row for debt in record.lapsed for row in self._of(debt))
         objection = self._quarantine.limits.too_many(record.quarantined)
         if objection:
@@ -153,6 +156,8 @@ class Kept:
         return [row for file in files for row in storage.files[file.path]]
 
     def good(self, rows: set[SourceRecord]) -> None:
+        if self._quarantine.ledger and rows:
+            raise Violation(Kind.UNTRUTH, f"the ledger holds rows: {sorted(rows)[:5]}")
         bad = [row for row in rows if self._quarantine.always(row)]
         if bad:
             raise Violation(Kind.UNTRUTH, f"bad records are in the table: {sorted(bad)[:5]}")

@@ -126,14 +126,24 @@ class Node:
         self.coordinator_log = FaultyLog(world, self, "coordinator")
         self._naps.pop("coordinator", None)
         return CoordinatorDriver(
-            Identity(world.sink, "group", sender, followers=tuple(world.followers)),
+            Identity(
+                world.sink,
+                "group",
+                sender,
+                followers=world.quarantine.named if world.quarantine else (),
+                routed=bool(world.quarantine and world.quarantine.ledger),
+            ),
             world.climate.coordinators,
             CoordinatorWorld(
                 self.coordinator_log,
                 Dated(world, FaultyTable(world, self, self._lead(), world.catalog)),
                 FaultyTopics(world, self),
                 world.clock,
-                followers=FollowerTables(self._follower, threads=False),
+                followers=FollowerTables(
+                    self._follower,
+                    threads=False,
+                    required=world.quarantine.named if world.quarantine else None,
+                ),
             ),
             world.climate.start_at,
             limits=self._limits(),

@@ -16,7 +16,7 @@ from typing import Any
 
 from simulation import upheaval
 from simulation.calm import Calm
-from simulation.climate import FOR_EVER_MS, SLUGGISH_MS, Weather, drawn
+from simulation.climate import FOR_EVER_MS, SLUGGISH_MS, Weather, drawn, limited
 from simulation.events import Events
 from simulation.faulty import brief
 from simulation.forger import Forger
@@ -73,6 +73,7 @@ class World:
         self.random = random.Random(seed)
         self._echoes = random.Random(f"echoes {seed}")
         self.climate = drawn(self.random)
+        limited(self.climate, random.Random(f"limits in {seed}"))
         self.sink = SinkName("sim")
         self.forger = Forger(self)
         self.silence = Silence(self)
@@ -86,7 +87,15 @@ class World:
         self.group = FakeGroup(self.source, self.clock)
         self.source.create("source", self.climate.partitions)
         self.quarantine = (
-            Quarantine(seed, self.sink, self.catalog.storage, self.clock) if has_one(seed) else None
+            Quarantine(
+                seed,
+                self.sink,
+                self.catalog.storage,
+                self.clock,
+                ledger=self.climate.upheaval is None,
+            )
+            if has_one(seed)
+            else None
         )
         self.wholes = wholes(self) if real else []
         self.oracle = Oracle(

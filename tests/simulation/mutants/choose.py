@@ -118,7 +118,7 @@ def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     if mutant in forging.FAMILY:
         forger = WITH_KEY if mutant.rule == "G4" else WITHOUT_KEY
         seeds = (s for s in seeds if s % ONE_SEED_IN == forger)
-    return filter(has_one, seeds) if mutant.rule[0] in "DQ" else seeds
+    return filter(has_one, seeds) if mutant.rule[0] in "DQR" else seeds
 
 
 if __name__ == "__main__":
