@@ -209,8 +209,8 @@ class Oracle:
     # ----------------------------------------------------------------------------------- progress
 
     def owed(self) -> int:
-        """How many debts no follower shows as paid."""
-        return len(self._kept.debts) if self._kept else 0
+        """How many debts no follower shows as paid, or beyond being paid."""
+        return len(self._kept.debts) + len(self._kept.payable) if self._kept else 0
 
     def stored(self) -> Mapping[TopicPartition, int]:
         """The next offsets, of the topics as they are now."""
