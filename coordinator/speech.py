@@ -41,11 +41,14 @@ def say(state: State) -> tuple[Action, ...]:
 
 def prefixes(state: State, table: TableView) -> Prefixes:
     """Epoch and incarnation make the folder one that was never used before."""
-    term = term_of(state)
-    folder = f"{term.epoch}-{state.identity.sender.incarnation}"
     data = table.data_location or f"{table.location}/data"
-    root = f"{data}/headgate/{state.identity.sink}/{folder}"
-    return Prefixes(root, term.number)
+    return Prefixes(f"{data}/{_folder(state)}", term_of(state).number)
+
+
+def _folder(state: State) -> str:
+    """Below the data of every table."""
+    sender, epoch = state.identity.sender, term_of(state).epoch
+    return f"headgate/{state.identity.sink}/{epoch}-{sender.incarnation}"
 
 
 def addressed(state: State) -> Mapping[str, TableView]:
@@ -88,6 +91,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
             state.settings.commit_bytes,
         ),
         paused=term.paused,
+        folder=f"{_folder(state)}/{term.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
     )
 

@@ -63,6 +63,14 @@ def refusal(settings: SinkSettings, table: Table) -> StopSink | None:
     return None
 
 
+def stored_record(settings: SinkSettings, table: Table) -> CommitRecord | None:
+    """Return the sink's state by its table. Raises ``RecordUnreadable``."""
+    sink = IcebergTable(
+        table.catalog, settings.table.identifier, settings.name, settings.table.branch
+    )
+    return sink.read().record
+
+
 def unpaid_debts(
     settings: SinkSettings, table: Table, record: CommitRecord | None
 ) -> tuple[Debt, ...]:

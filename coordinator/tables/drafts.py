@@ -198,7 +198,6 @@ def _below(files: FileIO, root: str) -> list[str]:
     """The files' paths from ``root`` on."""
     if on_s3(files) and root.startswith("s3"):
         return [location[len(root) + 1 :] for location in files.under(root)]
-
     from pyarrow.fs import FileSelector, FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO  # brings pandas: not for every command
 

@@ -51,7 +51,7 @@ from headgate.coordinator.tables.drafts import read_draft, undecided, write_draf
 from headgate.coordinator.tables.evidence import decided
 from headgate.coordinator.tables.lineage import lineage, newest_record, other_sinks, properties_of
 from headgate.coordinator.tables.manifests import ManifestList, SnapshotFiles, manifest_files
-from headgate.coordinator.tables.proposal import Proposal
+from headgate.coordinator.tables.proposal import GoingBack, Proposal
 from headgate.coordinator.tables.supported import refuse_unread, refuse_unsupported
 from headgate.coordinator.tables.upkeep import Upkeep
 
@@ -90,7 +90,9 @@ class IcebergTable:
             return view
         return replace(view, lineage=self._decided(table))
 
-    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+    def commit(self, attempt: CommitAttempt, back: GoingBack | None = None) -> CommitOutcome:
+        """``back``: a person's claim that continues an older snapshot; it adds no rows."""
+        assert back is None or not (attempt.files or attempt.debts), "going back adds nothing"
         try:
             # Afresh, though the base was read: else what an operator changed since (retention,
             # properties) would be set back by our updates.
@@ -99,7 +101,7 @@ class IcebergTable:
             return Unknown(f"nothing was sent: {error}")
         if self._moved(table.metadata, attempt.base):
             return Refused("the table has moved on since it was read; nothing was sent")
-        proposal = self._proposal(table, attempt)
+        proposal = replace(self._proposal(table, attempt), back=back)
         written = SnapshotFiles(table, proposal.snapshot_id)
         try:
             drafted = [

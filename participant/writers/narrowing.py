@@ -95,7 +95,7 @@ def _record_at_fault(
         for half in _halves(ranges):
             outcome = attempt(plan, replace(batch, ranges=half))
             if isinstance(outcome, BatchWritten):
-                discard(plan, (*outcome.files, *outcome.quarantined))
+                discard(plan, outcome.every_file)
                 continue
             if not _narrowable(outcome):
                 return outcome
@@ -131,9 +131,16 @@ def _halves(ranges: Ranges) -> Iterable[Ranges]:
 
 def discard(plan: WriterPlan, files: Iterable[DataFile]) -> None:
     """Remove files that were never announced: only this process ever knew their names."""
-    io = open_files(plan.io_properties, plan.data_location)
     for file in files:
+        owner = _owner(plan, file)
+        io = open_files(owner.io_properties, owner.data_location)
         try:
             io.delete(file.path)
         except OSError as error:
             log.warning("%s stays behind, unused: %s", file.path, error)
+
+
+def _owner(plan: WriterPlan, file: DataFile) -> WriterPlan:
+    """The plan of the table that the file was for."""
+    routed = (table.plan for table in plan.tables.values() if table.plan)
+    return next((own for own in routed if file.path.startswith(f"{own.location}/")), plan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,11 +20,9 @@ from headgate.participant.writers.metrics_modes import metrics_modes
 from headgate.participant.writers.parquet_options import ParquetOptions
 from headgate.participant.writers.partitioning import Partitioner, PartitionKey
 from headgate.participant.writers.plan import WriterPlan
+from headgate.participant.writers.pools import OPEN_FILES_MAX, OpenFiles
 from headgate.participant.writers.sorting import Sorter
 from headgate.participant.writers.spread import Spread
-
-_OPEN_FILES_MAX = 32
-"""Object stores buffer up to 10 MB of every open file."""
 
 _SHRINKAGE_GUESS = 4
 _ROWS_MIN = 1024
@@ -48,7 +45,7 @@ class FileShape:
         self.partitioner = Partitioner(plan.spec(), schema)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=256)
 def file_shape(plan: WriterPlan) -> FileShape:
     """The shape of the plan's files, kept with its client of the object store: made anew for every
     batch it would cost more than a small batch does."""
@@ -67,19 +64,26 @@ class DataFiles:
     """The files of one batch under one prefix; rolled at ``target_bytes`` on disk, unless the table
     has a target of its own.
 
-    Either ``finish`` or ``discard`` ends it. At most ``open_max`` files are open at a time: beyond,
-    the one written longest ago is closed, which costs smaller files but no memory. Where the table
-    has a sort order every file holds one sorted run: rows of two writes never share a file.
+    Either ``finish`` or ``discard`` ends it. At most ``open_max`` files are open at a time, in a
+    ``pool`` that several tables may share: beyond, the one written longest ago is closed, which
+    costs smaller files but no memory. Where the table has a sort order every file holds one sorted
+    run: rows of two writes never share a file.
     """
 
     def __init__(
-        self, shape: FileShape, prefix: str, target_bytes: int, *, open_max: int = _OPEN_FILES_MAX
+        self,
+        shape: FileShape,
+        prefix: str,
+        target_bytes: int,
+        *,
+        open_max: int = OPEN_FILES_MAX,
+        pool: OpenFiles | None = None,
     ) -> None:
         self._shape = shape
         self._prefix = prefix
         self._target_bytes = shape.options.target_bytes or target_bytes
-        self._open_max = open_max
-        self._open: OrderedDict[PartitionKey, _OpenFile] = OrderedDict()
+        self._pool = pool or OpenFiles(open_max)
+        self._open: dict[PartitionKey, _OpenFile] = {}
         self._paths: list[str] = []
         self._endings: list[Future[None]] = []
         self._finished: list[DataFile] = []
@@ -118,7 +122,8 @@ class DataFiles:
     def discard(self) -> None:
         """Remove every file of this batch. Only while none was announced."""
         begun = {file.path for file in self._open.values() if isinstance(file.stream, Unhurried)}
-        for file in self._open.values():
+        for key, file in self._open.items():
+            self._pool.closed((id(self), key))
             if isinstance(file.stream, Unhurried):
                 file.stream.abort()
             _quietly(file.writer.close)
@@ -142,10 +147,9 @@ class DataFiles:
 
     def _file(self, key: PartitionKey, rows: pa.Table) -> _OpenFile:
         if key in self._open:
-            self._open.move_to_end(key)
+            self._pool.used((id(self), key))
             return self._open[key]
-        if len(self._open) >= self._open_max:
-            self._close(next(iter(self._open)))
+        self._pool.make_room()
         path = f"{self._prefix}/{self._shape.spread.path(key.folder)}.parquet"
         self._paths.append(path)
         stream = self._shape.io.new_output(path).create()
@@ -157,10 +161,12 @@ class DataFiles:
             stream.close()
             raise
         self._open[key] = _OpenFile(path, stream, writer, FileMetrics(self._shape.leaves))
+        self._pool.opened((id(self), key), lambda: self._close(key))
         return self._open[key]
 
     def _close(self, key: PartitionKey) -> None:
         file = self._open.pop(key)
+        self._pool.closed((id(self), key))
         try:
             file.writer.close()
             size = file.stream.tell()

@@ -44,6 +44,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
 from headgate.participant.formats import names
 from headgate.participant.formats.column_rules import ColumnRule
+from headgate.participant.writers.routes import Routing
 from headgate.participant.writers.shaping import Shaping
 
 RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
@@ -63,11 +64,12 @@ class Handling:
     limits: BadRecordLimits = field(default_factory=BadRecordLimits)
     tag: str = ""
     excerpts: bool = True
+    unmatched: Disposal = Disposal.FAIL
 
     @property
     def keeps(self) -> bool:
         """Whether some of them go into the quarantine."""
-        return Disposal.QUARANTINE in (self.policy, self.tombstones)
+        return Disposal.QUARANTINE in (self.policy, self.tombstones, self.unmatched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class SourcePlan:
     that takes it. ``format_options``: the format's own, and those of every one (``ValueOptions``).
     ``rules``: by column, of those that have one.
     ``key_format_name``: empty for text in a column of text, and the bytes as they are elsewhere.
-    ``redaction`` masks the sink's secrets in what is told of records.
+    ``redaction`` masks the sink's secrets in what is told of records. ``routing``: where rows go to
+    tables that no START names.
     """
 
     kafka: Mapping[str, str]
@@ -93,6 +96,22 @@ class SourcePlan:
     handling: Handling = field(default_factory=Handling)
     sink: str = ""
     redaction: Redaction = field(default_factory=Redaction)
+    routing: Routing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTable:
+    """A table that routes name, as it was found: with a ``plan``, or with what is wrong with it.
+
+    ``raw_name`` is what its property says of the records that it takes (R3).
+    """
+
+    name: str
+    plan: WriterPlan | None = None
+    problem: str = ""
+    uuid: str = ""
+    schema_id: int = 0
+    raw_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +122,8 @@ class WriterPlan:
     fix it, since each file says for itself by which order it is sorted. ``quarantine`` says how its
     files are written; ``known`` the offsets that it has already, where a range is read again after
     a commit that ended between the two tables (rule Q5). ``condemned``: records that were found to
-    make the batch fail, by offset with the reason (``narrowing``).
+    make the batch fail, by offset with the reason (``narrowing``). ``tables``: those lately used of
+    the tables that routes name; ``listed``: by namespace, the tables that there are.
     """
 
     source: SourcePlan
@@ -117,6 +137,8 @@ class WriterPlan:
     known: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     condemned: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     shaping: Shaping = field(default_factory=Shaping)
+    tables: Mapping[str, RoutedTable] = field(default_factory=dict)
+    listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def data_location(self) -> str:
@@ -142,6 +164,9 @@ class WriterPlan:
 
     def record_parts(self) -> set[str]:
         """What is wanted of records beside their values, also inside of a struct."""
+        if self.source.routing is not None:
+            plans = [table.plan for table in self.tables.values() if table.plan]
+            return set().union(*(plan.record_parts() for plan in plans))
         columns = self.source.record_columns
         found = set(columns)
         if STRUCT in columns:
@@ -207,7 +232,7 @@ class Plans:
         if not _is_inside(start, plan.data_location):
             self._kept.pop((start.uuid, start.schema_id, start.spec_id), None)
             plan = self.plan_for(start, source)
-        _check_folder(start, plan.data_location)
+        check_folder(start, plan.data_location)
         return plan
 
     def plan_for(self, start: TableStart, source: SourcePlan) -> WriterPlan:
@@ -242,6 +267,14 @@ def plan_for(
             f"{start.table} has no schema {start.schema_id} with partition spec {start.spec_id}",
             "they were removed under the sink; a restart reads the table again",
         )
+    return plan_of_table(table, start, source, shaping)
+
+
+def plan_of_table(
+    table: Table, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
+) -> WriterPlan:
+    """For a loaded table, which has the start's schema and spec. Raises ``ConfigurationError``."""
+    schema, spec = table.schemas()[start.schema_id], table.specs()[start.spec_id]
     _check_columns(start.table, schema, source.record_columns)
     return WriterPlan(
         source=source,
@@ -260,7 +293,7 @@ def _is_inside(start: TableStart, data: str) -> bool:
     return inside != start.file_prefix and not {"", ".", ".."} & set(inside.split("/"))
 
 
-def _check_folder(start: TableStart, data: str) -> None:
+def check_folder(start: TableStart, data: str) -> None:
     """P9: rows go below the table's own folder of data, wherever else the credentials reach.
 
     It is no reason to stop: the next START may be the coordinator's again.
