@@ -145,6 +145,17 @@ class S3Files(PyArrowFileIO):
         return _arrow_client(wanted, netloc)
 
 
+class WholeFiles(S3Files):
+    """The same, for small data files: each is read by one request, and in memory as a whole."""
+
+    def new_input(self, location: str) -> Any:
+        return (
+            S3Object(self, location)
+            if location.startswith(_PREFIXES)
+            else super().new_input(location)
+        )
+
+
 _PREFIXES = tuple(f"{scheme}://" for scheme in SCHEMES)
 
 
@@ -175,7 +186,8 @@ class S3Object(InputFile, OutputFile):
         kept = KEPT.get(self._kept_as)
         if kept is None:
             kept = self._files.store(self._bucket).get(self._bucket, self._key)
-            KEPT.keep(self._kept_as, kept)
+            if self.location.endswith(_DESCRIBES):
+                KEPT.keep(self._kept_as, kept)
         return io.BytesIO(kept)
 
     def create(self, overwrite: bool = False) -> Any:  # noqa: ARG002, FBT001, FBT002 - pyiceberg's

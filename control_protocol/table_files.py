@@ -43,6 +43,15 @@ def on_s3(files: FileIO) -> TypeGuard[S3Files]:
     return module is not None and isinstance(files, module.S3Files)
 
 
+def read_whole(files: FileIO) -> FileIO:
+    """The same files, for who reads many small ones: on S3 by one request each."""
+    if not on_s3(files):
+        return files
+    from headgate.control_protocol.s3_files import WholeFiles
+
+    return WholeFiles(files.properties)
+
+
 @runtime_checkable
 class Unhurried(Protocol):
     """A stream whose object is finished by other threads, or given up without a trace."""

@@ -14,16 +14,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
+from headgate.control_protocol.table_files import read_whole
 from headgate.coordinator.tables.drafts import drafted_files
-from headgate.operations.audit_files import OnProgress
+from headgate.operations.audit_files import STORAGE_THREADS, OnProgress, in_turn
 from headgate.participant.writers.numbering import bitmap
 
 EXAMPLES_MAX = 5
+
+_BYTES_READ_AHEAD = 1024 * 1024
+"""Files that are no larger are read many at a time: of them, requests take the time."""
 
 
 @dataclass(slots=True)
@@ -97,11 +102,18 @@ def scan_records(
     scan = table.scan(snapshot_id=head, selected_fields=columns)
     tasks = [task for task in scan.plan_files() if task.file.file_path not in skipped_files]
     found = into or TableRecords(rewound=rewound)
-    for done, task in enumerate(tasks):
+    whole = read_whole(table.io)
+
+    def soon(task: FileScanTask) -> list[pa.RecordBatch] | None:
+        small = task.file.file_size_in_bytes <= _BYTES_READ_AHEAD
+        return list(_batches(table, scan.projection(), task, whole)) if small else None
+
+    read = in_turn(soon, tasks, STORAGE_THREADS)
+    for done, (task, batches) in enumerate(zip(tasks, read, strict=True)):
         on_progress("rows", done, len(tasks))
         sink = (apart or {}).get(task.file.file_path)
         into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
-        for batch in _batches(table, scan.projection(), task):
+        for batch in _batches(table, scan.projection(), task) if batches is None else batches:
             _count_in(into_one, batch, columns, task.file.file_path)
     for seen in found.partitions.values():
         seen.offsets.run_optimize()
@@ -118,9 +130,11 @@ def scan_draft(
             _count_in(into, batch, columns, file.file_path)
 
 
-def _batches(table: Table, projection: Any, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+def _batches(
+    table: Table, projection: Any, task: FileScanTask, files: FileIO | None = None
+) -> Iterator[pa.RecordBatch]:
     """One file at a time: its deletes are applied, and nobody else's rows wait in memory."""
-    reader = ArrowScan(table.metadata, table.io, projection, AlwaysTrue())
+    reader = ArrowScan(table.metadata, files or table.io, projection, AlwaysTrue())
     return reader.to_record_batches([task])
 
 

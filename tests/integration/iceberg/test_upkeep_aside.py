@@ -1,0 +1,128 @@
+"""Upkeep by its own thread: a commit takes what it takes, and what is due goes all the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.iceberg_table_world import IcebergWorld
+from contract.test_sink_table import claimed, commit, landed, own_table, record
+from counting_proxy import CountingProxy, kinds
+from object_store import ObjectStore
+from pyiceberg.table.update import SetPropertiesUpdate
+
+from headgate.coordinator.tables import upkeep
+from headgate.coordinator.tables.iceberg import IcebergTable
+
+pytestmark = pytest.mark.integration
+
+KEEP, DUE = 2, 3
+ASKED = {
+    "history.expire.max-snapshot-age-ms": "1",
+    "history.expire.min-snapshots-to-keep": str(KEEP),
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "2",
+}
+OF_A_COMMIT = {"PUT list": 1, "PUT metadata": 1}
+
+
+@pytest.fixture
+def proxy(object_store: ObjectStore) -> Iterator[CountingProxy]:
+    with CountingProxy(object_store.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path,
+    object_store: ObjectStore,
+    proxy: CountingProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[IcebergWorld]:
+    monkeypatch.setattr(upkeep, "DUE_MIN", DUE)
+    world = IcebergWorld(tmp_path, object_store.s3(proxy.uri), table=own_table())
+    update = SetPropertiesUpdate(updates=ASKED)
+    world.catalog.commit_table(world.table(), (), (update,))
+    yield world
+    world.close()
+
+
+def the_thread(table: Any) -> threading.Thread | None:
+    thread: threading.Thread | None = table._upkeep._thread
+    return thread
+
+
+def rested(table: Any) -> None:
+    """Wait until nothing is under way."""
+    while (thread := the_thread(table)) is not None:
+        thread.join(60)
+
+
+def test_point_1_a_commit_does_not_wait_for_what_is_cleared_away(
+    world: IcebergWorld, proxy: CountingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on = threading.Event()
+    really = upkeep.Upkeep._tend
+
+    def held(self: upkeep.Upkeep, table: Any) -> None:
+        assert may_go_on.wait(120)
+        really(self, table)
+
+    monkeypatch.setattr(upkeep.Upkeep, "_tend", held)
+    table: Any = world.open()
+    view = claimed(table)
+    for number in range(1, 12):
+        proxy.forget()
+        view = landed(commit(table, view, record(1, number, number)))
+        assert kinds(proxy.exchanges) == OF_A_COMMIT  # though nothing is cleared away yet
+    assert len(world.table().metadata.snapshots) == 12
+    proxy.forget()
+    may_go_on.set()
+    rested(table)
+    assert len(world.table().metadata.snapshots) == KEEP
+    deletes = [kind for kind in proxy_kinds(proxy) if kind.startswith("DELETE")]
+    assert "DELETE many" in deletes
+    assert len(deletes) <= 5  # of a dozen manifest lists and as many metadata files
+
+
+def test_point_1_what_was_judged_is_judged_again_when_commits_overtook_it(
+    world: IcebergWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table: Any = world.open()
+    rival = IcebergTable(world.catalog, world.name, table._sink, threads=False)
+    really, overtaken = upkeep.unreachable_files, []
+
+    def meanwhile(*arguments: Any) -> Any:
+        files = really(*arguments)
+        if not overtaken:  # the sink's next commit lands while files are being looked up
+            overtaken.append(landed(commit(rival, rival.read(), record(1, 90, 90))))
+        return files
+
+    monkeypatch.setattr(upkeep, "unreachable_files", meanwhile)
+    rival._upkeep._closing = True  # it only commits
+    view = claimed(table)
+    for number in range(1, KEEP + DUE):
+        view = landed(commit(table, view, record(1, number, number)))
+    rested(table)
+    assert overtaken
+    metadata = world.table().metadata
+    assert len(metadata.snapshots) == KEEP + 1
+    for snapshot in metadata.snapshots:
+        assert world.table().io.new_input(snapshot.manifest_list).exists()
+
+
+def test_point_1_closing_waits_for_what_is_under_way(world: IcebergWorld) -> None:
+    table: Any = world.open()
+    view = claimed(table)
+    for number in range(1, KEEP + DUE):
+        view = landed(commit(table, view, record(1, number, number)))
+    thread = the_thread(table)
+    table.close()
+    assert thread is None or not thread.is_alive()
+
+
+def proxy_kinds(proxy: CountingProxy) -> list[str]:
+    return [exchange.kind for exchange in proxy.exchanges]
