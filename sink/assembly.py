@@ -50,6 +50,7 @@ from headgate.sink.departure import Complaints, control_log, departing
 from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.open_sink import OpenSink, lookout
 from headgate.sink.routing import follower_names, routing
+from headgate.sink.service_manager import ServiceManager
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
 from headgate.sink.telemetry.measuring import Ports, measured, metered
@@ -102,6 +103,7 @@ def run(
     """
     stop = stop or threading.Event()
     sender = new_sender()
+    manager = ServiceManager()
     measuring = nullcontext(meters) if meters else measured(settings)
     with (
         _signals(stop),
@@ -113,9 +115,11 @@ def run(
             sink.run_once(TURN_MS)
             if measures:
                 measures.turned()
+            manager.turned("coordinates" if sink.leads else "takes part")
             if on_progress:
                 on_progress(Progress(sink.state, sink.leads))
         _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
+        manager.stopping()
         if measures:
             measures.drain()
         sink.close()
