@@ -25,7 +25,11 @@ from headgate.operations.check_table import NotChecked, TableCheck
 from headgate.operations.check_transform import check_transform
 from headgate.operations.demo.java import java_version, require_java
 from headgate.operations.kafka_access import ANSWER_S_MAX, Cluster, quiet, source_topics
+<<<<<<< HEAD
 from headgate.operations.rights import RIGHTS, Rights, Role
+=======
+from headgate.operations.tables import routes
+>>>>>>> main
 from headgate.participant.loops import InPython, loops
 from headgate.sink.settings import SinkSettings, WriterKind
 
@@ -70,6 +74,8 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
             questions.ask("control events", lambda: _events(settings, cluster))
         if role is Role.SINK and settings.quarantine.dead_letter_topic:
             questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
+        if settings.tables and questions.well("source topics"):
+            questions.ask("routes", lambda: routes(settings))
     table = TableCheck(settings)
     questions.ask("catalog", table.catalog)
     if questions.well("catalog"):

@@ -200,6 +200,23 @@ def audit(
 
 @main.command()
 @_sink_file
+@_as_json
+@click.pass_context
+def tables(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
+    """List the tables that the routes fill, and what each is owed (docs/tables.md)."""
+    from headgate.operations.rendering import show_tables
+    from headgate.operations.tables import tables as look
+
+    report = look(_loaded(ctx, sink))
+    if as_json:
+        _print_json(report.as_json())
+    else:
+        show_tables(_console(), report)
+    ctx.exit(report.exit_code)
+
+
+@main.command()
+@_sink_file
 @click.argument("action", type=click.Choice(["show", "set"]), default="show")
 @click.argument("wanted", nargs=-1, metavar="[TOPIC/PARTITION=OFFSET]...")
 @click.option("--yes", is_flag=True, help="Set them without asking.")

@@ -12,6 +12,7 @@ from headgate.sink import kafka_keys
 from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
 from headgate.sink.face_settings import check_face
+from headgate.sink.routed_tables import check_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,7 @@ def check_sink(settings: SinkSettings) -> None:
     check_rules(settings)
     _check_quarantine(settings)
     _check_transform(settings)
+    check_tables(settings)
     check_face(settings.telemetry, settings.http)
 
 

@@ -46,6 +46,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.record_codec import decode
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_files import delete_quietly
 from headgate.coordinator.tables.drafts import read_draft, undecided, write_drafts
 from headgate.coordinator.tables.evidence import decided
 from headgate.coordinator.tables.lineage import lineage, newest_record, other_sinks, properties_of
@@ -61,18 +62,25 @@ _log = redacted_logger(__name__)
 class IcebergTable:
     """``Lead`` and ``Follower`` over any pyiceberg catalog. Its opener closes the catalog.
 
-    A branch that does not exist begins at main's head; the first claim makes it.
+    A branch that does not exist begins at main's head; the first claim makes it. What the table's
+    owner wants cleared away is done by a thread, after commits; without ``threads`` within them.
     """
 
     def __init__(
-        self, catalog: Catalog, identifier: str, sink: SinkName, branch: str = MAIN_BRANCH
+        self,
+        catalog: Catalog,
+        identifier: str,
+        sink: SinkName,
+        branch: str = MAIN_BRANCH,
+        *,
+        threads: bool = True,
     ) -> None:
         self._catalog = catalog
         self._identifier = identifier
         self._sink = sink
         self._branch = branch
         self._tag = tag_name(sink, branch)
-        self._upkeep = Upkeep(catalog)
+        self._upkeep = Upkeep(catalog, threads=threads)
         self._malformed = 0
 
     def read(self) -> TableView:
@@ -132,8 +140,7 @@ class IcebergTable:
         try:
             table = self._load()
             loose = undecided(table, self._sink, before, owed)
-            for path in loose:
-                table.io.delete(path)
+            delete_quietly(table.io, loose)
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
 
@@ -221,7 +228,8 @@ class IcebergTable:
     ) -> CommitOutcome:
         updates = proposal.updates(manifest_list)
         try:
-            response = self._catalog.commit_table(table, proposal.requirements(), updates)
+            with self._upkeep.calling:
+                response = self._catalog.commit_table(table, proposal.requirements(), updates)
         except (CommitFailedException, BadRequestError, ValueError) as error:
             outcome = self._judged(proposal, written, error)
             return self._counted(outcome, error)

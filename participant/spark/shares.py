@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import DataFile, Destination
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import (
@@ -15,6 +15,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
+from headgate.participant.writers.failures import Wanting
 
 SHARE_OFFSETS_MIN = 50_000
 """Below this a further task costs more, in start-up and small files, than its core gives."""
@@ -53,6 +54,10 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
     failures = [outcome for outcome in outcomes if isinstance(outcome, BatchFailed)]
     if failures:
         worst = max(failures, key=lambda failure: failure.fatal is not None)
+        wanting = [failure for failure in failures if isinstance(failure, Wanting)]
+        if wanting and worst.fatal is None:
+            names = frozenset(name for failure in wanting for name in failure.names)
+            return replace(wanting[0], number=batch.number, names=names)
         return replace(worst, number=batch.number)
     written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
     results = {partition: _empty(whole.begin) for partition, whole in batch.ranges.items()}
@@ -63,13 +68,21 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
         raise ValueError(f"the shares of batch {batch.number} do not make up its ranges")
     quarantined = tuple(file for share in written for file in share.quarantined)
     files = tuple(file for share in written for file in share.files)
-    return BatchWritten(batch.number, results, files, quarantined)
+    return BatchWritten(batch.number, results, files, quarantined, _followed(written))
+
+
+def _followed(written: Sequence[BatchWritten]) -> dict[Destination, tuple[DataFile, ...]]:
+    files: dict[Destination, tuple[DataFile, ...]] = {}
+    for share in written:
+        for at, more in share.followed.items():
+            files[at] = (*files.get(at, ()), *more)
+    return files
 
 
 def files_of(outcomes: Sequence[BatchOutcome]) -> tuple[DataFile, ...]:
-    """Every file that the outcomes name, of both tables."""
+    """Every file that the outcomes name, of all tables."""
     written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
-    return tuple(file for share in written for file in (*share.files, *share.quarantined))
+    return tuple(file for share in written for file in share.every_file)
 
 
 def _empty(offset: int) -> PartitionResult:

@@ -44,6 +44,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
 from headgate.participant.formats import names
 from headgate.participant.formats.column_rules import ColumnRule
+from headgate.participant.writers.routes import Routing
 from headgate.participant.writers.shaping import Shaping
 
 RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
@@ -63,11 +64,12 @@ class Handling:
     limits: BadRecordLimits = field(default_factory=BadRecordLimits)
     tag: str = ""
     excerpts: bool = True
+    unmatched: Disposal = Disposal.FAIL
 
     @property
     def keeps(self) -> bool:
         """Whether some of them go into the quarantine."""
-        return Disposal.QUARANTINE in (self.policy, self.tombstones)
+        return Disposal.QUARANTINE in (self.policy, self.tombstones, self.unmatched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class SourcePlan:
     that takes it. ``format_options``: the format's own, and those of every one (``ValueOptions``).
     ``rules``: by column, of those that have one.
     ``key_format_name``: empty for text in a column of text, and the bytes as they are elsewhere.
-    ``redaction`` masks the sink's secrets in what is told of records.
+    ``redaction`` masks the sink's secrets in what is told of records. ``routing``: where rows go to
+    tables that no START names.
     """
 
     kafka: Mapping[str, str]
@@ -93,6 +96,22 @@ class SourcePlan:
     handling: Handling = field(default_factory=Handling)
     sink: str = ""
     redaction: Redaction = field(default_factory=Redaction)
+    routing: Routing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTable:
+    """A table that routes name, as it was found: with a ``plan``, or with what is wrong with it.
+
+    ``raw_name`` is what its property says of the records that it takes (R3).
+    """
+
+    name: str
+    plan: WriterPlan | None = None
+    problem: str = ""
+    uuid: str = ""
+    schema_id: int = 0
+    raw_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +122,8 @@ class WriterPlan:
     fix it, since each file says for itself by which order it is sorted. ``quarantine`` says how its
     files are written; ``known`` the offsets that it has already, where a range is read again after
     a commit that ended between the two tables (rule Q5). ``condemned``: records that were found to
-    make the batch fail, by offset with the reason (``narrowing``).
+    make the batch fail, by offset with the reason (``narrowing``). ``tables``: those lately used of
+    the tables that routes name; ``listed``: by namespace, the tables that there are.
     """
 
     source: SourcePlan
@@ -117,6 +137,8 @@ class WriterPlan:
     known: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     condemned: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     shaping: Shaping = field(default_factory=Shaping)
+    tables: Mapping[str, RoutedTable] = field(default_factory=dict)
+    listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         """Of what is text and tells tables apart; equality looks at everything."""
@@ -136,6 +158,9 @@ class WriterPlan:
 
     def record_parts(self) -> set[str]:
         """What is wanted of records beside their values, also inside of a struct."""
+        if self.source.routing is not None:
+            plans = [table.plan for table in self.tables.values() if table.plan]
+            return set().union(*(plan.record_parts() for plan in plans))
         columns = self.source.record_columns
         found = set(columns)
         if STRUCT in columns:
@@ -189,11 +214,11 @@ class Plans:
         """For both tables of a batch. Raises as ``plan_for``, and ``WriteFailed`` for folders
         that no coordinator of these tables issues."""
         plan = self.plan_for(batch.table, source)
-        _check_folder(batch.table, plan.location)
+        check_folder(batch.table, plan.location)
         if batch.quarantine is None or not source.handling.keeps:
             return plan
         aside = self.plan_for(batch.quarantine, replace(source, record_columns={}, rules={}))
-        _check_folder(batch.quarantine, aside.location)
+        check_folder(batch.quarantine, aside.location)
         known = known_offsets(self._catalog, batch, source)
         return replace(plan, quarantine=aside, known=known)
 
@@ -229,6 +254,14 @@ def plan_for(
             f"{start.table} has no schema {start.schema_id} with partition spec {start.spec_id}",
             "they were removed under the sink; a restart reads the table again",
         )
+    return plan_of_table(table, start, source, shaping)
+
+
+def plan_of_table(
+    table: Table, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
+) -> WriterPlan:
+    """For a loaded table, which has the start's schema and spec. Raises ``ConfigurationError``."""
+    schema, spec = table.schemas()[start.schema_id], table.specs()[start.spec_id]
     _check_columns(start.table, schema, source.record_columns)
     return WriterPlan(
         source=source,
@@ -242,7 +275,7 @@ def plan_for(
     )
 
 
-def _check_folder(start: TableStart, location: str) -> None:
+def check_folder(start: TableStart, location: str) -> None:
     """P9: rows go below the table's own location, wherever else the credentials reach.
 
     It is no reason to stop: the next START may be the coordinator's again.

@@ -14,10 +14,11 @@ from headgate.control_protocol.ports import Batch, BatchWritten
 from headgate.participant.fetch import Chunk, Reading, read_ranges
 from headgate.participant.writers.aside import Aside
 from headgate.participant.writers.decoding import Decoding
-from headgate.participant.writers.failures import Abandoned, write_failed
+from headgate.participant.writers.failures import go_on, write_failed
 from headgate.participant.writers.parquet import DataFiles, file_shape
 from headgate.participant.writers.partitioned_rows import PartitionedRows
 from headgate.participant.writers.plan import WriterPlan
+from headgate.participant.writers.routed import write_routed
 
 
 def write_ranges(
@@ -35,12 +36,13 @@ def write_ranges(
 def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
     """All records of the batch's ranges, with the parts that the plan asks for; to be closed."""
     source, parts = plan.source, plan.record_parts()
+    by_header = source.routing is not None and any(r.header for r in source.routing.routes)
     reading = Reading(
         source.kafka,
         batch.ranges,
         source.topic_ids,
         with_keys="key" in parts or source.handling.keeps,
-        with_headers="headers" in parts or source.handling.keeps,
+        with_headers="headers" in parts or source.handling.keeps or by_header,
     )
     return read_ranges(reading)
 
@@ -58,6 +60,8 @@ def write_chunks(
     ``Abandoned``, whatever reading the chunks raises; for all else ``WriteFailed``, or
     ``Unforeseen`` where no other system is to blame.
     """
+    if plan.source.routing is not None:
+        return write_routed(plan, batch, chunks, abandoned=abandoned)
     files: DataFiles | None = None
     aside = Aside(plan, batch)
     try:
@@ -70,7 +74,7 @@ def write_chunks(
         rows = PartitionedRows(shape.partitioner, files)
         for chunk in chunks:
             rows.take(decoding.decoded(chunk).rows)
-            _go_on(batch, abandoned)
+            go_on(batch, abandoned)
         rows.flush()
         quarantined = aside.finish()
         return BatchWritten(batch.number, decoding.results(), files.finish(), quarantined)
@@ -81,8 +85,3 @@ def write_chunks(
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
         raise write_failed(error, batch) from error
-
-
-def _go_on(batch: Batch, abandoned: Callable[[], bool]) -> None:
-    if abandoned():
-        raise Abandoned(f"batch {batch.number} is not wanted any more")

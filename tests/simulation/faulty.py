@@ -62,7 +62,7 @@ class FaultyLog(Struck):
     def __init__(self, world: World, node: Node, role: str) -> None:
         self._of(world, node)
         self._role = role
-        self._log = FakeLog(world.log)
+        self._log = FakeLog(world.log, world.forger.wire)
         self._held: list[LogRecord] = []
 
     @property
@@ -288,6 +288,7 @@ class FaultyWriter(FakeBatchWriter, Struck):
         if world.quarantine is not None:
             self.bad, self.held = world.quarantine.bad, world.quarantine.held
             self.route = world.quarantine.router((node.number, node.life))
+            self.takes = world.quarantine.takes((node.number, node.life))
 
     @property
     def due_ms(self) -> int | None:
