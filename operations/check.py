@@ -25,11 +25,8 @@ from headgate.operations.check_table import NotChecked, TableCheck
 from headgate.operations.check_transform import check_transform
 from headgate.operations.demo.java import java_version, require_java
 from headgate.operations.kafka_access import ANSWER_S_MAX, Cluster, quiet, source_topics
-<<<<<<< HEAD
 from headgate.operations.rights import RIGHTS, Rights, Role
-=======
 from headgate.operations.tables import routes
->>>>>>> main
 from headgate.participant.loops import InPython, loops
 from headgate.sink.settings import SinkSettings, WriterKind
 
@@ -62,17 +59,18 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
 
     Of another role than the sink's only the rights are asked that it needs.
     """
-    rights = RIGHTS[role]
+    if role is not Role.SINK:
+        return _check_role(settings, RIGHTS[role])
     questions = _Questions(settings)
     questions.ask("settings", lambda: _settings(settings))
     cluster = questions.ask_for("broker", lambda: Cluster(settings), _brokers)
     if cluster:
-        questions.ask("source topics", lambda: _source(settings, cluster, rights))
-        questions.ask("control topic", lambda: _control_topic(settings, cluster, rights))
-        questions.ask("consumer group", lambda: _group(settings, cluster, rights))
+        questions.ask("source topics", lambda: _source(settings, cluster))
+        questions.ask("control topic", lambda: _control_topic(settings, cluster))
+        questions.ask("consumer group", lambda: _group(settings, cluster))
         if questions.well("control topic"):
             questions.ask("control events", lambda: _events(settings, cluster))
-        if role is Role.SINK and settings.quarantine.dead_letter_topic:
+        if settings.quarantine.dead_letter_topic:
             questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
         if settings.tables and questions.well("source topics"):
             questions.ask("routes", lambda: routes(settings))
@@ -80,10 +78,8 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     questions.ask("catalog", table.catalog)
     if questions.well("catalog"):
         questions.ask("table", table.table)
-        if questions.well("table") and rights.commits:
+        if questions.well("table"):
             questions.ask("catalog rights", table.rights)
-        if role is not Role.SINK:
-            return tuple(questions.answers)
         if questions.well("table") and table.exists:
             questions.ask("columns", table.columns)
             questions.ask("files", table.files)
@@ -91,13 +87,28 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
             if questions.well("sink state", "source topics"):
                 questions.ask("stored offsets", table.stored_offsets)
         questions.ask("storage", table.storage)
-    if role is not Role.SINK:
-        return tuple(questions.answers)
     questions.ask("writer", lambda: _writer(settings))
     if settings.spark.writer is WriterKind.SPARK and questions.well("writer", "storage"):
         questions.ask("executors", table.executors)
     if settings.transform and questions.well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
+    return tuple(questions.answers)
+
+
+def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
+    questions = _Questions(settings)
+    questions.ask("settings", lambda: _settings(settings))
+    cluster = questions.ask_for("broker", lambda: Cluster(settings), _brokers)
+    if cluster:
+        questions.ask("source topics", lambda: _source(settings, cluster, rights))
+        questions.ask("control topic", lambda: _control_topic(settings, cluster, rights))
+        questions.ask("consumer group", lambda: _group(settings, cluster, rights))
+    table = TableCheck(settings)
+    questions.ask("catalog", table.catalog)
+    if questions.well("catalog"):
+        questions.ask("table", table.table)
+        if questions.well("table") and rights.commits:
+            questions.ask("catalog rights", table.rights)
     return tuple(questions.answers)
 
 

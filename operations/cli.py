@@ -209,9 +209,9 @@ def tables(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
 
     report = look(_loaded(ctx, sink))
     if as_json:
-        _print_json(report.as_json())
+        print_json(report.as_json())
     else:
-        show_tables(_console(), report)
+        show_tables(console(), report)
     ctx.exit(report.exit_code)
 
 
