@@ -137,6 +137,11 @@ class StatusReport:
     def lag(self) -> int | None:
         return _lag(self.partitions)
 
+    @property
+    def last_rows_ms(self) -> int | None:
+        """When a commit last brought rows, among those that are shown; claims bring none."""
+        return next((each.committed_ms for each in self.transactions if each.records), None)
+
     def as_json(self) -> Mapping[str, Any]:
         return {**asdict(self), "lag": self.lag}
 
