@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headgate.operations.demo.broker import free_port
 from headgate.operations.embedded_kafka import keep
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
 
 def test_point_4_a_broker_has_its_topics_still(tmp_path: Path) -> None:

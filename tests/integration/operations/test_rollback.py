@@ -8,7 +8,7 @@ from integration.conftest import Deploy
 
 from headgate.operations.cli import main
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
 
 def test_point_4_a_rollback_beside_a_paused_zombie(deploy: Deploy) -> None:
