@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.s3_files import SCHEMES, S3Files
 
+if TYPE_CHECKING:
+    from headgate.control_protocol.s3_files import S3Files
+
+SCHEMES = ("s3", "s3a", "s3n")
 PATIENCE = "headgate.control_protocol.iceberg_catalog.StorePatience"
 """How S3 is tried again where the sink file has no ``s3.retry-strategy-impl``."""
 
@@ -25,14 +28,28 @@ def open_files(properties: Mapping[str, Any], location: str | None = None) -> Fi
     """Return what reads and writes files at ``location``: the one that ``py-io-impl`` names, else
     ours on S3, else pyiceberg's choice. What only pyarrow's client of S3 understands keeps it."""
     mine = is_ours(properties, location)
-    return S3Files(dict(properties)) if mine else load_file_io(dict(properties), location)
+    return s3_files(properties) if mine else load_file_io(dict(properties), location)
+
+
+def s3_files(properties: Mapping[str, Any]) -> S3Files:
+    """Return our files on S3. What is below them brings pandas: not for every command."""
+    from headgate.control_protocol.s3_files import S3Files
+
+    return S3Files(dict(properties))
+
+
+def on_s3(files: FileIO) -> TypeGuard[S3Files]:
+    """Whether these are our files on S3."""
+    from headgate.control_protocol.s3_files import S3Files
+
+    return isinstance(files, S3Files)
 
 
 def is_ours(properties: Mapping[str, Any], location: str | None) -> bool:
     """Whether files at ``location`` are for our client of S3."""
-    on_s3 = location is not None and location.partition("://")[0] in SCHEMES
+    reached = location is not None and location.partition("://")[0] in SCHEMES
     arrows = any(properties.get(name) not in (None, PATIENCE) for name in _ARROWS_OWN)
-    return on_s3 and not arrows and PY_IO_IMPL not in properties
+    return reached and not arrows and PY_IO_IMPL not in properties
 
 
 def store_files(files: FileIO, written: Mapping[str, bytes]) -> None:
@@ -58,7 +75,7 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
     """Delete files, a thousand per request where the store can; log what stays as an orphan."""
     if not paths:
         return
-    if not isinstance(files, S3Files) or len(paths) == 1:
+    if not on_s3(files) or len(paths) == 1:
         _each(files, paths)
         return
     try:
