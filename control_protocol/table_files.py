@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeGuard
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
@@ -14,10 +15,12 @@ from headgate.control_protocol.redacted_log import redacted_logger
 if TYPE_CHECKING:
     from headgate.control_protocol.s3_files import S3Files
 
-SCHEMES = ("s3", "s3a", "s3n")
 PATIENCE = "headgate.control_protocol.iceberg_catalog.StorePatience"
 """How S3 is tried again where the sink file has no ``s3.retry-strategy-impl``."""
 
+SCHEMES = ("s3", "s3a", "s3n")
+
+_S3_FILES = "headgate.control_protocol.s3_files"
 _ARROWS_OWN = ("s3.retry-strategy-impl", "s3.signer")
 _AT_ONCE = 8
 
@@ -27,29 +30,33 @@ _log = redacted_logger(__name__)
 def open_files(properties: Mapping[str, Any], location: str | None = None) -> FileIO:
     """Return what reads and writes files at ``location``: the one that ``py-io-impl`` names, else
     ours on S3, else pyiceberg's choice. What only pyarrow's client of S3 understands keeps it."""
-    mine = is_ours(properties, location)
-    return s3_files(properties) if mine else load_file_io(dict(properties), location)
-
-
-def s3_files(properties: Mapping[str, Any]) -> S3Files:
-    """Return our files on S3. What is below them brings pandas: not for every command."""
-    from headgate.control_protocol.s3_files import S3Files
+    if not is_ours(properties, location):
+        return load_file_io(dict(properties), location)
+    from headgate.control_protocol.s3_files import S3Files  # brings botocore: only where S3 is
 
     return S3Files(dict(properties))
 
 
 def on_s3(files: FileIO) -> TypeGuard[S3Files]:
-    """Whether these are our files on S3."""
-    from headgate.control_protocol.s3_files import S3Files
+    """Whether these are our files of S3. Nobody has any before their module was loaded."""
+    module = sys.modules.get(_S3_FILES)
+    return module is not None and isinstance(files, module.S3Files)
 
-    return isinstance(files, S3Files)
+
+@runtime_checkable
+class Unhurried(Protocol):
+    """A stream whose object is finished by other threads, or given up without a trace."""
+
+    def close_later(self) -> Future[None]: ...
+
+    def abort(self) -> None: ...
 
 
 def is_ours(properties: Mapping[str, Any], location: str | None) -> bool:
     """Whether files at ``location`` are for our client of S3."""
-    reached = location is not None and location.partition("://")[0] in SCHEMES
+    on_s3 = location is not None and location.partition("://")[0] in SCHEMES
     arrows = any(properties.get(name) not in (None, PATIENCE) for name in _ARROWS_OWN)
-    return reached and not arrows and PY_IO_IMPL not in properties
+    return on_s3 and not arrows and PY_IO_IMPL not in properties
 
 
 def store_files(files: FileIO, written: Mapping[str, bytes]) -> None:
@@ -86,6 +93,16 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
         return
     for path, why in refused.items():
         _log.warning("%s was not deleted and is an orphan now: %s", path, why)
+
+
+def delete_later(files: FileIO, paths: Collection[str]) -> None:
+    """As ``delete_quietly``; nobody waits for an object store, which may be failing just now."""
+    if on_s3(files):
+        from headgate.control_protocol.s3_upload import threads
+
+        threads().submit(delete_quietly, files, paths)
+    else:
+        delete_quietly(files, paths)
 
 
 def _each(files: FileIO, paths: Iterable[str]) -> None:
