@@ -84,7 +84,10 @@ class IcebergTable:
         self._malformed = 0
 
     def read(self) -> TableView:
-        table = self._load()
+        return self.seen(self._load())
+
+    def seen(self, table: Table) -> TableView:
+        """The view of a table that was loaded already. Raises as ``read``."""
         view = self._view(table.metadata)
         if view.lineage is not Lineage.UNDECIDABLE:
             return view
