@@ -95,6 +95,29 @@ class Chunk:
             None if headers is None else _those(headers, np.flatnonzero(wanted).tolist()),
         )
 
+    def grouped(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
+        """The records of each group, by its number and in their order: sorted once, then cut."""
+        order = np.argsort(groups, kind="stable")
+        numbers, begins = np.unique(groups[order], return_index=True)
+        rows = pa.array(order)
+        values = Packed(self.values.array.take(rows))
+        keys = None if self.keys is None else Packed(self.keys.array.take(rows))
+        columns = [
+            column[order] for column in (self.lengths, self.places, self.offsets, self.timestamps)
+        ]
+        ends = [*begins[1:].tolist(), len(order)]
+        for number, begin, end in zip(numbers.tolist(), begins.tolist(), ends, strict=True):
+            those = None if self.headers is None else order[begin:end].tolist()
+            yield (
+                number,
+                Chunk(
+                    values[begin:end],
+                    *(column[begin:end] for column in columns),
+                    None if keys is None else keys[begin:end],
+                    None if self.headers is None or those is None else _those(self.headers, those),
+                ),
+            )
+
     def kept(self) -> Chunk:
         """The same records, for longer than until the next chunk."""
         return self if self.headers is None else replace(self, headers=list(self.headers))
