@@ -110,6 +110,8 @@ def run(
     ):
         while not stop.is_set():
             sink.run_once(TURN_MS)
+            if measures:
+                measures.turned()
             if on_progress:
                 on_progress(Progress(sink.state, sink.leads))
         _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from pyiceberg.io import load_file_io
-
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import TransformRaised
 from headgate.control_protocol.events import DataFile
@@ -20,6 +18,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_files import open_files
 from headgate.participant.writers.plan import Handling, WriterPlan
 from headgate.participant.writers.singling import REASON_CHARACTERS_MAX
 
@@ -134,7 +133,7 @@ def discard(plan: WriterPlan, files: Iterable[DataFile]) -> None:
     """Remove files that were never announced: only this process ever knew their names."""
     for file in files:
         owner = _owner(plan, file)
-        io = load_file_io(dict(owner.io_properties), owner.location)
+        io = open_files(owner.io_properties, owner.location)
         try:
             io.delete(file.path)
         except OSError as error:

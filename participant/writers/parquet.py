@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -9,9 +10,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO, OutputStream, load_file_io
+from pyiceberg.io import FileIO, OutputStream
 
 from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.s3_upload import S3Upload
+from headgate.control_protocol.table_files import delete_quietly, open_files
 from headgate.participant.writers.dictionaries import with_dictionary
 from headgate.participant.writers.hidden_nulls import filled, hiding
 from headgate.participant.writers.metrics import FileMetrics, leaves_of
@@ -35,7 +38,7 @@ class FileShape:
         self.arrow_schema: pa.Schema = plan.arrow_schema()
         self.hiding = hiding(self.arrow_schema)
         self.spec_id = plan.spec().spec_id
-        self.io: FileIO = load_file_io(dict(plan.io_properties), plan.location)
+        self.io: FileIO = open_files(plan.io_properties, plan.location)
         self.leaves = leaves_of(schema, metrics_modes(schema, properties, order))
         self.options = ParquetOptions(properties, self.leaves)
         self.sorter = Sorter(order, schema)
@@ -82,6 +85,7 @@ class DataFiles:
         self._pool = pool or OpenFiles(open_max)
         self._open: dict[PartitionKey, _OpenFile] = {}
         self._paths: list[str] = []
+        self._endings: list[Future[None]] = []
         self._finished: list[DataFile] = []
         self._written_rows = 0
         self._written_bytes = 0
@@ -111,16 +115,23 @@ class DataFiles:
         """Close and describe all files, in the order in which they were completed."""
         for key in list(self._open):
             self._close(key)
+        for ending in self._endings:
+            ending.result()
         return tuple(self._finished)
 
     def discard(self) -> None:
         """Remove every file of this batch. Only while none was announced."""
-        for file in self._open.values():
+        begun = {file.path for file in self._open.values() if isinstance(file.stream, S3Upload)}
+        for key, file in self._open.items():
+            self._pool.closed((id(self), key))
+            if isinstance(file.stream, S3Upload):
+                file.stream.abort()
             _quietly(file.writer.close)
             _quietly(file.stream.close)
         self._open.clear()
-        for path in self._paths:
-            _quietly(lambda path=path: self._shape.io.delete(path))
+        for ending in self._endings:
+            _quietly(ending.result)
+        delete_quietly(self._shape.io, [path for path in self._paths if path not in begun])
 
     def _row_group_rows(self, table: pa.Table, key: PartitionKey) -> int:
         memory_per_row = max(1.0, table.nbytes / table.num_rows)
@@ -161,7 +172,10 @@ class DataFiles:
             file.writer.close()
             size = file.stream.tell()
         finally:
-            file.stream.close()
+            if isinstance(file.stream, S3Upload):  # others are decoded and written meanwhile
+                self._endings.append(file.stream.close_later())
+            else:
+                file.stream.close()
         self._finished.append(_described(self._shape, key, file, size))
 
 

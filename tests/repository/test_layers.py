@@ -19,7 +19,8 @@ PURE_LIBRARY = {
 IMPURE = {
     "headgate.control_protocol": {
         *("codec", "iceberg_catalog", "kafka_group", "kafka_log", "kafka_topic", "parts"),
-        *("redacted_log", "rest_catalog", "testing", "wire"),
+        *("redacted_log", "rest_catalog", "s3_files", "s3_store", "s3_upload", "table_files"),
+        *("testing", "wire"),
     },
     "headgate.coordinator": {
         *("dead_letter_topic", "driver", "forwarder", "service", "source_topics", "tables"),
@@ -55,6 +56,8 @@ ADAPTERS = {
     "pyiceberg": {
         "headgate.control_protocol.iceberg_catalog",
         "headgate.control_protocol.rest_catalog",
+        "headgate.control_protocol.s3_files",
+        "headgate.control_protocol.table_files",
         "headgate.coordinator.tables",
         "headgate.operations.audit",
         "headgate.operations.audit_files",
@@ -65,6 +68,7 @@ ADAPTERS = {
         "headgate.operations.check_table",
         "headgate.operations.history",
         "headgate.operations.rehearsal",
+        "headgate.operations.rollback",
         "headgate.operations.routed_tables",
         "headgate.operations.table_access",
         "headgate.operations.tables",
@@ -79,8 +83,13 @@ ADAPTERS = {
     },
     "pyspark": {"headgate.participant.spark"},
     "sqlglot": {"headgate.participant.transform.select_text"},
+    "botocore": {
+        "headgate.control_protocol.iceberg_catalog",
+        "headgate.control_protocol.s3_store",
+    },
     "pyarrow": {
         "headgate.control_protocol.iceberg_catalog",
+        "headgate.control_protocol.s3_files",
         "headgate.operations.audit_files",
         "headgate.operations.audit_records",
         "headgate.operations.rehearsal",

@@ -62,7 +62,7 @@ class FaultyLog(Struck):
     def __init__(self, world: World, node: Node, role: str) -> None:
         self._of(world, node)
         self._role = role
-        self._log = FakeLog(world.log)
+        self._log = FakeLog(world.log, world.forger.wire)
         self._held: list[LogRecord] = []
 
     @property

@@ -19,7 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from simulation.climate import FOR_EVER_MS, Climate, Weather, drawn
-from simulation.mutants import MUTANTS
+from simulation.forger import ONE_SEED_IN, WITH_KEY, WITHOUT_KEY
+from simulation.mutants import MUTANTS, forging
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.notice import Notice, noticed, notices, written
 from simulation.mutants.worlds import STATES_ROUGHLY, WORLDS
@@ -114,6 +115,9 @@ def _seed(mutant: Mutant, first: int, seconds: float) -> Notice | None:
 def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     likely = LIKELY.get(mutant.name, lambda _: True)
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
+    if mutant in forging.FAMILY:
+        forger = WITH_KEY if mutant.rule == "G4" else WITHOUT_KEY
+        seeds = (s for s in seeds if s % ONE_SEED_IN == forger)
     return filter(has_one, seeds) if mutant.rule[0] in "DQR" else seeds
 
 
