@@ -102,21 +102,21 @@ class Chunk:
         rows = pa.array(order)
         values = Packed(self.values.array.take(rows))
         keys = None if self.keys is None else Packed(self.keys.array.take(rows))
-        columns = [
-            column[order] for column in (self.lengths, self.places, self.offsets, self.timestamps)
-        ]
+        lengths, places = self.lengths[order], self.places[order]
+        offsets, timestamps = self.offsets[order], self.timestamps[order]
         ends = [*begins[1:].tolist(), len(order)]
         for number, begin, end in zip(numbers.tolist(), begins.tolist(), ends, strict=True):
-            those = None if self.headers is None else order[begin:end].tolist()
-            yield (
-                number,
-                Chunk(
-                    values[begin:end],
-                    *(column[begin:end] for column in columns),
-                    None if keys is None else keys[begin:end],
-                    None if self.headers is None or those is None else _those(self.headers, those),
-                ),
+            part, lent = slice(begin, end), self.headers
+            chunk = Chunk(
+                values[part],
+                lengths[part],
+                places[part],
+                offsets[part],
+                timestamps[part],
+                None if keys is None else keys[part],
+                None if lent is None else _those(lent, order[part].tolist()),
             )
+            yield number, chunk
 
     def kept(self) -> Chunk:
         """The same records, for longer than until the next chunk."""
