@@ -255,18 +255,19 @@ class Forger:
             return None
         world.struck[f"flaw: {flaw}"] += 1
         number = self.dice.choice((self.dice.randrange(1_000, LEAP_MAX), NUMBER_MAX))
-        return WriteStatus(number, made)
+        return WriteStatus(number, *made)
 
     def end(self, at: TopicPartition) -> int:
         return self.world.source.partitions[at].end
 
     def table(
         self, start: StartCommit, claims: Mapping[TopicPartition, Claim], *files: DataFile
-    ) -> tuple[TableStatus, ...]:
-        return (TableStatus(start.tables[0].table, claims, files),)
+    ) -> _Said:
+        return claims, (TableStatus(start.tables[0].table, files),)
 
 
-_Made = tuple[TableStatus, ...] | None
+_Said = tuple[Mapping[TopicPartition, Claim], tuple[TableStatus, ...]]
+_Made = _Said | None
 
 
 def _beyond_the_end(by: Forger, start: StartCommit, at: TopicPartition, next_: int) -> _Made:
