@@ -86,15 +86,15 @@ def beyond_the_end(_right: Any, *_: object) -> None:
 
 
 @FAMILY.replaces("C7", (admission, "_impossible"))
-def skips_what_no_setting_skips(right: Any, heard: Any, written: Any, by: Any) -> Any:
+def skips_what_no_setting_skips(right: Any, status: Any, by: Any) -> Any:
     """Records may be skipped, whatever the settings say."""
-    return right(heard, written, replace(by, may_skip=True))
+    return right(status, replace(by, may_skip=True))
 
 
 @FAMILY.replaces("C7", (admission, "_impossible"))
-def commits_a_file_again(right: Any, heard: Any, written: Any, by: Any) -> Any:
+def commits_a_file_again(right: Any, status: Any, by: Any) -> Any:
     """What is in the table already is let in once more."""
-    return right(heard, written, replace(by, committed={}))
+    return right(status, replace(by, committed={}))
 
 
 @FAMILY.replaces("C7", (admission, "_miscounted"))
