@@ -77,7 +77,8 @@ class TableView:
 
     ``record`` is the commit record under the tag; ``branch_record`` the newest one that the branch
     itself still holds (they differ after a rollback). ``others``: what other sinks' tags on this
-    branch say that they read (rule T7).
+    branch say that they read (rule T7). ``data_location``: where the table wants its data files,
+    if not under ``location``.
     """
 
     table: str
@@ -91,6 +92,7 @@ class TableView:
     lineage: Lineage
     branch_record: CommitRecord | None = None
     others: Mapping[SinkName, Mapping[str, TopicId]] = field(default_factory=dict)
+    data_location: str = ""
 
     @property
     def settled(self) -> CommitRecord | None:

@@ -20,7 +20,7 @@ from pyiceberg.expressions import (
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
@@ -140,6 +140,12 @@ class WriterPlan:
     tables: Mapping[str, RoutedTable] = field(default_factory=dict)
     listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
+    @property
+    def data_location(self) -> str:
+        """Where the table wants its data files, without a slash at its end."""
+        named = self.table_properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/")
+        return named or f"{self.location}/data"
+
     def __hash__(self) -> int:
         """Of what is text and tells tables apart; equality looks at everything."""
         return hash((self.schema_json, self.spec_json, self.location))
@@ -213,14 +219,21 @@ class Plans:
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """For both tables of a batch. Raises as ``plan_for``, and ``WriteFailed`` for folders
         that no coordinator of these tables issues."""
-        plan = self.plan_for(batch.table, source)
-        check_folder(batch.table, plan.location)
+        plan = self._within_folder(batch.table, source)
         if batch.quarantine is None or not source.handling.keeps:
             return plan
-        aside = self.plan_for(batch.quarantine, replace(source, record_columns={}, rules={}))
-        check_folder(batch.quarantine, aside.location)
+        aside = self._within_folder(batch.quarantine, replace(source, record_columns={}, rules={}))
         known = known_offsets(self._catalog, batch, source)
         return replace(plan, quarantine=aside, known=known)
+
+    def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+        """The plan, made anew where the table may want its files elsewhere since."""
+        plan = self.plan_for(start, source)
+        if not _is_inside(start, plan.data_location):
+            self._kept.pop((start.uuid, start.schema_id, start.spec_id), None)
+            plan = self.plan_for(start, source)
+        check_folder(start, plan.data_location)
+        return plan
 
     def plan_for(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """Raises ``TableChanged``, ``ConfigurationError``, ``Unreachable``."""
@@ -275,17 +288,20 @@ def plan_of_table(
     )
 
 
-def check_folder(start: TableStart, location: str) -> None:
-    """P9: rows go below the table's own location, wherever else the credentials reach.
+def _is_inside(start: TableStart, data: str) -> bool:
+    inside = start.file_prefix.removeprefix(f"{data}/")
+    return inside != start.file_prefix and not {"", ".", ".."} & set(inside.split("/"))
+
+
+def check_folder(start: TableStart, data: str) -> None:
+    """P9: rows go below the table's own folder of data, wherever else the credentials reach.
 
     It is no reason to stop: the next START may be the coordinator's again.
     """
-    root = f"{location}/data/"
-    inside = start.file_prefix.removeprefix(root)
-    if inside == start.file_prefix or {"", ".", ".."} & set(inside.split("/")):
+    if not _is_inside(start, data):
         raise WriteFailed(
             f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
-            f"which is not below {root}",
+            f"which is not below {data}/",
             "no coordinator says so: look who may write to the control topic (docs/security.md)",
         )
 
