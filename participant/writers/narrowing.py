@@ -143,4 +143,4 @@ def discard(plan: WriterPlan, files: Iterable[DataFile]) -> None:
 def _owner(plan: WriterPlan, file: DataFile) -> WriterPlan:
     """The plan of the table that the file was for."""
     routed = (table.plan for table in plan.tables.values() if table.plan)
-    return next((own for own in routed if file.path.startswith(f"{own.location}/")), plan)
+    return next((own for own in routed if file.path.startswith(f"{own.data_location}/")), plan)
