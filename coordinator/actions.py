@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionNumber
@@ -13,6 +14,7 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Draft,
+    Evolved,
     TableView,
     TopicState,
 )
@@ -86,6 +88,13 @@ class CommitAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class TableEvolved:
+    """The table has what the proposals need, but for what is refused."""
+
+    evolved: Evolved
+
+
+@dataclass(frozen=True, slots=True)
 class CallFailed:
     """The action just asked for (a read, a description, an append) did not work: try later."""
 
@@ -114,6 +123,7 @@ Input = (
     | PaymentsAnswered
     | SourcesDescribed
     | CommitAnswered
+    | TableEvolved
     | CallFailed
     | Stopped
     | Ticked
@@ -172,6 +182,14 @@ class CommitTable:
 
 
 @dataclass(frozen=True, slots=True)
+class EvolveTable:
+    """Answer with ``TableEvolved`` or ``CallFailed``."""
+
+    base: TableView
+    columns: Struct
+
+
+@dataclass(frozen=True, slots=True)
 class Append:
     """Append in order; a failure comes back as ``CallFailed``, success as ``Heard``."""
 
@@ -202,6 +220,7 @@ Action = (
     | TidyDrafts
     | DescribeSources
     | CommitTable
+    | EvolveTable
     | Append
     | Tell
     | Stop

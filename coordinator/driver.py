@@ -43,6 +43,7 @@ from headgate.coordinator.actions import (
     Discontinued,
     Drafted,
     DraftManifests,
+    EvolveTable,
     FollowersRead,
     Heard,
     Input,
@@ -53,6 +54,7 @@ from headgate.coordinator.actions import (
     SourcesDescribed,
     Stop,
     Stopped,
+    TableEvolved,
     TableRead,
     Tell,
     Ticked,
@@ -199,6 +201,8 @@ class CoordinatorDriver:
                 return replace(found, control_topic_id=self._world.control_topic_id())
             case CommitTable(attempt):
                 return CommitAnswered(self._world.table.commit(attempt))
+            case EvolveTable(base, columns):
+                return TableEvolved(self._world.table.evolve(base, columns))
             case DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts():
                 return self._call_followers(action)
             case Append():

@@ -192,6 +192,7 @@ def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWri
             outcome = writer.outcome(_TURN_MS)
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
+    assert isinstance(outcome, BatchWritten), "a trial asks for no columns"
     return outcome
 
 

@@ -11,6 +11,7 @@ from headgate.control_protocol.events import (
     DataFile,
     Event,
     Limits,
+    Proposal,
     StartCommit,
     TableStart,
     WriteStatus,
@@ -96,6 +97,16 @@ class OwnStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """A proposal without an answer: what waits for it begins at ``proposal.first`` (rule S2)."""
+
+    draft: Draft
+    proposal: Proposal
+    since_ms: int
+    heard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """``coordinator`` is who began the epoch. ``writing`` is the transaction whose folder takes
     new files, ``following`` the one whose START was heard while an answer to END is still owed.
@@ -108,6 +119,8 @@ class State:
     ``hopeless``: how many in a row failed so that trying again will hardly help; ``foreign``: how
     many because of another system. ``table`` is the one that this participant's own sink file
     names, ``configuration`` the parts of the file that must be equal for all (rule P11).
+    ``need`` waits for TABLES, ``proposals`` counts what was proposed; ``ignored`` are the fields
+    of which was told that they become no columns (S2, S6).
     """
 
     sink: SinkName
@@ -146,6 +159,9 @@ class State:
     alive_due_ms: int = 0
     table: str | None = None
     configuration: Mapping[str, str] = field(default_factory=dict)
+    need: Need | None = None
+    proposals: int = 0
+    ignored: frozenset[str] = frozenset()
 
     @property
     def phase(self) -> Phase:

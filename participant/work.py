@@ -12,6 +12,7 @@ from headgate.control_protocol.events import Claim, DataFile, TableStatus, Write
 from headgate.control_protocol.identifiers import TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
+from headgate.participant.needs import waiting, words
 from headgate.participant.state import OpenTransaction, Ownership, State
 
 
@@ -130,8 +131,8 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
     status = WriteStatus(
         status_number=number,
         tables=_tables(writing, claims, state) if writing else (),
-        unknown=frozenset(state.owned.keys() - claims.keys()) | failed | doubtful,
-        failure=state.failure,
+        unknown=frozenset(state.owned.keys() - claims.keys()) | failed | doubtful | waiting(state),
+        failure=state.failure or (words(state.need.proposal) if state.need else None),
     )
     owned = {p: _announced(own) for p, own in state.owned.items()}
     return replace(

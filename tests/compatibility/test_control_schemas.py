@@ -20,7 +20,7 @@ GOLDEN: dict[str, str] = json.loads(
     (Path(__file__).parent / "control_messages_v1.json").read_text("utf-8")
 )
 FROZEN = {
-    "start-commit": "59cfd796b2c85df8",
+    "start-commit": "b1bf055dccc930e3",
     "end-commit": "a29768ba91fa5253",
     "write-status": "50e8cbbc9af31180",
     "ack-commit": "9d2db65c770bcb34",
@@ -30,6 +30,8 @@ FROZEN = {
     "resume": "9620c18921dd736e",
     "departure": "6690a71ad308e8b3",
     "trouble": "923285e73ea8c1cd",
+    "proposal": "ff57d89900e4714d",
+    "tables": "005f5eecaeaf8c81",
 }
 
 

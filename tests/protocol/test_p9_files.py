@@ -33,6 +33,7 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
         "DescribeFollowers",
         "DescribeSources",
         "DraftManifests",
+        "EvolveTable",
         "PayDebts",
         "ReadTable",
         "Stop",
