@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from headgate.control_protocol.columns import Refusal, Struct
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,

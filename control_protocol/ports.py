@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from headgate.control_protocol.columns import Refusal, Struct
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import DataFile, Envelope, LogRecord, TableStart
 from headgate.control_protocol.identifiers import (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.columns import Refusal, from_json, to_json
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import from_json, to_json
 from headgate.control_protocol.events import Answer, Proposal, Tables, TableStart
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.topic_form import Form, natural, offsets_form, offsets_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from headgate.control_protocol.columns import Refusal, Struct, dotted, joined
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import Struct, dotted, joined
 from headgate.control_protocol.events import Answer, Envelope, Proposal, Tables
 from headgate.control_protocol.ports import Evolved, Lineage
 from headgate.coordinator.actions import Action, EvolveTable, Tell

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate.control_protocol.bad_records import BadRecordLimits
-from headgate.control_protocol.columns import Refusal
+from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,

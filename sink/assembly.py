@@ -324,6 +324,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         ),
         sink=settings.name,
         redaction=settings.redaction,
+        schema_policy=settings.table.schema.policy,
     )
 
 

@@ -11,6 +11,7 @@ from headgate.participant.formats.registry import ValueOptions, record_format
 from headgate.sink import kafka_keys
 from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
+from headgate.sink.schema_policy import check_schema_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +40,7 @@ def check_sink(settings: SinkSettings) -> None:
     _check_format(settings)
     check_rules(settings)
     _check_quarantine(settings)
+    check_schema_policy(settings)
     _check_transform(settings)
 
 

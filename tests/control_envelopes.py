@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from headgate.control_protocol.columns import Column, ListOf, Refusal, Struct
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,

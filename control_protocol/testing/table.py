@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from headgate.control_protocol import record_codec
-from headgate.control_protocol.columns import Struct, changes, former, grown
+from headgate.control_protocol.column_growth import former, grown
+from headgate.control_protocol.columns import Struct, changes
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import (

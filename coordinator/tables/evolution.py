@@ -9,6 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import parse_mapping_from_json, update_mapping
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AssertCurrentSchemaId,
@@ -22,19 +23,16 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
+from headgate.control_protocol.column_growth import Former, Refusal, former, grown
 from headgate.control_protocol.columns import (
     Column,
-    Former,
     ListOf,
     MapOf,
     Path,
-    Refusal,
     Struct,
     Type,
     changes,
-    former,
     from_json,
-    grown,
 )
 from headgate.coordinator.tables.type_text import parse_columns
 
@@ -54,7 +52,9 @@ class Evolution:
 
     def requirements(self, *refs: str) -> tuple[TableRequirement, ...]:
         """UUID, refs, current schema and last column id are still those that were read."""
-        held = {name: self.metadata.refs.get(name) for name in refs}
+        # Of an empty table catalogs refuse to hear of any ref but main.
+        named = refs if self.metadata.snapshots else (MAIN_BRANCH,)
+        held = {name: self.metadata.refs.get(name) for name in named}
         return (
             AssertTableUUID(uuid=self.metadata.table_uuid),
             *(

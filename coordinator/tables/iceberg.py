@@ -140,7 +140,7 @@ class IcebergTable:
         except Exception as error:
             what = f"table {self._identifier} did not take columns up: {', '.join(step.changes)}"
             failure = catalog_failure(error, what)
-            raise Unreachable(str(failure)) from error
+            raise Unreachable(failure.message, failure.hint) from error
 
     def draft(self, draft: Draft) -> tuple[Debt, ...]:
         """D2."""

@@ -24,6 +24,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
+from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import (
     ConfigurationError,
     TableChanged,
@@ -44,6 +45,9 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
 from headgate.participant.formats import names
 from headgate.participant.formats.column_rules import ColumnRule
+from headgate.participant.formats.former_names import with_former_names
+from headgate.participant.settings import SchemaPolicy, UnknownFields
+from headgate.participant.writers.needs import Evolution, evolution_of
 from headgate.participant.writers.shaping import Shaping
 
 RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
@@ -79,7 +83,8 @@ class SourcePlan:
     that takes it. ``format_options``: the format's own, and those of every one (``ValueOptions``).
     ``rules``: by column, of those that have one.
     ``key_format_name``: empty for text in a column of text, and the bytes as they are elsewhere.
-    ``redaction`` masks the sink's secrets in what is told of records.
+    ``redaction`` masks the sink's secrets in what is told of records. ``schema_policy``: what
+    becomes of fields that the table has no column for.
     """
 
     kafka: Mapping[str, str]
@@ -93,6 +98,7 @@ class SourcePlan:
     handling: Handling = field(default_factory=Handling)
     sink: str = ""
     redaction: Redaction = field(default_factory=Redaction)
+    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,8 @@ class WriterPlan:
     fix it, since each file says for itself by which order it is sorted. ``quarantine`` says how its
     files are written; ``known`` the offsets that it has already, where a range is read again after
     a commit that ended between the two tables (rule Q5). ``condemned``: records that were found to
-    make the batch fail, by offset with the reason (``narrowing``).
+    make the batch fail, by offset with the reason (``narrowing``). ``older_schemas``, the oldest
+    first, where the names of columns in them matter.
     """
 
     source: SourcePlan
@@ -117,6 +124,7 @@ class WriterPlan:
     known: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     condemned: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     shaping: Shaping = field(default_factory=Shaping)
+    older_schemas: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         """Of what is text and tells tables apart; equality looks at everything."""
@@ -147,7 +155,18 @@ class WriterPlan:
         """The table's, which says nothing of columns that a transform declares."""
         transform = self.shaping.transform
         declared = transform is not None and bool(transform.schema_json)
-        return None if declared else self.table_properties.get(names.MAPPING_PROPERTY)
+        if declared:
+            return None
+        mapping = self.table_properties.get(names.MAPPING_PROPERTY)
+        past = self.evolution(()).past if self.older_schemas else None
+        if past is None or not past.renamed:
+            return mapping
+        return with_former_names(mapping, self.evolution(()).columns, past)
+
+    def evolution(self, refused: tuple[Refusal, ...]) -> Evolution:
+        """What is to be done with fields that the table lacks."""
+        policy = self.source.schema_policy
+        return evolution_of(self.schema_json, self.older_schemas, policy, refused)
 
     def decoded_schema(self) -> pa.Schema:
         """What records are decoded into: the table's columns, or those that a transform declares
@@ -192,7 +211,10 @@ class Plans:
         _check_folder(batch.table, plan.location)
         if batch.quarantine is None or not source.handling.keeps:
             return plan
-        aside = self.plan_for(batch.quarantine, replace(source, record_columns={}, rules={}))
+        aside = self.plan_for(
+            batch.quarantine,
+            replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy()),
+        )
         _check_folder(batch.quarantine, aside.location)
         known = known_offsets(self._catalog, batch, source)
         return replace(plan, quarantine=aside, known=known)
@@ -239,7 +261,15 @@ def plan_for(
         io_properties=for_files(table.io.properties),
         location=table.location(),
         shaping=(shaping or Shaping()).settled(start.table, table.properties),
+        older_schemas=_older(table, start.schema_id, source),
     )
+
+
+def _older(table: Table, schema_id: int, source: SourcePlan) -> tuple[str, ...]:
+    if source.schema_policy.unknown_fields is UnknownFields.IGNORE:
+        return ()
+    older = sorted(id_ for id_ in table.schemas() if id_ != schema_id)
+    return tuple(table.schemas()[id_].model_dump_json() for id_ in older)
 
 
 def _check_folder(start: TableStart, location: str) -> None:

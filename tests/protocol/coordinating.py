@@ -21,7 +21,7 @@ from protocol.values import (
     view,
 )
 
-from headgate.control_protocol.columns import Refusal
+from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Sender, TopicId

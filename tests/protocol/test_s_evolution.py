@@ -10,7 +10,8 @@ from protocol.participating import SETTINGS as PARTICIPANT
 from protocol.participating import Participant, claimed, started
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, RIVAL, TABLE, offsets, proposal, view
 
-from headgate.control_protocol.columns import Column, ListOf, Refusal, Struct
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.events import Answer, Proposal, Tables, TableStart
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets

@@ -6,22 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.control_protocol.column_growth import Former, Growth, Refusal, former, grown, widens
 from headgate.control_protocol.columns import (
     Column,
-    Former,
-    Growth,
     ListOf,
     MapOf,
-    Refusal,
     Struct,
     Type,
     changes,
-    former,
     from_json,
-    grown,
     joined,
     to_json,
-    widens,
 )
 
 NAMES = ("a", "b", "c", "A")
