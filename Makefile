@@ -8,7 +8,7 @@ FAST := not integration and not spark and not soak
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check search bench simulate explore chaos format coverage env
+.PHONY: help demo test check lint search bench simulate explore chaos format coverage env
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -25,14 +25,16 @@ soak: $(VENV)/.dev ## The long tests: two million records, a zombie of a minute,
 search: $(VENV)/.dev ## The property tests with examples that no run has seen; once more, and others follow
 	$(BIN)/pytest -q -m '$(FAST)' --numprocesses $(WORKERS) --hypothesis-profile default $(ARGS) tests/unit tests/protocol
 
-check: $(VENV)/.dev ## What needs no broker: format, lint, types, layers, wheel, fast tests
+check: lint ## What needs no broker: lint, and the fast tests with layers and wheel among them
+	$(BIN)/pytest -q -m '$(FAST)' --numprocesses $(WORKERS) $(ARGS)
+
+lint: $(VENV)/.dev ## Format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@# Types are checked on an install: only there do the root folders form one package.
 	$(BIN)/python tests/repository/tree.py build/checked
 	cd build/checked && MYPYPATH=. ../../$(BIN)/mypy \
 		--config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p headgate
-	$(BIN)/pytest -q -m '$(FAST)' --numprocesses $(WORKERS) $(ARGS)
 
 bench: $(VENV)/.dev ## Beside Kafka Connect and Flink, on one topic: ARGS='--full', or as benchmarks/README.md says
 	PYTHONPATH=benchmarks $(BIN)/python -m comparison $(ARGS)

@@ -136,9 +136,12 @@ def _start_form(start: StartCommit) -> Form:
         "offsets": offsets_form(start.offsets),
         "topic_ids": dict(start.topic_ids),
         "tables": [table_start_form(table) for table in start.tables],
+        "folder": start.folder,
         "limits": {
             "target_file_bytes": start.limits.target_file_bytes,
             "commit_timeout_ms": start.limits.commit_timeout_ms,
+            "commit_records": start.limits.commit_records,
+            "commit_bytes": start.limits.commit_bytes,
         },
         "paused": start.paused,
         "configuration": dict(start.configuration),
@@ -157,8 +160,11 @@ def _start(form: Form) -> StartCommit:
         limits=Limits(
             target_file_bytes=natural(form["limits"]["target_file_bytes"]),
             commit_timeout_ms=natural(form["limits"]["commit_timeout_ms"]),
+            commit_records=natural(form["limits"]["commit_records"]),
+            commit_bytes=natural(form["limits"]["commit_bytes"]),
         ),
         paused=form["paused"],
+        folder=form["folder"],
         configuration=form["configuration"],
     )
 

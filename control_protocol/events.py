@@ -76,8 +76,9 @@ class Claim:
 class TableStart:
     """A table's part of START-COMMIT. ``offsets``: only where they differ from the sink's.
 
-    The first table takes the rows; a second one, if there is, is the quarantine. ``refused``:
-    fields that were proposed and become no columns (rule S2); one without a path: any more.
+    The first table is the lead, which takes the rows unless they are routed; a second one, if there
+    is, is the quarantine. ``refused``: fields that
+    were proposed and become no columns (rule S2); one without a path: any more.
     """
 
     table: str
@@ -91,10 +92,16 @@ class TableStart:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds that the coordinator sets for every participant of a transaction."""
+    """Bounds that the coordinator sets for every participant of a transaction.
+
+    With ``commit_records`` or ``commit_bytes`` held by all of them together it ends before its
+    time (C12); 0 is no limit.
+    """
 
     target_file_bytes: int = 128 * 1024 * 1024
     commit_timeout_ms: int = 30_000
+    commit_records: int = 0
+    commit_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +110,10 @@ class StartCommit:
 
     C is settled up to ``settled_to`` (L): statuses at or behind that control offset are not in C
     yet. ``None`` marks an epoch's first START, whose L is the offset behind itself (rule C3).
-    ``configuration`` says what the coordinator's sink file has in the parts that must be equal for
-    all participants, by their names; long values and what may hold secrets as digests (P11).
+    ``folder``: where files of tables that are not named go, below the location of each; empty: such
+    tables take nothing. ``configuration`` says what the coordinator's sink file has in the parts
+    that must be equal for all participants, by their names; long values and what may hold secrets
+    as digests (P11).
     """
 
     settled_to: ControlOffset | None
@@ -113,6 +122,7 @@ class StartCommit:
     tables: tuple[TableStart, ...]
     limits: Limits = field(default_factory=Limits)
     paused: bool = False
+    folder: str = ""
     configuration: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -121,29 +131,41 @@ class EndCommit:
     """Participants finish what they write and answer with a status."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Destination:
+    """A table that takes files, as their writer found it; without a UUID: as START says."""
+
+    table: str
+    uuid: str = ""
+    schema_id: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table's share of a status: claims per partition and the files that hold them.
+    """The files of a status that belong to one table.
 
-    The quarantine's has files only: its ranges are those of the first table's claims.
+    ``uuid`` and ``schema_id`` are the table's as its writer found it; empty and 0 where START named
+    the table.
     """
 
     table: str
-    claims: Mapping[TopicPartition, Claim]
     files: tuple[DataFile, ...] = ()
-    schema_proposal: str | None = None
+    uuid: str = ""
+    schema_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
     """A participant's answer to END-COMMIT, or its last word on partitions it gives up.
 
-    Every owned partition is named: in ``tables`` with a claim, or in ``unknown`` (no position yet,
-    or the write failed: ``failure`` says why). Too large for one message, it travels as ``parts``
-    messages with one ``status_number``; it counts once whole, at the place of its last part.
+    Every owned partition is named: in ``claims``, or in ``unknown`` (no position yet, or the write
+    failed: ``failure`` says why). The files of all ``tables`` together hold exactly the claims
+    (C7). Too large for one message, it travels as ``parts`` messages with one ``status_number``; it
+    counts once whole, at the place of its last part.
     """
 
     status_number: int
+    claims: Mapping[TopicPartition, Claim] = field(default_factory=dict)
     tables: tuple[TableStatus, ...] = ()
     unknown: frozenset[TopicPartition] = frozenset()
     failure: str | None = None
@@ -236,7 +258,11 @@ class PartitionPresence:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """A participant's sign of life. ``concerns``: the partitions joined, gained or lost (P5)."""
+    """A participant's sign of life. ``concerns``: the partitions joined, gained or lost (P5).
+
+    ``buffered_records`` and ``buffered_bytes`` are what its next status will hold, as far as it
+    knows (P12).
+    """
 
     kind: PresenceKind
     concerns: frozenset[TopicPartition]

@@ -143,16 +143,14 @@ def _pieces(status: WriteStatus) -> Iterator[WriteStatus]:
     """The smallest statuses whose sum is this one, the files last."""
     empty = WriteStatus(status.status_number)
     yield replace(empty, failure=status.failure)
-    for table in status.tables:
-        yield replace(empty, tables=(replace(table, claims={}, files=()),))
-    for table in status.tables:
-        for claims in _chunks(sorted(table.claims.items())):
-            yield replace(empty, tables=(TableStatus(table.table, dict(claims)),))
+    for claims in _chunks(sorted(status.claims.items())):
+        yield replace(empty, claims=dict(claims))
     for unknown in _chunks(sorted(status.unknown)):
         yield replace(empty, unknown=frozenset(unknown))
     for table in status.tables:
+        yield replace(empty, tables=(replace(table, files=()),))
         for file in table.files:
-            yield replace(empty, tables=(TableStatus(table.table, {}, (file,)),))
+            yield replace(empty, tables=(replace(table, files=(file,)),))
 
 
 def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
@@ -163,19 +161,25 @@ def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
 
 def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
     """All pieces as one; ``ValueError`` when two of them say something of the same thing."""
-    tables: dict[str, _TableSum] = {}
+    claims: dict[TopicPartition, Claim] = {}
+    tables: dict[tuple[str, str], _TableSum] = {}
     unknown: set[TopicPartition] = set()
     failures: list[str] = []
     number = 0
     for piece in pieces:
         number = piece.status_number
+        if not claims.keys().isdisjoint(piece.claims):
+            raise ValueError("two parts claim the same partition")
+        claims.update(piece.claims)
         for table in piece.tables:
-            tables.setdefault(table.table, _TableSum()).add(table)
+            at = table.table, table.uuid
+            tables.setdefault(at, _TableSum(table)).add(table)
         unknown |= piece.unknown
         failures += [] if piece.failure is None else [piece.failure]
     return WriteStatus(
         status_number=number,
-        tables=tuple(found.status(name) for name, found in tables.items()),
+        claims=claims,
+        tables=tuple(found.status() for found in tables.values()),
         unknown=frozenset(unknown),
         failure=_only(failures),
     )
@@ -183,19 +187,16 @@ def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
 
 @dataclass(slots=True)
 class _TableSum:
-    claims: dict[TopicPartition, Claim] = field(default_factory=dict)
+    first: TableStatus
     files: list[DataFile] = field(default_factory=list)
-    proposals: list[str] = field(default_factory=list)
 
     def add(self, table: TableStatus) -> None:
-        if not self.claims.keys().isdisjoint(table.claims):
-            raise ValueError(f"two parts claim the same partition of table {table.table}")
-        self.claims.update(table.claims)
+        if table.schema_id != self.first.schema_id:
+            raise ValueError(f"two parts say something of the same table {table.table}")
         self.files.extend(table.files)
-        self.proposals += [] if table.schema_proposal is None else [table.schema_proposal]
 
-    def status(self, table: str) -> TableStatus:
-        return TableStatus(table, self.claims, tuple(self.files), _only(self.proposals))
+    def status(self) -> TableStatus:
+        return replace(self.first, files=tuple(self.files))
 
 
 def _only(texts: list[str]) -> str | None:
@@ -214,5 +215,5 @@ def _named(piece: WriteStatus) -> str:
     for table in piece.tables:
         for file in table.files:
             return f"table {table.table}: the description of data file {file.path}"
-        return f"table {table.table}: its schema proposal or claims"
-    return "the failure or the unknown partitions of a status"
+        return f"the name of table {table.table}"
+    return "the failure, claims or unknown partitions of a status"

@@ -14,7 +14,7 @@ from typing import Protocol
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.events import DataFile, Envelope, LogRecord, TableStart
+from headgate.control_protocol.events import DataFile, Destination, Envelope, LogRecord, TableStart
 from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,
@@ -288,7 +288,8 @@ class Batch:
 
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
-    the ranges' records already (rule Q5). ``followers`` are what START names besides.
+    the ranges' records already (rule Q5). ``followers`` are what START names besides, ``folder`` is
+    where files of tables go that it does not name.
     """
 
     number: int
@@ -299,6 +300,7 @@ class Batch:
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
     quarantine: TableStart | None = None
     followers: tuple[TableStart, ...] = ()
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,15 +320,15 @@ class PartitionResult:
 class BatchWritten:
     """The batch is on storage: exactly these ranges in exactly these files of its tables.
 
-    ``quarantined`` are the quarantine's, ``followed`` those of other followers, by their names.
-    ``ignored``: by its path how many records have a field that becomes no column (rule S6).
+    ``quarantined`` are the quarantine's, ``followed`` those of other followers. ``ignored``: by its
+    path how many records have a field that becomes no column (rule S6).
     """
 
     number: int
     partitions: Mapping[TopicPartition, PartitionResult]
     files: tuple[DataFile, ...] = field(default=())
     quarantined: tuple[DataFile, ...] = field(default=())
-    followed: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    followed: Mapping[Destination, tuple[DataFile, ...]] = field(default_factory=dict)
     ignored: Mapping[str, int] = field(default_factory=dict)
 
 

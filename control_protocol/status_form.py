@@ -1,4 +1,4 @@
-"""WRITE-STATUS as the dictionary of its Avro schema, and back: claims and files per table."""
+"""WRITE-STATUS as the dictionary of its Avro schema, and back: claims, and files per table."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ def status_form(status: WriteStatus) -> Form:
         "status_number": status.status_number,
         "part": status.part,
         "parts": status.parts,
+        "claims": [
+            {"topic": topic, "claims": [_claim_form(n, claim) for n, claim in claims.items()]}
+            for topic, claims in by_topic(status.claims).items()
+        ],
         "tables": [_table_status_form(table) for table in status.tables],
         "unknown": partitions_form(status.unknown),
         "failure": status.failure,
@@ -35,10 +39,15 @@ def status_of(form: Form) -> WriteStatus:
     if not 0 <= form["part"] < form["parts"] <= PARTS_MAX:
         raise ValueError(f"a status cannot have a part {form['part']} of {form['parts']}")
     tables = tuple(_table_status(table) for table in form["tables"])
-    if len({table.table for table in tables}) < len(tables):
+    if len({(table.table, table.uuid) for table in tables}) < len(tables):
         raise ValueError("a table is named twice")
     return WriteStatus(
         status_number=natural(form["status_number"]),
+        claims=once(
+            (partition_of(topic["topic"], claim["partition"]), _claim(claim))
+            for topic in form["claims"]
+            for claim in topic["claims"]
+        ),
         tables=tables,
         unknown=partitions_of(form["unknown"]),
         failure=form["failure"],
@@ -50,25 +59,18 @@ def status_of(form: Form) -> WriteStatus:
 def _table_status_form(table: TableStatus) -> Form:
     return {
         "table": table.table,
-        "claims": [
-            {"topic": topic, "claims": [_claim_form(n, claim) for n, claim in claims.items()]}
-            for topic, claims in by_topic(table.claims).items()
-        ],
+        "uuid": table.uuid,
+        "schema_id": table.schema_id,
         "files": [_file_form(file) for file in table.files],
-        "schema_proposal": table.schema_proposal,
     }
 
 
 def _table_status(form: Form) -> TableStatus:
     return TableStatus(
         table=form["table"],
-        claims=once(
-            (partition_of(topic["topic"], claim["partition"]), _claim(claim))
-            for topic in form["claims"]
-            for claim in topic["claims"]
-        ),
         files=tuple(_file(file) for file in form["files"]),
-        schema_proposal=form["schema_proposal"],
+        uuid=form["uuid"],
+        schema_id=natural(form["schema_id"]),
     )
 
 

@@ -9,6 +9,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionNumber
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -203,6 +204,7 @@ class Tell:
 
     text: str
     trouble: bool = False
+    event: LogEvent = LogEvent.NOTE
 
 
 @dataclass(frozen=True, slots=True)

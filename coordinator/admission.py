@@ -11,6 +11,8 @@ from headgate.control_protocol.identifiers import TopicPartition, TransactionNum
 from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.state import Committed, HeardStatus
 
+Claims = Mapping[TopicPartition, Claim]
+
 _NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 """As a coordinator writes it: other spellings of a number name another folder."""
 
@@ -78,27 +80,31 @@ def named(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
     """The partitions that whole statuses name, with a claim, idle or unknown (rule C6)."""
     partitions: set[TopicPartition] = set()
     for heard in statuses:
-        partitions.update(heard.status.unknown)
-        for table in heard.status.tables:
-            partitions.update(table.claims)
+        partitions.update(heard.status.unknown, heard.status.claims)
     return frozenset(partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerStandard:
-    """A follower's part. ``ahead``: where it may hold records that are to come again (Q5)."""
+    """A follower's part. ``ahead``: where it may hold records that are to come again (Q5).
+
+    ``uuid`` is set where START does not name the table: rows are routed to it, and are no
+    quarantined ones.
+    """
 
     prefixes: Prefixes
-    ahead: Offsets
+    ahead: Offsets = field(default_factory=Offsets)
+    uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """What statuses are judged by: C, the partitions that should be named, table and folders.
+    """What statuses are judged by: C, the partitions that should be named, tables and folders.
 
     ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
     let a record be in neither table; ``closing``: the transaction that statuses should answer;
-    ``ends``: where the sources' logs end (``None``: not asked).
+    ``ends``: where the sources' logs end (``None``: not asked); ``routed``: whether the lead takes
+    no rows.
     """
 
     offsets: Offsets
@@ -110,6 +116,7 @@ class Standard:
     may_skip: bool = True
     closing: TransactionNumber = TransactionNumber(0)
     ends: Mapping[TopicPartition, int] | None = None
+    routed: bool = False
 
 
 def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
@@ -125,27 +132,28 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
     sure: set[TopicPartition] = set()
     offsets = by.offsets
     for heard in statuses:
-        written = _of_table(heard.status, by.table)
+        claimed, written = heard.status.claims, _of_table(heard.status, by.table)
         objection = (
-            _misplaced(written, offsets)
-            or _beyond(written, by.ends)
+            _misplaced(claimed, offsets)
+            or _beyond(claimed, by.ends)
+            or _misaddressed(heard.status, by)
             or _misfiled(heard, written, by.prefixes)
-            or _miscounted(written, files)
-            or _impossible(heard, written, by)
-            or _misquarantined(heard, written, aside, by)
+            or _miscounted(heard.status, files, by)
+            or _impossible(heard.status, by)
+            or _misfollowed(heard, aside, by)
         )
         if objection:
             refused.append(f"status {heard.status.status_number} of {heard.sender}: {objection}")
             continue
-        offsets = offsets.after({p: claim.range for p, claim in written.claims.items()})
+        offsets = offsets.after({p: claim.range for p, claim in claimed.items()})
         files.update({file.path: file for file in written.files})
         for name, known in aside.items():
             known.update({file.path: file for file in _of_table(heard.status, name).files})
-        claims.extend(written.claims.items())
-        sure.update(written.claims)
+        claims.extend(claimed.items())
+        sure.update(claimed)
         sure -= heard.status.unknown  # also where a claim is only what was written before a failure
         if heard.transaction < by.closing:  # what was idle long ago may have records now (C10)
-            sure -= {p for p, claim in written.claims.items() if claim.range.empty}
+            sure -= {p for p, claim in claimed.items() if claim.range.empty}
     return Verdict(
         offsets=offsets,
         files=tuple(files.values()),
@@ -160,20 +168,20 @@ def _of_table(status: WriteStatus, table: str) -> TableStatus:
     for written in status.tables:
         if written.table == table:
             return written
-    return TableStatus(table, {})
+    return TableStatus(table)
 
 
-def _misplaced(written: TableStatus, offsets: Offsets) -> str | None:
-    for partition, claim in sorted(written.claims.items()):
+def _misplaced(claimed: Claims, offsets: Offsets) -> str | None:
+    for partition, claim in sorted(claimed.items()):
         expected = offsets.get(partition)
         if claim.range.begin != expected:
             return f"{partition} claims {claim.range}, but {expected} is next"
     return None
 
 
-def _beyond(written: TableStatus, ends: Mapping[TopicPartition, int] | None) -> str | None:
+def _beyond(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> str | None:
     """Nobody can have read what the log does not hold."""
-    for partition, claim in sorted(written.claims.items()):
+    for partition, claim in sorted(claimed.items()):
         if ends is not None and not claim.range.empty and claim.range.end > ends.get(partition, 0):
             known = ends.get(partition, "nobody knows where")
             return f"{partition} claims {claim.range}, but the log ends at {known}"
@@ -187,25 +195,54 @@ def _misfiled(heard: HeardStatus, written: TableStatus, prefixes: Prefixes) -> s
     return None
 
 
-def _miscounted(written: TableStatus, files: Mapping[str, DataFile]) -> str | None:
+def _misaddressed(status: WriteStatus, by: Standard) -> str | None:
+    """Files are of the tables that START names, or of routed ones as the coordinator sees them."""
+    named: set[str] = set()
+    for table in status.tables:
+        if table.table in named:
+            return f"two tables are called {table.table}"
+        named.add(table.table)
+        if table.table == by.table or not table.files:
+            continue
+        known = by.followers.get(table.table)
+        if known is None and by.routed:
+            return f"files of {table.table}, which cannot be read now"
+        if known is None:
+            return "files of a table that no START names"
+        if known.uuid and known.uuid != table.uuid:
+            return f"files of {table.table} with UUID {table.uuid}, which is {known.uuid} now"
+    return None
+
+
+def _miscounted(status: WriteStatus, files: Mapping[str, DataFile], by: Standard) -> str | None:
+    """The rows of all tables but those of quarantined records add up to the claims'."""
+    written = _of_table(status, by.table)
     if _named_twice(written, files):
         return "a file is named twice"
-    for claim in written.claims.values():
+    if by.routed and written.files:
+        return f"files of {by.table}, which takes no rows"
+    for claim in status.claims.values():
         if claim.records + claim.quarantined + claim.skipped > len(claim.range):
             return "a claim has more records than offsets"
         if claim.bad > claim.quarantined + claim.skipped:
             return "a claim has more bad records than quarantined and skipped ones"
-    claimed = sum(claim.records for claim in written.claims.values())
-    if sum(file.record_count for file in written.files) != claimed:
+    tables = [written, *(t for t in status.tables if _takes_rows(t, by))]
+    held = sum(file.record_count for table in tables for file in table.files)
+    if held != sum(claim.records for claim in status.claims.values()):
         return "the files' record counts do not add up to the claims'"
     return None
 
 
-def _impossible(heard: HeardStatus, written: TableStatus, by: Standard) -> str | None:
+def _takes_rows(table: TableStatus, by: Standard) -> bool:
+    follower = by.followers.get(table.table)
+    return follower is not None and bool(follower.uuid)
+
+
+def _impossible(status: WriteStatus, by: Standard) -> str | None:
     """What the settings cannot have brought about, or what is in the table already."""
-    if not by.may_skip and any(claim.skipped for claim in written.claims.values()):
+    if not by.may_skip and any(claim.skipped for claim in status.claims.values()):
         return "skipped records, but the settings skip none"
-    files = [file.path for table in heard.status.tables for file in table.files]
+    files = [file.path for table in status.tables for file in table.files]
     again = [path for path in files if path in by.committed.get(_folder(path), ())]
     return f"a file was committed before: {again[0]}" if again else None
 
@@ -233,40 +270,37 @@ def _named_twice(written: TableStatus, files: Mapping[str, DataFile]) -> bool:
     return len(set(paths)) < len(paths) or any(path in files for path in paths)
 
 
-def _misquarantined(
-    heard: HeardStatus,
-    written: TableStatus,
-    aside: Mapping[str, Mapping[str, DataFile]],
-    by: Standard,
+def _misfollowed(
+    heard: HeardStatus, aside: Mapping[str, Mapping[str, DataFile]], by: Standard
 ) -> str | None:
-    """Q4: the followers' files hold the claims' quarantined records, each of them once.
+    """Each file of a follower is in its folder and named once; and the quarantine's add up (Q4)."""
+    for name, follower in by.followers.items():
+        table = _of_table(heard.status, name)
+        if _named_twice(table, aside[name]):
+            return f"a file of {name} is named twice"
+        if objection := _misfiled(heard, table, follower.prefixes):
+            return objection
+    return _misquarantined(heard.status, by)
+
+
+def _misquarantined(status: WriteStatus, by: Standard) -> str | None:
+    """Q4: the followers that START names hold the claims' quarantined records, each of them once.
 
     Fewer only where a follower may hold some already.
     """
-    if any(
-        table.files
-        for table in heard.status.tables
-        if table.table != by.table and table.table not in by.followers
-    ):
-        return "files of a table that no START names"
-    claimed = sum(claim.quarantined for claim in written.claims.values())
-    if not by.followers:
+    claimed = sum(claim.quarantined for claim in status.claims.values())
+    kept = [_of_table(status, n) for n, follower in by.followers.items() if not follower.uuid]
+    if not kept:
         return "quarantined records, but there is no quarantine" if claimed else None
-    kept = {name: _of_table(heard.status, name) for name in by.followers}
-    held = sum(file.record_count for table in kept.values() for file in table.files)
-    if held > claimed or (held < claimed and not _may_hold_some(written, by)):
+    held = sum(file.record_count for table in kept for file in table.files)
+    if held > claimed or (held < claimed and not _may_hold_some(status, by)):
         return "the quarantine's files do not hold the claims' quarantined records"
-    for name, table in kept.items():
-        if _named_twice(table, aside[name]):
-            return "a file of the quarantine is named twice"
-        if objection := _misfiled(heard, table, by.followers[name].prefixes):
-            return objection
     return None
 
 
-def _may_hold_some(written: TableStatus, by: Standard) -> bool:
+def _may_hold_some(status: WriteStatus, by: Standard) -> bool:
     return any(
         claim.range.begin < follower.ahead.get(partition, 0)
         for follower in by.followers.values()
-        for partition, claim in written.claims.items()
+        for partition, claim in status.claims.items()
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.errors import FollowerForeign, TableRecreated
 from headgate.control_protocol.identifiers import TransactionId, TransactionNumber
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.control_protocol.record import CommitRecord
@@ -159,10 +160,12 @@ def _told(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
             f"control topic {now.control_topic} has id {now.control_topic_id}, but the last commit "
             f"was made with {before.control_topic} of id {before.control_topic_id}: it was created "
             "anew, or this is another topic or cluster",
+            event=LogEvent.SETTINGS_CHANGED,
             trouble=True,
         )
     if before and before.routing and before.routing != now.routing:
-        yield Tell("the settings that decide what a row is are others than at the last commit")
+        told = "the settings that decide what a row is are others than at the last commit"
+        yield Tell(told, event=LogEvent.SETTINGS_CHANGED)
 
 
 def _resumption(state: State, record: CommitRecord | None, found: SourcesDescribed) -> Resumption:
@@ -211,7 +214,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         pause_asked=None,
         doubted=frozenset(),
     )
-    told = Tell(f"epoch {epoch} begins")
+    told = Tell(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(debt.claim for debt in record.debts):
         paying, actions = begin_paying(begun, now_ms)
         return paying, (told, *actions)

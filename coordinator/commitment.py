@@ -8,6 +8,7 @@ from dataclasses import replace
 from headgate.control_protocol.errors import TooManyBadRecords
 from headgate.control_protocol.events import AbortCommit, AckCommit, TableSettlement
 from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, TableView
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.actions import CommitTable, DescribeSources, ReadTable, Tell
@@ -184,7 +185,8 @@ def answered(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
         return _landed(state, outcome.view, now_ms)
     if isinstance(outcome, Refused) and state.failures < _REFUSALS_AT_ONCE:
         refused = replace(state, failures=state.failures + 1)
-        return refused, (Tell(f"commit refused: {outcome.reason}", trouble=True), ReadTable())
+        told = f"commit refused: {outcome.reason}"
+        return refused, (Tell(told, trouble=True, event=LogEvent.COMMIT_REFUSED), ReadTable())
     return wait(state, now_ms, f"commit not confirmed: {outcome.reason}")
 
 

@@ -20,6 +20,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Envelope, Settlement
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.parts import Assembler
 from headgate.control_protocol.ports import (
@@ -151,7 +152,7 @@ class CoordinatorDriver:
             self._assembler = Assembler()
             self._behind, self._broken = True, error.message
         except RetryLater as error:
-            _log.warning("%s", error)
+            _log.warning("%s", error, extra=about(LogEvent.CONTROL_LOG_TROUBLE))
         self._feed(Ticked())
         return heard
 
@@ -208,9 +209,10 @@ class CoordinatorDriver:
             case Append():
                 self._world.log.append(self._envelopes(action))
                 self._tell_settled(action)
-            case Tell(text, trouble):
+            case Tell(text, trouble, event):
                 level = logging.WARNING if trouble else logging.INFO
-                _log.log(level, "sink %s: %s", self.state.identity.sink, text)
+                extra = about(event, epoch=self.state.term.epoch if self.state.term else None)
+                _log.log(level, "sink %s: %s", self.state.identity.sink, text, extra=extra)
                 if trouble:
                     self._complain(text)
         return None
@@ -249,7 +251,9 @@ class CoordinatorDriver:
             if event.reason or any(table.snapshot_id for table in event.tables):
                 told = f"transaction {said.epoch}.{number}: {rows} rows committed"
                 why = f"; {event.reason}" if event.reason else ""
-                _log.log(level, "sink %s: %s%s", self.state.identity.sink, told, why)
+                said_of = {"epoch": said.epoch, "transaction": number, "rows": rows}
+                extra = about(LogEvent.TRANSACTION_SETTLED, **said_of)
+                _log.log(level, "sink %s: %s%s", self.state.identity.sink, told, why, extra=extra)
 
     def _envelopes(self, said: Append) -> list[Envelope]:
         envelopes = []

@@ -8,6 +8,7 @@ from functools import reduce
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Struct, dotted, joined
 from headgate.control_protocol.events import Answer, Envelope, Proposal, Tables
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import Evolved, Lineage
 from headgate.coordinator.actions import Action, EvolveTable, Tell
 from headgate.coordinator.moves import Step, move, recover, term_of
@@ -72,7 +73,7 @@ def not_evolved(state: State, now_ms: int, why: str) -> Step:
     term = replace(term, evolve_due_ms=now_ms + wait_ms)
     waiting = move(state, Phase.OPEN, term=term, failures=state.failures + 1)
     told = f"{why}; its columns are asked for again in {wait_ms} ms"
-    return waiting, (Tell(told, trouble=True),)
+    return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_WAITS),)
 
 
 def heard_tables(state: State, tables: Tables, now_ms: int) -> Step:
@@ -103,8 +104,10 @@ def _bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
 def _told(table: str, done: Evolved) -> tuple[Action, ...]:
     told: list[Action] = []
     if done.changes:
-        told.append(Tell(f"{table}: {', '.join(done.changes)}"))
+        told.append(Tell(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))
     if done.refused:
         words = "; ".join(f"{dotted(each.path)} {each.reason}" for each in done.refused)
-        told.append(Tell(f"{table} does not take up: {words}", trouble=True))
+        told.append(
+            Tell(f"{table} does not take up: {words}", trouble=True, event=LogEvent.COLUMNS_REFUSED)
+        )
     return tuple(told)

@@ -33,8 +33,7 @@ def claimed_beyond(state: State) -> bool:
     return any(
         claim.range.end > term.ends.get(partition, 0)
         for heard in term.statuses
-        for table in heard.status.tables
-        for partition, claim in table.claims.items()
+        for partition, claim in heard.status.claims.items()
         if not claim.range.empty
     )
 

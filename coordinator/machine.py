@@ -29,6 +29,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator.actions import (
     Action,
@@ -58,6 +59,7 @@ from headgate.coordinator.commitment import answered, collected, judged, resolve
 from headgate.coordinator.credibility import GAINS, beyond, leaps, news, said_again
 from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
 from headgate.coordinator.evolution import due, evolve, evolved, heard_tables, not_evolved, proposed
+from headgate.coordinator.fullness import enough, heard_of
 from headgate.coordinator.log_ends import ends_of, told
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
 from headgate.coordinator.payment import (
@@ -173,7 +175,7 @@ def _silence_ms(state: State) -> int:
 
 def _discontinued(state: State, reason: str) -> Step:
     if state.term is None:
-        return state, (Tell(reason, trouble=True),)
+        return state, (Tell(reason, trouble=True, event=LogEvent.CONTROL_LOG_TROUBLE),)
     return recover(state, f"{reason}: a new epoch is due")
 
 
@@ -186,7 +188,7 @@ def _ticked(state: State, now_ms: int) -> Step:
     match state.phase:
         case Phase.OPEN if due(term_of(state), now_ms):
             return evolve(state)
-        case Phase.OPEN if now_ms >= term_of(state).end_due_ms:
+        case Phase.OPEN if now_ms >= term_of(state).end_due_ms or enough(state):
             return prepared(state, now_ms)
         case Phase.COLLECTING:
             return collected(state, now_ms)
@@ -294,6 +296,8 @@ def _at(state: State, record: LogRecord) -> State:
 def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
     said, term = record.envelope, term_of(state)
     current = said.epoch == term.epoch
+    if current and isinstance(said.event, Presence):
+        state = heard_of(state, said.sender, said.event)
     match said.event:
         case WriteStatus() as status if current:
             heard = HeardStatus(record.offset, said.sender, said.transaction, status)
@@ -322,6 +326,7 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
                 term,
                 settled_to=term.heard_to,
                 statuses=(),
+                held={},
                 named_by_presence=frozenset(),  # who gained before L has its position from here
                 end_due_ms=next_end_ms if paused == term.paused else now_ms,
                 started=True,
@@ -331,6 +336,7 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
             due_ms = now_ms + state.settings.commit_timeout_ms
             collecting = replace(
                 term,
+                held={},
                 time_out_ms=due_ms,
                 end_due_ms=next_end_ms if paused == term.paused else now_ms,
             )
@@ -362,7 +368,9 @@ def _heard_status(state: State, heard: HeardStatus) -> Step:
     if known or 0 <= behind <= LEAP_MAX:  # G6: from further away nobody can have counted
         return state, ()
     awaited = term.awaited | named((heard,))
-    return replace(state, term=replace(term, statuses=(*term.statuses, heard), awaited=awaited)), ()
+    held = {sender: amounts for sender, amounts in term.held.items() if sender != heard.sender}
+    statuses = (*term.statuses, heard)
+    return replace(state, term=replace(term, statuses=statuses, awaited=awaited, held=held)), ()
 
 
 def _heard_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:

@@ -7,6 +7,7 @@ from typing import Any
 
 from headgate.control_protocol.errors import HeadgateError, StepDown
 from headgate.control_protocol.identifiers import Epoch
+from headgate.control_protocol.log_events import LogEvent
 from headgate.coordinator.actions import Action, ReadTable, Stop, Tell
 from headgate.coordinator.state import State, Term
 from headgate.coordinator.transitions import TRANSITIONS, Phase
@@ -28,7 +29,10 @@ def term_of(state: State) -> Term:
 def recover(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
     moved = move(state, Phase.RECOVERING, term=None, attempt=None, recovery_view=None)
-    return moved, (Tell(why, trouble=state.term is not None), ReadTable())
+    return moved, (
+        Tell(why, trouble=state.term is not None, event=LogEvent.EPOCH_AGAIN),
+        ReadTable(),
+    )
 
 
 def superseded(state: State, epoch: Epoch, now_ms: int) -> Step:
@@ -42,7 +46,7 @@ def superseded(state: State, epoch: Epoch, now_ms: int) -> Step:
         highest_epoch=max(state.highest_epoch, epoch),
     )
     why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
-    return followed, (Tell(why, trouble=True),)
+    return followed, (Tell(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)
 
 
 def stop(state: State, error: HeadgateError) -> Step:
@@ -55,4 +59,5 @@ def wait(state: State, now_ms: int, why: str) -> Step:
     doubled = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
     wait_ms = min(doubled, settings.retry_backoff_max_ms)
     waiting = replace(state, failures=state.failures + 1, retry_at_ms=now_ms + wait_ms)
-    return waiting, (Tell(f"{why}; tries again in {wait_ms} ms", trouble=True),)
+    told = f"{why}; tries again in {wait_ms} ms"
+    return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_WAITS),)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import Lineage, Refused, TableView, Unknown
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.actions import (
@@ -94,7 +95,8 @@ def payments_answered(state: State, given: PaymentsAnswered) -> Step:
     """Whatever they say, the followers are asked."""
     term = term_of(state)
     reasons = [o.reason for o in given.outcomes.values() if isinstance(o, Refused | Unknown)]
-    told = [Tell(f"payment not confirmed: {reason}", trouble=True) for reason in reasons]
+    event = LogEvent.PAYMENT_UNCONFIRMED
+    told = [Tell(f"payment not confirmed: {why}", trouble=True, event=event) for why in reasons]
     return state, (*told, DescribeFollowers(_named(term)))
 
 
@@ -147,10 +149,12 @@ def _troubles(state: State, term: Term, now_ms: int) -> Iterable[Tell]:
     wall_ms, age_max_ms = now_ms + state.wall_ahead_ms, state.settings.claim_age_max_ms
     rows = sum(debt.rows for debt in term.debts)
     tables = ", ".join(sorted({debt.table for debt in term.debts}))
-    yield Tell(f"{rows} rows stay owed to {tables}, and are tried again", trouble=True)
+    told = f"{rows} rows stay owed to {tables}, and are tried again"
+    yield Tell(told, trouble=True, event=LogEvent.DEBTS_OWED)
     old = sum(debt.rows for debt in overdue(term.debts, wall_ms, age_max_ms // 2))
     if old:
-        yield Tell(f"{old} of them lapse soon (coordinator.claim_age_max_ms)", trouble=True)
+        told = f"{old} of them lapse soon (coordinator.claim_age_max_ms)"
+        yield Tell(told, trouble=True, event=LogEvent.DEBTS_OWED)
 
 
 def told_lapsed(after: CommitRecord, before: CommitRecord | None) -> tuple[Tell, ...]:
@@ -161,6 +165,7 @@ def told_lapsed(after: CommitRecord, before: CommitRecord | None) -> tuple[Tell,
             f"{debt.rows} rows of transaction {debt.transaction} never came into {debt.table}: "
             "they were owed for too long, or the table is another one now",
             trouble=True,
+            event=LogEvent.DEBTS_LAPSED,
         )
         for debt in after.lapsed
         if debt not in known

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from headgate.control_protocol.errors import CallHangs
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.election import leads
@@ -107,5 +108,7 @@ class CoordinatorService:
                     self.driver = None
                 close()
         except Exception as error:  # noqa: BLE001 - handed to the participant, which raises it
-            _log.error("the coordinator stopped: %s", error)
+            _log.error(
+                "the coordinator stopped: %s", error, extra=about(LogEvent.COORDINATOR_STOPPED)
+            )
             self._failure = error

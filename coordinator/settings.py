@@ -51,6 +51,23 @@ class CoordinatorSettings:
         default=60_000,
         metadata={"unit": "ms", "sentence": "How long a transaction stays open before END-COMMIT."},
     )
+    commit_records: int = field(
+        default=0,
+        metadata={
+            "unit": "records",
+            "sentence": "END-COMMIT comes before its time when the participants hold so many "
+            "records, read or about to be read; 0 is no limit.",
+        },
+    )
+    commit_bytes: int = field(
+        default=0,
+        metadata={
+            "unit": "bytes",
+            "sentence": "END-COMMIT comes before its time when the participants hold so many bytes "
+            "of keys, values and headers; what is not read yet counts as much as the last batch's "
+            "records did. 0 is no limit.",
+        },
+    )
     commit_timeout_ms: int = field(
         default=30_000,
         metadata={"unit": "ms", "sentence": "How long to wait for statuses after END-COMMIT."},

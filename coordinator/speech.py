@@ -82,7 +82,12 @@ def start_event(state: State, *, first: bool) -> StartCommit:
         offsets=configured(state, term.offsets),
         topic_ids=term.topic_ids,
         tables=tuple(tables),
-        limits=Limits(state.settings.target_file_bytes, state.settings.commit_timeout_ms),
+        limits=Limits(
+            state.settings.target_file_bytes,
+            state.settings.commit_timeout_ms,
+            state.settings.commit_records,
+            state.settings.commit_bytes,
+        ),
         paused=term.paused,
         configuration=state.identity.configuration,
     )

@@ -116,7 +116,8 @@ class Term:
     oldest first; ``moved_at_ms``: when each one's tag was last moved, as far as known. ``decision``
     is the attempt that waits for the manifests of ``drafts``. ``pay_until_ms``: when the next END
     waits for payments no longer; ``asked``: payments were made since the followers were read.
-    ``started``: the epoch's first START was heard.
+    ``started``: the epoch's first START was heard. ``held``: records and bytes that each
+    participant says it holds since the newest START (C12).
     ``proposals`` wait for their answer since ``evolve_due_ms`` was set, ``answered`` have it;
     ``tables`` is the answer that was not heard yet, ``refused`` what becomes no column (S3).
     """
@@ -161,6 +162,7 @@ class Term:
     answered: frozenset[Answer] = frozenset()
     tables: Tables | None = None
     refused: tuple[Refusal, ...] = ()
+    held: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def closing(self) -> TransactionNumber:

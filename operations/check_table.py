@@ -25,13 +25,13 @@ from headgate.participant.writers.metrics import leaves_of
 from headgate.participant.writers.metrics_modes import metrics_modes
 from headgate.participant.writers.parquet_options import ParquetOptions, unheeded
 from headgate.participant.writers.store_trial import try_store
+from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.declaration import declared
 from headgate.sink.preconditions import (
     future_location,
     local_path,
     refuse_place,
     refuse_table,
-    sqlite_file,
     writable,
 )
 from headgate.sink.settings import SinkSettings

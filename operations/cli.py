@@ -115,6 +115,30 @@ def status(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
 
 @main.command()
 @_sink_file
+@click.option("--follow", is_flag=True, help="Go on with what is said from now on.")
+@click.option("--last", type=click.IntRange(min=0), default=50, help="So many of the past (50).")
+@_as_json
+@click.pass_context
+def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
+    """Show what the sink's members say to each other (docs/events.md)."""
+    from headgate.operations.events import events as said
+    from headgate.operations.events import fields
+    from headgate.operations.rendering import show_event
+
+    settings = _loaded(ctx, sink)
+    console = _console()
+    try:
+        for envelope in said(settings, last, follow=follow):
+            if as_json:
+                click.echo(settings.redacted(json.dumps(fields(envelope))))
+            else:
+                show_event(console, fields(envelope))
+    except KeyboardInterrupt:
+        ctx.exit(0)
+
+
+@main.command()
+@_sink_file
 @_as_json
 @click.option("--no-source", is_flag=True, help="Judge from the table alone.")
 @click.option("--accept-unproven", is_flag=True, help="Exit with 0 when nothing is wrong.")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,17 +13,17 @@ from rich.text import Text
 
 from headgate.control_protocol.redaction import printable
 from headgate.operations.audit_report import AuditReport, Verdict
-from headgate.operations.check import Check, State
-from headgate.operations.condition import LastError
 from headgate.operations.status import PartitionStatus, StatusReport
+from headgate.sink.condition import LastError
 
 if TYPE_CHECKING:
+    from headgate.operations.check import Check
     from headgate.operations.rehearsal import Rehearsal
 
 _MARKS = {
-    State.OK: ("ok", "green"),
-    State.WRONG: ("wrong", "red"),
-    State.UNCHECKED: ("?", "yellow"),
+    "ok": ("ok", "green"),
+    "wrong": ("wrong", "red"),
+    "unchecked": ("?", "yellow"),
 }
 _COLOURS = {
     Verdict.WELL: "bold green",
@@ -50,6 +50,18 @@ def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> Non
     ]
     headings = ("topic", "partition", "next offset", "log begin", "log end", "lag")
     console.print(_table(headings, rows))
+
+
+def show_event(console: Console, said: Mapping[str, Any]) -> None:
+    """One line of the control topic; whatever strangers wrote there stays on it."""
+    moment = _time(said["time_ms"]) or "-"
+    line = Text.assemble(
+        (f"{moment}  ", "dim"),
+        (f"{said['epoch']}.{said['transaction']:<5} ", "cyan"),
+        (f"{said['event']:<16} ", "bold"),
+        printable(f"{said['member']:<24} {said['text']}"),
+    )
+    console.print(line, soft_wrap=True)
 
 
 def show_status(console: Console, report: StatusReport) -> None:

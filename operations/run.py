@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.sink.assembly import run as run_sink
 from headgate.sink.settings import SinkSettings
 from headgate.sink.terminal import show_log
+
+_log = redacted_logger("headgate.run")
 
 
 def run(settings: SinkSettings, *, verbose: bool = False) -> None:
     """Block until SIGINT or SIGTERM. Raises ``HeadgateError`` when the sink stops by itself."""
     show_log(settings, verbose=verbose)
-    run_sink(settings)
+    _say(LogEvent.SINK_STARTED, f"sink {settings.name}: a participant starts")
+    try:
+        run_sink(settings)
+    except HeadgateError as error:
+        _say(LogEvent.SINK_FAILED, f"sink {settings.name}: {error}", logging.ERROR)
+        raise
+    _say(LogEvent.SINK_STOPPED, f"sink {settings.name}: this participant has left in order")
+
+
+def _say(event: LogEvent, text: str, level: int = logging.INFO) -> None:
+    _log.log(level, "%s", text, extra=about(event))

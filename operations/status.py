@@ -20,7 +20,10 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import Debt
-from headgate.operations.condition import (
+from headgate.operations.history import History, nothing_of, read_history
+from headgate.operations.kafka_access import control_tail, source_topics
+from headgate.operations.table_access import opened_table, refusal, unpaid_debts
+from headgate.sink.condition import (
     EXIT_CODES,
     Condition,
     Facts,
@@ -30,9 +33,6 @@ from headgate.operations.condition import (
     heard,
     open_transaction,
 )
-from headgate.operations.history import History, nothing_of, read_history
-from headgate.operations.kafka_access import control_tail, source_topics
-from headgate.operations.table_access import opened_table, refusal, unpaid_debts
 from headgate.sink.settings import SinkSettings
 
 TRANSACTIONS_SHOWN = 10

@@ -15,7 +15,7 @@ from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import unpaid
 from headgate.coordinator.recovery import recorded
 from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.sink.preconditions import refuse_catalog, sqlite_file
+from headgate.sink.catalog_place import refuse_catalog, sqlite_file
 from headgate.sink.settings import CatalogSettings, SinkSettings
 
 ANSWER_S_MAX = 5.0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import LogRecord
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.participant.state import Draft
@@ -126,6 +127,7 @@ class Tell:
 
     text: str
     trouble: bool = False
+    event: LogEvent = LogEvent.NOTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +138,13 @@ class Stop:
 
 
 Action = Append | AskEnds | Submit | CopyOffsets | Tell | Stop
+
+
+RELEASE_TIMED_OUT = Tell(
+    "release timed out: work is dropped", trouble=True, event=LogEvent.PARTITIONS_UNANNOUNCED
+)
+
+
+def log_trouble(text: str) -> Tell:
+    """Tell of the control log: it lost something, or did not confirm."""
+    return Tell(text, trouble=True, event=LogEvent.CONTROL_LOG_TROUBLE)

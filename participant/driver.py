@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from headgate.control_protocol.errors import HeadgateError, LogDiscontinuity, RetryLater
 from headgate.control_protocol.events import Envelope, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.parts import Assembler, split
 from headgate.control_protocol.ports import BatchWriter, Clock, ControlLog, GroupMember, Leadership
 from headgate.control_protocol.record import table_note
@@ -39,6 +40,7 @@ from headgate.participant.actions import (
     Ticked,
 )
 from headgate.participant.machine import step
+from headgate.participant.own_words import log_draft, log_pause
 from headgate.participant.state import Draft, State
 
 _log = redacted_logger("headgate.participant")
@@ -119,7 +121,7 @@ class ParticipantDriver:
                 self._complaint = ""
         except RetryLater as error:
             if str(error) != self._complaint:  # once per outage, and not twenty times a second
-                _log.warning("%s", error)
+                _log.warning("%s", error, extra=about(LogEvent.CONTROL_LOG_TROUBLE))
             self._complaint = str(error)
         return not self._behind
 
@@ -157,9 +159,12 @@ class ParticipantDriver:
     def _feed(self, given: Input) -> None:
         inputs: deque[Input] = deque([given])
         while inputs:
+            before = self.state.paused
             self.state, actions = step(
                 self.state, inputs.popleft(), self._world.clock.monotonic_ms()
             )
+            if self.state.paused is not before:
+                log_pause(_log, self.state)
             for action in actions:
                 answer = self._execute(action)
                 if answer is not None:
@@ -175,9 +180,10 @@ class ParticipantDriver:
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):
                 self._world.group.commit(offsets, table_note(uuid, self.state.sink))
-            case Tell(text, trouble):
+            case Tell(text, trouble, event):
                 level = logging.WARNING if trouble else logging.INFO
-                _log.log(level, "sink %s: %s", self.state.sink, text)
+                extra = about(event, epoch=self.state.epoch)
+                _log.log(level, "sink %s: %s", self.state.sink, text, extra=extra)
             case Stop(error):
                 raise self._world.redaction.of_error(error)
         return None
@@ -187,6 +193,8 @@ class ParticipantDriver:
             self._world.log.append([e for draft in drafts for e in self._envelopes(draft)])
         except RetryLater as error:
             return AppendFailed(str(error))
+        for draft in drafts:
+            log_draft(_log, self.state.sink, draft)
         return None
 
     def _envelopes(self, draft: Draft) -> Iterator[Envelope]:

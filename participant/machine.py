@@ -29,6 +29,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import BatchFailed, BatchNeeds, BatchOutcome
 from headgate.participant.actions import (
+    RELEASE_TIMED_OUT,
     Action,
     Append,
     AppendFailed,
@@ -44,8 +45,8 @@ from headgate.participant.actions import (
     ReleaseExpired,
     Stop,
     Submit,
-    Tell,
     Ticked,
+    log_trouble,
 )
 from headgate.participant.misfortune import batch_failed, overdue
 from headgate.participant.needs import (
@@ -56,6 +57,7 @@ from headgate.participant.needs import (
     met,
     told_ignored,
 )
+from headgate.participant.presence import steps
 from headgate.participant.settling import believed, entered, other_configuration, settled
 from headgate.participant.speech import draft, say_presence
 from headgate.participant.state import (
@@ -95,18 +97,16 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
         case Assigned(partitions):
             return _assigned(state, partitions)
         case BatchEnded(outcome):
-            return _batch_ended(state, outcome, now_ms)
+            return _grown(_batch_ended(state, outcome, now_ms))
         case EndsKnown():
-            return _ends_known(state, given, now_ms)
+            return _grown(_ends_known(state, given, now_ms))
         case ReleaseAsked(partitions):
             return replace(state, leaving=partitions & state.owned.keys()), ()
         case ReleaseExpired():
             return _release_expired(state)
         case AppendFailed(reason):
             again_ms = now_ms + state.settings.retry_backoff_ms
-            return replace(state, resend_at_ms=again_ms), (
-                Tell(f"{reason}; says it again", trouble=True),
-            )
+            return replace(state, resend_at_ms=again_ms), (log_trouble(f"{reason}; says it again"),)
         case Discontinued(reason):
             return _discontinued(state, reason)
 
@@ -167,7 +167,7 @@ def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
     elif not enough:
         return state, ()
     ranges = capped(there, state.settings.batch_records_max)
-    if not ranges or state.leaving or len(state.files) >= state.settings.files_max:
+    if not ranges or state.leaving or state.files_waiting >= state.settings.files_max:
         return state, ()
     running, batch = planned(state, ranges)
     due_ms = now_ms + state.settings.batch_timeout_ms
@@ -226,6 +226,16 @@ def _gained(state: State, gained: frozenset[TopicPartition], kind: PresenceKind)
     return say_presence(state, kind, gained)
 
 
+def _grown(done: Step) -> Step:
+    """P12: the coordinator hears at each step how much there is, long before the next ALIVE."""
+    state, actions = done
+    now = steps(state)
+    if now <= state.steps:
+        return done
+    state, alive = say_presence(replace(state, steps=now), PresenceKind.ALIVE, frozenset())
+    return state, (*actions, *alive)
+
+
 def _lost(state: State, lost: frozenset[TopicPartition]) -> Step:
     """Lost without a chance to announce: files mix partitions, so all unannounced work goes."""
     state = _without(dropped(state), lost)
@@ -251,8 +261,7 @@ def _release_expired(state: State) -> Step:
     """P5 is bounded in time: what is not announced by now is dropped and read again."""
     if not state.leaving:
         return state, ()
-    why = "release timed out: work is dropped"
-    return _without(dropped(state), state.leaving), (Tell(why, trouble=True),)
+    return _without(dropped(state), state.leaving), (RELEASE_TIMED_OUT,)
 
 
 # --------------------------------------------------------------------------------- what is heard
@@ -352,9 +361,9 @@ def _discontinued(state: State, reason: str) -> Step:
     state = entered(state, state.epoch)
     state = replace(state, owned={}, unheard=())
     if not owned:
-        return state, (Tell(reason, trouble=True),)
+        return state, (log_trouble(reason),)
     state, actions = _gained(state, owned, PresenceKind.JOINED)
-    return state, (Tell(reason, trouble=True), *actions)
+    return state, (log_trouble(reason), *actions)
 
 
 # ------------------------------------------------------------------------------------------ time

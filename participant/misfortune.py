@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopSink
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed
 from headgate.participant.actions import Action, Stop, Tell
@@ -70,7 +71,8 @@ def _again(state: State, batch: Batch, reason: str, now_ms: int) -> Step:
         failed=state.failed | batch.ranges.keys(),
         retry_at_ms=now_ms + min(doubled_ms, state.settings.retry_backoff_max_ms),
     )
-    return failed, (Tell(f"batch {batch.number} failed: {reason}", trouble=True),)
+    told = f"batch {batch.number} failed: {reason}"
+    return failed, (Tell(told, trouble=True, event=LogEvent.BATCH_FAILED),)
 
 
 def _ranges(ranges: Mapping[TopicPartition, OffsetRange]) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from headgate.control_protocol.columns import Struct, changes, joined
+from headgate.control_protocol.columns import joined
 from headgate.control_protocol.events import Answer, Proposal, StartCommit, Tables, TableStart
 from headgate.control_protocol.identifiers import LEAP_MAX, TopicPartition
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.participant.actions import Action, Append, Tell
 from headgate.participant.speech import draft
 from headgate.participant.state import Need, OpenTransaction, State
+from headgate.participant.waiting import words
 
 WAIT_MS = 5_000
 """After so long without an answer, what lies before the records that wait is written."""
-
-_NAMED_MAX = 5
 
 Step = tuple[State, tuple[Action, ...]]
 Ranges = Mapping[TopicPartition, OffsetRange]
@@ -47,19 +47,12 @@ def met(state: State, batch: Batch, found: BatchNeeds, now_ms: int) -> Step:
         hopeless=0,
         foreign=0,
     )
-    return state, (Append((said,)), Tell(words(proposal)))
+    return state, (Append((said,)), Tell(words(proposal), event=LogEvent.COLUMNS_AWAITED))
 
 
 def _earliest(one: Offsets, other: Offsets) -> Offsets:
     both = one.keys() | other.keys()
     return Offsets({p: min(some[p] for some in (one, other) if p in some) for p in both})
-
-
-def words(proposal: Proposal) -> str:
-    """Say what is waited for: ``waits for lake.orders: +pax, +tip``."""
-    wanted = list(changes(Struct(), proposal.columns))
-    more = f" and {len(wanted) - _NAMED_MAX} more" if len(wanted) > _NAMED_MAX else ""
-    return f"waits for {proposal.table}: {', '.join(wanted[:_NAMED_MAX])}{more}"
 
 
 def beside_need(state: State, ranges: Ranges, now_ms: int) -> Ranges:
@@ -77,11 +70,6 @@ def _end(range_: OffsetRange, first: int | None) -> int:
     if first is None or first < range_.begin:  # others have read it meanwhile
         return range_.end
     return min(range_.end, first)
-
-
-def waiting(state: State) -> frozenset[TopicPartition]:
-    """S4: of which a status says that more is there."""
-    return frozenset(state.need.proposal.first) & state.owned.keys() if state.need else frozenset()
 
 
 def answered(state: State, tables: Tables, now_ms: int) -> State:
@@ -132,7 +120,13 @@ def told_ignored(state: State, written: BatchWritten) -> Step:
     some = ", ".join(f"{path} ({count} records)" for path, count in sorted(new.items())[:20])
     more = f" and {len(new) - 20} more" if len(new) > 20 else ""
     state = replace(state, ignored=_remembered((*state.ignored, *new)))
-    return state, (Tell(f"ignores fields that become no column: {some}{more}", trouble=True),)
+    return state, (
+        Tell(
+            f"ignores fields that become no column: {some}{more}",
+            trouble=True,
+            event=LogEvent.FIELDS_IGNORED,
+        ),
+    )
 
 
 def _remembered(paths: Iterable[str]) -> frozenset[str]:

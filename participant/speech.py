@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.control_protocol.events import (
-    PartitionPresence,
     Presence,
     PresenceKind,
     Proposal,
@@ -13,6 +12,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import TopicPartition, TransactionNumber
 from headgate.participant.actions import Action, Append
+from headgate.participant.presence import presence
 from headgate.participant.state import Draft, State
 
 Step = tuple[State, tuple[Action, ...]]
@@ -26,19 +26,7 @@ def draft(
 
 
 def say_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Step:
-    state, said = draft(state, TransactionNumber(0), _presence(state, kind, concerns))
+    state, said = draft(state, TransactionNumber(0), presence(state, kind, concerns))
     if kind in (PresenceKind.JOINED, PresenceKind.GAINED):
         state = replace(state, unheard=(*state.unheard, said))
     return state, (Append((said,)),)
-
-
-def _presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Presence:
-    positions = state.positions
-    return Presence(
-        kind=kind,
-        concerns=concerns,
-        owned={p: PartitionPresence(positions.get(p), state.ends.get(p)) for p in state.owned},
-        state="paused" if state.paused else state.phase.value,
-        buffered_records=sum(own.work.records for own in state.owned.values() if own.work),
-        buffered_bytes=sum(own.work.bytes_read for own in state.owned.values() if own.work),
-    )

@@ -9,6 +9,7 @@ from enum import StrEnum
 from headgate.control_protocol.events import (
     Claim,
     DataFile,
+    Destination,
     Event,
     Limits,
     Proposal,
@@ -50,6 +51,7 @@ class OpenTransaction:
     limits: Limits
     quarantine: TableStart | None = None
     followers: tuple[TableStart, ...] = ()
+    folder: str = ""
 
     @classmethod
     def by(cls, number: TransactionNumber, start: StartCommit) -> OpenTransaction:
@@ -57,7 +59,14 @@ class OpenTransaction:
         fixed = frozenset(start.offsets)
         quarantine = aside[0] if aside else None
         return cls(
-            number, table, fixed, start.topic_ids, start.limits, quarantine, tuple(aside[1:])
+            number,
+            table,
+            fixed,
+            start.topic_ids,
+            start.limits,
+            quarantine,
+            tuple(aside[1:]),
+            start.folder,
         )
 
 
@@ -93,7 +102,7 @@ class OwnStatus:
 
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
-        return {p: c.range for table in self.status.tables for p, c in table.claims.items()}
+        return {p: claim.range for p, claim in self.status.claims.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +119,7 @@ class Need:
 class State:
     """``coordinator`` is who began the epoch. ``writing`` is the transaction whose folder takes
     new files, ``following`` the one whose START was heard while an answer to END is still owed.
-    ``files``, ``quarantined`` and ``followed`` (of other followers, by name) hold the unannounced
-    work.
+    ``files``, ``quarantined`` and ``followed`` (of other followers) hold the unannounced work.
     ``ended`` and ``answered`` are the newest END heard and answered. ``failed`` are the
     partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
     ``unheard``: presences appended but not yet heard. ``looked`` are the partitions whose end the
@@ -121,6 +129,7 @@ class State:
     names, ``configuration`` the parts of the file that must be equal for all (rule P11).
     ``need`` waits for TABLES, ``proposals`` counts what was proposed; ``ignored`` are the fields
     of which was told that they become no columns (S2, S6).
+    ``record_bytes`` is the mean of the last batch, ``steps`` the last one that was said (P12).
     """
 
     sink: SinkName
@@ -138,7 +147,7 @@ class State:
     leaving: frozenset[TopicPartition] = frozenset()
     files: tuple[DataFile, ...] = ()
     quarantined: tuple[DataFile, ...] = ()
-    followed: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    followed: Mapping[Destination, tuple[DataFile, ...]] = field(default_factory=dict)
     batch: Batch | None = None
     batch_due_ms: int = 0
     batches: int = 0
@@ -162,6 +171,8 @@ class State:
     need: Need | None = None
     proposals: int = 0
     ignored: frozenset[str] = frozenset()
+    record_bytes: float = 0.0
+    steps: int = 0
 
     @property
     def phase(self) -> Phase:
@@ -173,6 +184,12 @@ class State:
     def unconfirmed(self) -> bool:
         """A status was appended and not yet heard: the next one has to wait for it."""
         return any(own.offset is None for own in self.pending)
+
+    @property
+    def files_waiting(self) -> int:
+        """How many files of all tables no status has named yet."""
+        followed = sum(map(len, self.followed.values()))
+        return len(self.files) + len(self.quarantined) + followed
 
     @property
     def unannounced(self) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headgate.control_protocol.events import Claim, DataFile, TableStatus, WriteStatus
+from headgate.control_protocol.events import Claim, DataFile, Destination, TableStatus, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
-from headgate.participant.needs import waiting, words
 from headgate.participant.state import OpenTransaction, Ownership, State
+from headgate.participant.waiting import waiting, words
 
 
 def idle(offset: int) -> Claim:
@@ -65,6 +65,7 @@ def planned(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple
         topic_ids=writing.topic_ids,
         quarantine=writing.quarantine,
         followers=writing.followers,
+        folder=writing.folder,
     )
     return replace(state, batch=batch, batches=batch.number), batch
 
@@ -88,16 +89,25 @@ def absorbed(state: State, written: BatchWritten) -> State:
         quarantined=(*state.quarantined, *written.quarantined),
         followed=_followed(state, written),
         batch=None,
+        record_bytes=_mean(written, state.record_bytes),
         failed=failed,
         failure=state.failure if failed else None,
     )
 
 
-def _followed(state: State, written: BatchWritten) -> Mapping[str, tuple[DataFile, ...]]:
-    files = dict(state.followed)
-    for table, more in written.followed.items():
-        files[table] = (*files.get(table, ()), *more)
-    return files
+def _mean(written: BatchWritten, before: float) -> float:
+    offsets = sum(len(part.range) for part in written.partitions.values())
+    octets = sum(part.bytes_read for part in written.partitions.values())
+    return octets / offsets if offsets else before
+
+
+def _followed(state: State, written: BatchWritten) -> Mapping[Destination, tuple[DataFile, ...]]:
+    """Files of one table go together, whatever its schema was; the newest is named."""
+    known = {(at.table, at.uuid): (at, files) for at, files in state.followed.items()}
+    for at, more in written.followed.items():
+        before = known.get((at.table, at.uuid), (at, ()))[1]
+        known[at.table, at.uuid] = (at, (*before, *more))
+    return dict(known.values())
 
 
 def _joined(claim: Claim, result: PartitionResult) -> Claim:
@@ -119,7 +129,7 @@ def dropped(state: State) -> State:
         partition: replace(own, work=idle(own.work.range.begin)) if own.work else own
         for partition, own in state.owned.items()
     }
-    return replace(state, owned=owned, files=(), quarantined=(), followed={}, batch=None)
+    return replace(state, owned=owned, files=(), quarantined=(), followed={}, batch=None, steps=0)
 
 
 def announced(state: State, number: int) -> tuple[State, WriteStatus]:
@@ -130,13 +140,14 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
     doubtful = frozenset(p for p, claim in claims.items() if _may_hold_more(state, p, claim))
     status = WriteStatus(
         status_number=number,
-        tables=_tables(writing, claims, state) if writing else (),
+        claims=claims,
+        tables=_tables(writing, state) if writing else (),
         unknown=frozenset(state.owned.keys() - claims.keys()) | failed | doubtful | waiting(state),
         failure=state.failure or (words(state.need.proposal) if state.need else None),
     )
     owned = {p: _announced(own) for p, own in state.owned.items()}
     return replace(
-        state, owned=owned, files=(), quarantined=(), followed={}, statuses=number
+        state, owned=owned, files=(), quarantined=(), followed={}, statuses=number, steps=0
     ), status
 
 
@@ -153,14 +164,14 @@ def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> boo
     return not seen or state.ends.get(partition, 0) > claim.range.end
 
 
-def _tables(
-    writing: OpenTransaction, claims: Mapping[TopicPartition, Claim], state: State
-) -> tuple[TableStatus, ...]:
-    """Q4: what went into the quarantine is announced with the claims that it belongs to."""
-    tables = [TableStatus(writing.table.table, claims, state.files)]
+def _tables(writing: OpenTransaction, state: State) -> tuple[TableStatus, ...]:
+    """Q4: the files of all tables are announced with the claims that they belong to."""
+    tables = [TableStatus(writing.table.table, state.files)] if state.files else []
     if writing.quarantine is not None and state.quarantined:
-        tables.append(TableStatus(writing.quarantine.table, {}, state.quarantined))
-    tables += [TableStatus(name, {}, files) for name, files in state.followed.items()]
+        tables.append(TableStatus(writing.quarantine.table, state.quarantined))
+    tables += [
+        TableStatus(at.table, files, at.uuid, at.schema_id) for at, files in state.followed.items()
+    ]
     return tuple(tables)
 
 

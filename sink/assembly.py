@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
@@ -18,6 +18,7 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender, tag_name
 from headgate.control_protocol.kafka_topic import ensure_control_topic
+from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
@@ -42,15 +43,17 @@ from headgate.participant.writers.renewing import RenewingWriter
 from headgate.participant.writers.shaping import Shaping
 from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.agreement import agreed
+from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
 from headgate.sink.departure import Complaints, control_log, departing
 from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.open_sink import OpenSink, lookout
-from headgate.sink.preconditions import refuse_catalog
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
+from headgate.sink.telemetry.measuring import Ports, measured, metered
+from headgate.sink.telemetry.meters import SinkMeters
 
 _log = redacted_logger("headgate.sink")
 
@@ -88,19 +91,31 @@ def run(
     settings: SinkSettings,
     on_progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
+    meters: SinkMeters | None = None,
 ) -> None:
     """Run one participant, with the coordinator inside, until ``stop`` or SIGINT or SIGTERM.
+
+    ``meters`` measure it; without any, the sink file decides whether something does.
 
     Raises the ``HeadgateError`` that ends the sink. Leaving, it finishes and announces what is
     written, gives its partitions up, and joins every thread.
     """
     stop = stop or threading.Event()
     sender = new_sender()
-    with _signals(stop), departing(settings, sender), opened(settings, sender) as sink:
+    measuring = nullcontext(meters) if meters else measured(settings)
+    with (
+        _signals(stop),
+        measuring as measures,
+        departing(settings, sender),
+        opened(settings, sender, measures) as sink,
+    ):
         while not stop.is_set():
             sink.run_once(TURN_MS)
             if on_progress:
                 on_progress(Progress(sink.state, sink.leads))
+        _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
+        if measures:
+            measures.drain()
         sink.close()
 
 
@@ -149,7 +164,9 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 
 
 @contextmanager
-def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[OpenSink]:
+def opened(
+    settings: SinkSettings, sender: Sender | None = None, meters: SinkMeters | None = None
+) -> Iterator[OpenSink]:
     """Everything opened in order, and closed in reverse whatever happens."""
     sender = sender or new_sender()
     with ExitStack() as stack:
@@ -159,7 +176,7 @@ def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[Ope
         log = control_log(settings)
         stack.callback(log.close)
         service = CoordinatorService(
-            settings.source.topics, lambda: _coordinator(settings, catalog, sender)
+            settings.source.topics, lambda: _coordinator(settings, catalog, sender, meters)
         )
         group = KafkaGroupMember(
             settings.kafka,
@@ -170,10 +187,19 @@ def opened(settings: SinkSettings, sender: Sender | None = None) -> Iterator[Ope
         )
         stack.callback(group.close)
         stack.callback(service.close)
-        world = participant.World(group, log, writer, service, SystemClock(), settings.redaction)
+        world = participant.World(
+            group,
+            meters.participants_log(log) if meters else log,
+            meters.writer(writer) if meters else writer,
+            service,
+            SystemClock(),
+            settings.redaction,
+        )
         table = iceberg_table(settings, catalog, settings.table.identifier)
         watch = lookout(settings, table, log, world.clock.monotonic_ms())
         sink = OpenSink(_initial(settings, sender), world, service, watch)
+        if meters:
+            meters.follow(lambda: sink.state)
         yield sink
 
 
@@ -221,7 +247,7 @@ def new_sender() -> Sender:
 
 
 def _coordinator(
-    settings: SinkSettings, catalog: Catalog, sender: Sender
+    settings: SinkSettings, catalog: Catalog, sender: Sender, meters: SinkMeters | None = None
 ) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
     """A coordinator's life has an incarnation of its own: its commits are told apart by it."""
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])
@@ -239,6 +265,10 @@ def _coordinator(
         opening.callback(table.close)
         followers = opened_followers(settings, catalog, opening)
         start_ms = settings.source.start_at_ms
+        complain = Complaints(settings, sender)
+        ports = Ports(log, table, followers, complain)
+        if meters:
+            ports = metered(ports, settings, meters.coordinator(life), opening)
         driver = coordinator.CoordinatorDriver(
             Identity(
                 settings.name,
@@ -252,15 +282,15 @@ def _coordinator(
             ),
             settings.coordinator,
             coordinator.World(
-                log,
-                table,
+                ports.log,
+                ports.table,
                 topics,
                 SystemClock(),
                 lambda: ensure_control_topic(settings.kafka, settings.control.topic),
                 settings.redaction,
                 log.topic_id,
-                Complaints(settings, sender),
-                followers,
+                ports.on_trouble,
+                ports.followers,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
             limits=settings.limits,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from headgate.control_protocol.errors import ConfigurationError
@@ -106,6 +105,8 @@ def column_type(name: str, kind: str) -> Any:
 
     Raises ``ConfigurationError`` for a type that cannot be read.
     """
+    from pyiceberg.io.pyarrow import schema_to_pyarrow  # brings pandas: not for every command
+
     return schema_to_pyarrow(Schema(*parse_columns({name: kind}))).field(0)
 
 

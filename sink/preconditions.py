@@ -17,7 +17,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 
-from headgate.control_protocol.catalog_kinds import refuse_kind
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableChanged
 from headgate.control_protocol.object_stores import refuse_signing
 from headgate.coordinator.tables.creation import refuse_retention
@@ -25,7 +24,7 @@ from headgate.coordinator.tables.type_text import parse_columns
 from headgate.participant.writers.partitioning import Partitioner
 from headgate.participant.writers.plan import RECORD_PARTS, STRUCT
 from headgate.sink.declaration import declared
-from headgate.sink.settings import CatalogSettings, SinkSettings
+from headgate.sink.settings import SinkSettings
 
 _NO_STORAGE = ("/proc", "/sys", "/dev")
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - somebody may really keep files there
@@ -35,18 +34,6 @@ _PARTS = {
     "offset": pa.int64(),
     "timestamp": pa.timestamp("ms", tz="UTC"),
 }
-
-
-def refuse_catalog(settings: CatalogSettings) -> None:
-    """Raises ``CatalogRefused`` where the catalog cannot be the sink's lock, and
-    ``ConfigurationError`` for a folder that is missing."""
-    refuse_kind(settings.name, settings.properties)
-    database = sqlite_file(settings)
-    if database and not database.parent.is_dir():
-        raise ConfigurationError(
-            f"catalog {settings.name!r}: the folder {database.parent} does not exist",
-            "create it, or correct catalog.properties.uri",
-        )
 
 
 def refuse_place(location: str) -> None:
@@ -150,14 +137,6 @@ def _within(path: str, *folders: str) -> bool:
 def future_location(settings: SinkSettings) -> str:
     """Where a table that is not there yet would be; empty: the catalog chooses."""
     return settings.table.location or settings.catalog.properties.get("warehouse", "")
-
-
-def sqlite_file(settings: CatalogSettings) -> Path | None:
-    """The file of a SQLite catalog."""
-    scheme, _, path = settings.properties.get("uri", "").partition(":///")
-    if scheme.partition("+")[0] != "sqlite" or not path or path.startswith(":memory:"):
-        return None
-    return Path(path.partition("?")[0])
 
 
 def local_path(location: str) -> Path | None:

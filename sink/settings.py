@@ -19,6 +19,7 @@ from headgate.control_protocol.seal import Keys
 from headgate.control_protocol.wire import Wire
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.settings import Distribution, ParticipantSettings
+from headgate.sink.face_settings import HttpSettings, TelemetrySettings
 from headgate.sink.properties import Properties, Secret
 from headgate.sink.table_settings import ColumnSettings, TableSettings, about
 from headgate.sink.validation import check_sink
@@ -322,6 +323,12 @@ class SinkSettings:
     spark: SparkSettings = field(
         default_factory=SparkSettings, metadata=about("Who writes the data files.")
     )
+    telemetry: TelemetrySettings = field(
+        default_factory=TelemetrySettings, metadata=about("Metrics; docs/metrics.md lists them.")
+    )
+    http: HttpSettings = field(
+        default_factory=HttpSettings, metadata=about("Probes, metrics and page over HTTP.")
+    )
 
     def __post_init__(self) -> None:
         group_id = self.source.group_id or f"headgate-{self.name}"
@@ -355,7 +362,8 @@ class SinkSettings:
     @property
     def redaction(self) -> Redaction:
         """What masks the secrets of this sink."""
-        some = (self.kafka, self.catalog.properties, self.spark.conf)
+        some = (self.kafka, self.catalog.properties, self.spark.conf, self.telemetry.otlp_headers)
         formats = (self.format.options, self.format.key_options)
-        keys = frozenset(self.control.keys.texts)
+        tokens = (self.http.viewer_token.text, self.http.operator_token.text)
+        keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))
         return Redaction(keys.union(*(each.secrets for each in (*some, *formats))))

@@ -11,6 +11,7 @@ from headgate.participant.formats.registry import ValueOptions, record_format
 from headgate.sink import kafka_keys
 from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
+from headgate.sink.face_settings import check_face
 from headgate.sink.schema_policy import check_schema_policy
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def check_sink(settings: SinkSettings) -> None:
     _check_quarantine(settings)
     check_schema_policy(settings)
     _check_transform(settings)
+    check_face(settings.telemetry, settings.http)
 
 
 def _wrong(message: str, hint: str) -> None:
@@ -229,7 +231,7 @@ def _check_transform(settings: SinkSettings) -> None:
 
 
 def _check_positive(settings: SinkSettings) -> None:
-    zero_allowed = {"rebalance_delay_ms"}
+    zero_allowed = {"rebalance_delay_ms", "commit_records", "commit_bytes"}
     for section in ("coordinator", "participant"):
         values = getattr(settings, section)
         for key in type(values).__dataclass_fields__:

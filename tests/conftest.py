@@ -27,6 +27,9 @@ from headgate.participant import loops
 
 TopicFactory = Callable[..., str]
 
+# A JVM of a test lives for seconds: what the second compiler would make faster is never run.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # The same examples in every run, so that a red run is the change's doing and not the dice's;
 # `make search` draws others (`--hypothesis-profile default`).
 settings.register_profile("same", derandomize=True)

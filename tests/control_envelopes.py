@@ -76,22 +76,16 @@ EXAMPLES: dict[str, Event] = {
                 (Refusal(("user", "Name"), "was dropped"),),
             ),
         ),
-        limits=Limits(1_000, 2_000),
+        limits=Limits(1_000, 2_000, 3_000, 4_000),
         paused=True,
+        folder="data/headgate/orders/3-a1/7",
         configuration={"table.branch": "main", "format": "sha256:1f"},
     ),
     "end-commit": EndCommit(),
     "write-status": WriteStatus(
         status_number=5,
-        tables=(
-            TableStatus(
-                "lake.orders",
-                {P0: Claim(OffsetRange(100, 200), 90, 4, 6, 7, 4_096, 1_700_000_000_000)},
-                (DATA_FILE,),
-                '{"add": ["city"]}',
-            ),
-            TableStatus("lake.empty", {P0: Claim(OffsetRange(200, 200))}),
-        ),
+        claims={P0: Claim(OffsetRange(100, 200), 90, 4, 6, 7, 4_096, 1_700_000_000_000)},
+        tables=(TableStatus("lake.orders", (DATA_FILE,), "uuid-1", 3), TableStatus("lake.empty")),
         unknown=frozenset({P1}),
         failure="disk full",
     ),
@@ -181,16 +175,21 @@ _TABLES = st.lists(
     st.builds(
         TableStatus,
         _TEXT,
-        st.dictionaries(_PARTITIONS, _CLAIMS, max_size=4),
         st.lists(_FILES, max_size=3).map(tuple),
-        st.none() | _TEXT,
+        _TEXT,
+        st.integers(0, 9),
     ),
     max_size=3,
-    unique_by=lambda table: table.table,
+    unique_by=lambda table: (table.table, table.uuid),
 ).map(tuple)
 
 STATUSES = st.builds(
-    WriteStatus, status_number=_NATURALS, tables=_TABLES, unknown=_SETS, failure=st.none() | _TEXT
+    WriteStatus,
+    status_number=_NATURALS,
+    claims=st.dictionaries(_PARTITIONS, _CLAIMS, max_size=4),
+    tables=_TABLES,
+    unknown=_SETS,
+    failure=st.none() | _TEXT,
 )
 _SETTLED: tuple[st.SearchStrategy[object], ...] = (
     _NATURALS.map(ControlOffset),
@@ -222,6 +221,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
         tables=st.lists(_STARTS, min_size=1, max_size=3).map(tuple),
         limits=st.builds(Limits, _NATURALS, _NATURALS),
         paused=st.booleans(),
+        folder=_TEXT,
         configuration=st.dictionaries(_TEXT, _TEXT, max_size=3),
     ),
     st.just(EndCommit()),

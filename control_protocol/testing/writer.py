@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from headgate.control_protocol.errors import HeadgateError, Unreachable
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.events import DataFile, Destination, TableStart
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import (
@@ -138,7 +138,7 @@ class FakeBatchWriter:
 
     def _aside(
         self, batch: Batch, records: list[SourceRecord]
-    ) -> tuple[tuple[DataFile, ...], dict[str, tuple[DataFile, ...]]]:
+    ) -> tuple[tuple[DataFile, ...], dict[Destination, tuple[DataFile, ...]]]:
         """The files of the quarantine, and those of the other followers."""
         tables = _followers(batch)
         if not tables:
@@ -149,8 +149,8 @@ class FakeBatchWriter:
         first, *others = [
             self._files(table, share) for table, share in zip(tables, routed, strict=True)
         ]
-        names = [table.table for table in tables[1:]]
-        return first, {n: files for n, files in zip(names, others, strict=True) if files}
+        named = [Destination(table.table) for table in tables[1:]]
+        return first, {at: files for at, files in zip(named, others, strict=True) if files}
 
     def _files(self, table: TableStart, records: list[SourceRecord]) -> tuple[DataFile, ...]:
         if not records:

@@ -12,11 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import cast
 
-from pyarrow.fs import FileSelector, FileType
 from pyiceberg.avro.codecs import AvroCompressionCodec
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import (
     ManifestContent,
@@ -188,6 +186,9 @@ def undecided(table: Table, sink: SinkName, before: Epoch, owed: frozenset[str])
 
 
 def _drafts_under(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
+    from pyarrow.fs import FileSelector, FileType
+    from pyiceberg.io.pyarrow import PyArrowFileIO  # brings pandas: not for every command
+
     if not isinstance(table.io, PyArrowFileIO):
         return
     scheme, netloc, path = PyArrowFileIO.parse_location(root)

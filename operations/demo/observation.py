@@ -102,8 +102,8 @@ class Observation:
         match envelope.event:
             case Presence() as presence:
                 return self._sign_of_life(envelope.sender.member, presence)
-            case WriteStatus(tables=tables):
-                records = sum(c.records for table in tables for c in table.claims.values())
+            case WriteStatus(claims=claims):
+                records = sum(claim.records for claim in claims.values())
                 return Announced(envelope.sender.member, _transaction(envelope), records)
         if envelope.epoch < self.epoch:
             return None  # a fenced coordinator's last words

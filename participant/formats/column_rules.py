@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.types as kinds
-
-from headgate.participant.formats import json_values, units
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FROM, UNIT, AS_TEXT, DEFAULT = "from", "unit", "as_text", "default"
 EVERY = frozenset({FROM, UNIT, AS_TEXT, DEFAULT})
@@ -52,6 +50,8 @@ class ColumnRule:
 
         Raises ``ValueError``.
         """
+        from headgate.participant.formats import json_values, units
+
         if self.unit and isinstance(value, int | float) and not isinstance(value, bool):
             return units.count_of(units.exact(value), self.unit, column.type)
         exact = units.exact(value) if isinstance(value, float) else value
@@ -76,10 +76,14 @@ def path_of(text: str) -> tuple[str, ...]:
 
 def is_moment(kind: pa.DataType) -> bool:
     """Whether a number in the column counts units of time since some beginning."""
+    import pyarrow.types as kinds
+
     return bool(kinds.is_timestamp(kind) or kinds.is_time(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:
+    import pyarrow.types as kinds
+
     return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
 
 
@@ -119,6 +123,8 @@ def marks(field: pa.Field) -> dict[bytes, bytes] | None:
 
 def any_marked(fields: Iterable[pa.Field]) -> bool:
     """Whether one of the fields, or one inside of a struct among them, is marked."""
+    import pyarrow.types as kinds
+
     return any(
         is_marked(field) or (kinds.is_struct(field.type) and any_marked(field.type))
         for field in fields

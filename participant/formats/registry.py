@@ -9,33 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import cast
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.participant.formats.avro_records import AvroRecords, RegistryAvroRecords
-from headgate.participant.formats.connect_json import ConnectJsonRecords
-from headgate.participant.formats.json_records import JsonRecords
 from headgate.participant.formats.options import nearest
 from headgate.participant.formats.port import RecordFormat
-from headgate.participant.formats.protobuf_records import ProtobufRecords, RegistryProtobufRecords
-from headgate.participant.formats.text_records import BytesRecords, CsvRecords, StringRecords
 
 ENTRY_POINT_GROUP = "headgate.formats"
 
 FormatFactory = Callable[[Mapping[str, str]], RecordFormat]
 
-_OURS: dict[str, FormatFactory] = {
-    "avro": AvroRecords,
-    "avro-registry": RegistryAvroRecords,
-    "bytes": BytesRecords,
-    "connect-json": ConnectJsonRecords,
-    "csv": CsvRecords,
-    "json": JsonRecords,
-    "protobuf": ProtobufRecords,
-    "protobuf-registry": RegistryProtobufRecords,
-    "string": StringRecords,
+_OURS = {
+    "avro": ("avro_records", "AvroRecords"),
+    "avro-registry": ("avro_records", "RegistryAvroRecords"),
+    "bytes": ("text_records", "BytesRecords"),
+    "connect-json": ("connect_json", "ConnectJsonRecords"),
+    "csv": ("text_records", "CsvRecords"),
+    "json": ("json_records", "JsonRecords"),
+    "protobuf": ("protobuf_records", "ProtobufRecords"),
+    "protobuf-registry": ("protobuf_records", "RegistryProtobufRecords"),
+    "string": ("text_records", "StringRecords"),
 }
+"""Module and class: each format is imported when a sink names it, and not by every command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ _OF_ALL = {"case-insensitive": ("false", "true")}
 
 def record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
     """A new instance. Raises ``ConfigurationError`` for unknown names and unfit options."""
-    factory = _OURS.get(name) or _registered(name)
+    factory = _own(name) or _registered(name)
     if factory is None:
         known = format_names()
         raise ConfigurationError(
@@ -83,6 +80,13 @@ def record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
 def format_names() -> list[str]:
     """All names that ``record_format`` knows, sorted."""
     return sorted({*_OURS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def _own(name: str) -> FormatFactory | None:
+    if name not in _OURS:
+        return None
+    module, kind = _OURS[name]
+    return cast("FormatFactory", getattr(import_module(f"{__package__}.{module}"), kind))
 
 
 def _registered(name: str) -> FormatFactory | None:

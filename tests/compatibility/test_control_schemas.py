@@ -20,9 +20,9 @@ GOLDEN: dict[str, str] = json.loads(
     (Path(__file__).parent / "control_messages_v1.json").read_text("utf-8")
 )
 FROZEN = {
-    "start-commit": "b1bf055dccc930e3",
+    "start-commit": "8f03ae6b3ed75455",
     "end-commit": "a29768ba91fa5253",
-    "write-status": "50e8cbbc9af31180",
+    "write-status": "3b890a76d09d6385",
     "ack-commit": "9d2db65c770bcb34",
     "abort-commit": "80ead7a97e30919c",
     "presence": "a3e9b35912a486f4",

@@ -274,11 +274,7 @@ class Canon:
                 return type(event).__name__
 
     def _status(self, sender: Sender, status: WriteStatus) -> Hashable:
-        claims = frozenset(
-            (at, self._claim(claim))
-            for table in status.tables
-            for at, claim in table.claims.items()
-        )
+        claims = frozenset((at, self._claim(claim)) for at, claim in status.claims.items())
         files = frozenset(self._file(file) for table in status.tables for file in table.files)
         number = self._status_number(sender, status.status_number)
         part = (status.part, status.parts)

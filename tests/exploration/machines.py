@@ -16,7 +16,7 @@ from exploration.small_world import (
 )
 from verdicts import Kind, Violation
 
-from headgate.control_protocol.events import DataFile, Envelope, LogRecord, TableStatus, WriteStatus
+from headgate.control_protocol.events import DataFile, Destination, Envelope, LogRecord, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.parts import Assembler
@@ -83,11 +83,9 @@ def in_parts(said: Envelope) -> list[Envelope]:
     status = said.event
     if not isinstance(status, WriteStatus) or not any(table.files for table in status.tables):
         return [said]
-    claims = tuple(replace(table, files=()) for table in status.tables)
-    files = tuple(TableStatus(table.table, {}, table.files) for table in status.tables)
     parts = (
-        replace(status, tables=claims, part=0, parts=2),
-        WriteStatus(status.status_number, files, part=1, parts=2),
+        replace(status, tables=(), part=0, parts=2),
+        WriteStatus(status.status_number, {}, status.tables, part=1, parts=2),
     )
     return [replace(said, event=part) for part in parts]
 
@@ -259,7 +257,9 @@ def written(bounds: Bounds, batch: Batch, member: str) -> BatchWritten:
         _files(start.file_prefix, member, places)
         for start, places in zip(starts, routed, strict=True)
     ]
-    others = {s.table: more for s, more in zip(starts[1:], files[1:], strict=True) if more}
+    others = {
+        Destination(s.table): more for s, more in zip(starts[1:], files[1:], strict=True) if more
+    }
     own = _files(batch.table.file_prefix, member, good)
     return BatchWritten(batch.number, results, own, files[0] if files else (), others)
 

@@ -79,14 +79,15 @@ def announces(coordinator: Coordinator, rows: int = 3, aside: dict[str, int] | N
     claim = Claim(OffsetRange(begin, begin + count), rows, quarantined=sum(wanted.values()))
     files = (data_file(f"{folder(EPOCH, transaction)}/{begin}.parquet", rows),) if rows else ()
     idle = Claim(OffsetRange(other, other))
-    tables = [TableStatus(TABLE, {P0: claim, P1: idle}, files)]
+    tables = [TableStatus(TABLE, files)]
     tables += [
-        TableStatus(name, {}, (data_file(f"{_folder(name, transaction)}/{begin}.parquet", held),))
+        TableStatus(name, (data_file(f"{_folder(name, transaction)}/{begin}.parquet", held),))
         for name, held in wanted.items()
         if held
     ]
     number = transaction * 10
-    coordinator.hears(WriteStatus(number, tuple(tables)), ALICE, transaction=transaction)
+    said = WriteStatus(number, {P0: claim, P1: idle}, tuple(tables))
+    coordinator.hears(said, ALICE, transaction=transaction)
     coordinator.waits(0)
 
 

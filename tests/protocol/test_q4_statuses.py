@@ -33,8 +33,8 @@ def verdict(
     second = Prefixes(ROOT, TransactionNumber(1))
     followers = {ASIDE: FollowerStandard(second, ahead or Offsets())} if kept else {}
     files = (data_file(f"{folder(7, 1)}/a.parquet", claim.records),) if claim.records else ()
-    tables = (TableStatus(TABLE, {P0: claim}, files), TableStatus(ASIDE, {}, aside))
-    status = WriteStatus(1, tables)
+    tables = (TableStatus(TABLE, files), TableStatus(ASIDE, aside))
+    status = WriteStatus(1, {P0: claim}, tables)
     heard = HeardStatus(ControlOffset(9), ALICE, TransactionNumber(1), status)
     return judge([heard], Standard(offsets(10), frozenset({P0}), TABLE, first, followers))
 

@@ -30,7 +30,7 @@ def announced(coordinator: Coordinator, records: int, bad: int, number: int = 1)
     idle = Claim(OffsetRange(20, 20))
     transaction = coordinator.term.closing
     files = (data_file(f"{folder(EPOCH, transaction)}/{number}.parquet", records - bad),)
-    status = WriteStatus(number, (TableStatus("lake.trips", {P0: claim, P1: idle}, files),))
+    status = WriteStatus(number, {P0: claim, P1: idle}, (TableStatus("lake.trips", files),))
     coordinator.sources = topics((0, begin + records), (0, 1_000))
     coordinator.hears(status, ALICE, transaction=transaction)
     coordinator.waits(0)

@@ -150,8 +150,8 @@ def status(
         held = "-".join(f"{p.partition}.{begin}" for p, (begin, _) in sorted(claims.items()))
         path = f"{folder(*written_in)}/{number}-{held}.parquet"
         files = (data_file(path, rows),) if rows else ()
-    table = (TableStatus(TABLE, made, files),)
-    return WriteStatus(number, table, frozenset(unknown), failure)
+    tables = (TableStatus(TABLE, files),) if files else ()
+    return WriteStatus(number, made, tables, frozenset(unknown), failure)
 
 
 def gain(*partitions: TopicPartition, kind: PresenceKind = PresenceKind.GAINED) -> Presence:

@@ -25,7 +25,7 @@ IMPURE = {
         *("dead_letter_topic", "driver", "forwarder", "service", "source_topics", "tables"),
     },
     "headgate.participant": {
-        *("driver", "fetch", "formats", "job", "librdkafka", "loops", "packed"),
+        *("driver", "fetch", "formats", "job", "librdkafka", "loops", "own_words", "packed"),
         *("source", "spark", "steering", "task", "transform", "writers"),
     },
 }
@@ -48,7 +48,10 @@ ADAPTERS = {
         "headgate.participant.librdkafka",
         "headgate.participant.source",
         "headgate.participant.steering",
+        "headgate.sink.telemetry.first_records",
     },
+    "opentelemetry": {"headgate.sink.telemetry.open_telemetry"},
+    "prometheus_client": {"headgate.sink.telemetry.open_telemetry"},
     "pyiceberg": {
         "headgate.control_protocol.iceberg_catalog",
         "headgate.control_protocol.rest_catalog",

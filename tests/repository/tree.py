@@ -14,6 +14,7 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +37,7 @@ def packaged_files(root: Path = ROOT) -> dict[str, Path]:
     }
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module of the packages by its dotted name."""
     return {
@@ -45,7 +47,8 @@ def modules() -> dict[str, Path]:
     }
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """The dotted names that a module imports, inside functions too; ours as modules."""
     found: set[str] = set()
     known = modules()
@@ -55,7 +58,7 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             inside = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= (inside & known.keys()) or {node.module}
-    return found
+    return frozenset(found)
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -45,16 +45,15 @@ def brief_offsets(offsets: Offsets) -> str:
 
 def _status(status: WriteStatus) -> str:
     parts = [
-        f"{partition.partition}:{claim.range}"
-        for table in status.tables
-        for partition, claim in sorted(table.claims.items())
+        f"{partition.partition}:{claim.range}" for partition, claim in sorted(status.claims.items())
     ]
     if status.unknown:
         parts.append(f"unknown {_partitions(status.unknown)}")
     if status.failure:
         parts.append(f"failed: {status.failure}")
-    files, *aside = [len(table.files) for table in status.tables] or [0]
-    parts += [f"{files} files", *(f"{count} quarantined" for count in aside)]
+    aside = [table for table in status.tables if table.table.endswith("_quarantine")]
+    files = sum(len(table.files) for table in status.tables if table not in aside)
+    parts += [f"{files} files", *(f"{len(table.files)} quarantined" for table in aside)]
     return " ".join([f"#{status.status_number}", *parts])
 
 

@@ -118,7 +118,7 @@ class Calm:
                 if identity in self._counted:
                     continue
                 self._counted.add(identity)
-                named.update(event.unknown, *(table.claims for table in event.tables))
+                named.update(event.unknown, event.claims)
             if isinstance(event, Presence) and event.kind in _GAINS:
                 named.update(event.concerns)
         return named

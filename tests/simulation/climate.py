@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from headgate.coordinator.driver import StartAt
@@ -127,6 +127,16 @@ def drawn(dice: random.Random) -> Climate:
     if weather is Weather.UPHEAVAL:
         _breaks(climate, dice)
     return climate
+
+
+def limited(climate: Climate, dice: random.Random) -> None:
+    """One seed in twelve ends transactions by size, or by size alone (C12)."""
+    if dice.random() < 1 / 12:
+        climate.coordinators = replace(
+            climate.coordinators,
+            commit_records=dice.choice((1, 10, 40)),
+            commit_interval_ms=dice.choice((climate.coordinators.commit_interval_ms, 2_000)),
+        )
 
 
 def _calm_rates(dice: random.Random) -> Rates:

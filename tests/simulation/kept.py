@@ -78,6 +78,12 @@ class Kept:
         catalogs = self._quarantine.catalogs
         self._tables = {name: _Table(self._sink, catalog) for name, catalog in catalogs.items()}
 
+    def learn(self, decided: CommitRecord | None) -> None:
+        """The lead knows these topics, and a follower that is paid since may."""
+        for topic, id_ in decided.topic_ids.items() if decided else ():
+            if id_ not in self._ids.setdefault(topic, []):
+                self._ids[topic].append(id_)
+
     def look(self) -> bool:
         """Whether anything has changed."""
         moved = [table.look() for table in self._tables.values()]
@@ -113,9 +119,6 @@ class Kept:
     def beside(self, record: CommitRecord, lead: str) -> None:
         """The lead has this record now. Q7: it is within the limits. D8: what lapses is named."""
         self._owed, self._lead = record.debts, lead
-        for topic, id_ in record.topic_ids.items():
-            if id_ not in self._ids.setdefault(topic, []):
-                self._ids[topic].append(id_)
         self.lapsed.update(row for debt in record.lapsed for row in self._of(debt))
         objection = self._quarantine.limits.too_many(record.quarantined)
         if objection:

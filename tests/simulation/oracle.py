@@ -75,8 +75,10 @@ class Oracle:
     # ---------------------------------------------------------------------------------- every step
 
     def look(self) -> None:
-        kept_moved = self._kept is not None and self._kept.look()
         moved = self._branch.moved()
+        if moved and self._kept is not None:
+            self._kept.learn(self._branch.stored()[0])
+        kept_moved = self._kept is not None and self._kept.look()
         if not (moved or kept_moved):
             return
         record, snapshot = self._branch.stored()

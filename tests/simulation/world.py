@@ -16,7 +16,7 @@ from typing import Any
 
 from simulation import upheaval
 from simulation.calm import Calm
-from simulation.climate import FOR_EVER_MS, SLUGGISH_MS, Weather, drawn
+from simulation.climate import FOR_EVER_MS, SLUGGISH_MS, Weather, drawn, limited
 from simulation.events import Events
 from simulation.faulty import brief
 from simulation.kept import Kept
@@ -72,6 +72,7 @@ class World:
         self.random = random.Random(seed)
         self._echoes = random.Random(f"echoes {seed}")
         self.climate = drawn(self.random)
+        limited(self.climate, random.Random(f"limits in {seed}"))
         self.silence = Silence(self)
         self.unheard = Unheard(self)
         self.rates = self.climate.rates

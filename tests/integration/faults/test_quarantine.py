@@ -29,7 +29,13 @@ def test_x18_bad_records_go_into_the_quarantine_and_the_rest_is_committed(deploy
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("transform", [{}, {"sql": "SELECT * FROM records WHERE id % 3 <> 0"}])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        pytest.param({}, marks=pytest.mark.soak),
+        {"sql": "SELECT * FROM records WHERE id % 3 <> 0"},
+    ],
+)
 def test_x18_through_spark_as_well(deploy: Deploy, transform: dict[str, str]) -> None:
     spark = {"writer": "spark", "master": "local[2]"}
     change = {**KEPT, "spark": spark, **({"transform": transform} if transform else {})}

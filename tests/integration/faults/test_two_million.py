@@ -22,7 +22,7 @@ WITH_SPARK = {
 @pytest.mark.parametrize(
     ("records", "kills"),
     [
-        (100_000, 1),
+        pytest.param(100_000, 1, marks=pytest.mark.soak),
         pytest.param(MILLIONS, 0, marks=pytest.mark.soak),
         pytest.param(MILLIONS, 3, marks=pytest.mark.soak),
     ],

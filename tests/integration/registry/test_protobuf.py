@@ -25,6 +25,8 @@ from headgate.participant.formats.registry import record_format
 
 COLUMNS = pa.schema([("x", pa.int64()), ("y", pa.large_string())])
 WORLD = World("proto3")
+IN_PROCESS = {"writer": "in-process"}
+SPARK = {"writer": "spark", "master": "local[2]"}
 
 
 def reader(url: str) -> RecordFormat:
@@ -145,9 +147,14 @@ def value(number: int) -> bytes:
 @pytest.mark.integration
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "spark", [{"writer": "in-process"}, {"writer": "spark", "master": "local[2]"}]
+    ("format_name", "spark"),
+    [
+        ("protobuf", IN_PROCESS),
+        ("protobuf-registry", IN_PROCESS),
+        pytest.param("protobuf", SPARK, marks=pytest.mark.soak),
+        ("protobuf-registry", SPARK),
+    ],
 )
-@pytest.mark.parametrize("format_name", ["protobuf", "protobuf-registry"])
 def test_point_8_whole_sinks_are_filled_with_messages(
     deploy: Deploy, troubled: RegistryServer, spark: dict[str, str], format_name: str
 ) -> None:

@@ -14,7 +14,6 @@ from headgate.control_protocol.events import (
     Event,
     Presence,
     PresenceKind,
-    TableStatus,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -74,7 +73,7 @@ def test_point_16_a_forged_claim_beyond_the_logs_end_moves_nothing(deploy: Deplo
     record = sink.record()
     assert record is not None
     claims = {at: Claim(OffsetRange(next_, FAR)) for at, next_ in record.offsets.items()}
-    status = WriteStatus(1, (TableStatus(sink.settings.table.identifier, claims),))
+    status = WriteStatus(1, claims)
     epoch, transaction = record.transaction.epoch, record.transaction.number
     say(sink, Sender("mallory", "m"), (epoch, transaction + 1, status))
     sink.wait_until(

@@ -66,7 +66,7 @@ def fill(sink: Deployment, values: list[bytes]) -> None:
     sink.wait_until_lag_zero()
 
 
-@pytest.fixture(params=["sql", "rest"])
+@pytest.fixture(params=["rest", pytest.param("sql", marks=pytest.mark.soak)])
 def sections(request: pytest.FixtureRequest, unique_name: str) -> Mapping[str, Mapping[str, Any]]:
     """Of a sink on a catalog whose metadata headgate writes itself, or a server."""
     if request.param == "sql":
@@ -103,7 +103,11 @@ def test_json_and_avro_arrive_to_the_nanosecond_through_a_killed_leader(
 
 
 @pytest.mark.parametrize(
-    "transform", [{}, {"sql": "SELECT id, at, concat(seen, '') AS seen FROM records"}]
+    "transform",
+    [
+        pytest.param({}, marks=pytest.mark.soak),
+        {"sql": "SELECT id, at, concat(seen, '') AS seen FROM records"},
+    ],
 )
 def test_through_spark_and_its_shuffle(
     deploy: Deploy, iceberg_spark: IcebergSpark, transform: dict[str, str]

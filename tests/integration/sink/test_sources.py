@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 
 def test_hc31_a_partition_is_added_while_the_sink_runs(deploy: Deploy, admin: AdminClient) -> None:
-    sink = deploy()
+    sink = deploy({"kafka": {"topic.metadata.refresh.interval.ms": 1_000}})
     sink.start(2)
     with sink.load():
         sink.wait_for_commits(2)

@@ -97,7 +97,7 @@ def test_members_share_partitions_and_hand_them_over(
 def test_an_added_partition_is_owned_without_a_restart(
     join: Join, topic: str, admin: AdminClient, protocol: str, settings: dict[str, Any]
 ) -> None:
-    member = join(protocol, settings)
+    member = join(protocol, {**settings, "topic.metadata.refresh.interval.ms": 1_000})
     polled_until([member], lambda: member.assignment() == all_of(topic))
     admin.create_partitions([NewPartitions(topic, 6)])[topic].result()
     polled_until([member], lambda: member.assignment() == all_of(topic, 6))

@@ -287,6 +287,7 @@ def test_range_cuts_an_unpartitioned_table_along_its_sort_order(
     assert all(before[1] - after[0] < packet for before, after in pairwise(spans))
 
 
+@pytest.mark.soak
 def test_all_of_it_through_spark_connect(
     catalog: LocalCatalog, table: str, full_topic: str, bootstrap: str
 ) -> None:

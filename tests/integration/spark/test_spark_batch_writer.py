@@ -34,7 +34,10 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCatalog]:
     local.catalog.close()
 
 
-@pytest.fixture(scope="module", params=["local[2]", "standalone", "connect"])
+@pytest.fixture(
+    scope="module",
+    params=["local[2]", "connect", pytest.param("standalone", marks=pytest.mark.soak)],
+)
 def spark(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,

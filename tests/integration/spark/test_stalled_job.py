@@ -46,7 +46,7 @@ def test_point_2_a_job_that_hangs_for_too_long_ends_the_sink_and_is_named(deploy
     sink = deploy(
         {
             "spark": {"writer": "spark", "master": "local[1]"},
-            "participant": {"batch_timeout_ms": 10_000, "batch_attempts_max": 2},
+            "participant": {"batch_timeout_ms": 20_000, "batch_attempts_max": 2},
         }
     )
     sink.produce()
@@ -60,4 +60,4 @@ def test_point_2_a_job_that_hangs_for_too_long_ends_the_sink_and_is_named(deploy
     finally:
         jvm.kill()
     assert participant.said("HG-219")
-    assert participant.said("10000 ms, 2 in a row")
+    assert participant.said("20000 ms, 2 in a row")

@@ -35,6 +35,8 @@ UNSHOWN = {
     "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "
     "protocol/test_q1_second_table.py",
     "Q2": "what a quarantine lost is nothing that happens there: protocol/test_q2_claims.py",
+    "C12": "when END comes decides about size and progress alone: protocol/test_c12_size.py",
+    "P12": "as C12: protocol/test_p12_presence.py",
     "P10": "a writer that hangs, or fails for no reason of others, is not in the simulation: "
     "protocol/test_p10_hopeless.py",
     "G4": "signatures are judged in front of the machines: protocol/test_g4_signed.py",

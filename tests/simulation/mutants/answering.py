@@ -133,11 +133,8 @@ def empty_again(right: Any, state: State, number: Any) -> Any:
 
 
 def _emptied(state: State, status: WriteStatus) -> tuple[State, WriteStatus]:
-    tables = tuple(
-        replace(t, files=(), claims={p: replace(c, records=0) for p, c in t.claims.items()})
-        for t in status.tables
-    )
-    return state, replace(status, tables=tables)
+    claims = {p: replace(claim, records=0) for p, claim in status.claims.items()}
+    return state, replace(status, claims=claims, tables=())
 
 
 @FAMILY.replaces("P4", ENDED)

@@ -23,7 +23,7 @@ def count_not_set(right: Any, state: State) -> Any:
     term = state.term
     assert term is not None
     told = [heard.status for heard in term.statuses]
-    count = sum(len(s.unknown) + sum(len(t.claims) for t in s.tables) for s in told)
+    count = sum(len(said.unknown) + len(said.claims) for said in told)
     enough = count + len(term.named_by_presence) >= len(term.awaited)
     return frozenset() if enough else right(state)
 
@@ -73,16 +73,16 @@ def newborn_for_ever() -> tuple[Planted, ...]:
 
 
 @FAMILY.replaces("C7", (admission, "_misplaced"))
-def blind_admission(right: Any, written: Any, offsets: Any) -> None:
+def blind_admission(right: Any, claimed: Any, offsets: Any) -> None:
     """Ranges are not compared with C."""
 
 
 @FAMILY.replaces("C7", (admission, "_misplaced"))
-def late_admitted_blindly(right: Any, written: Any, offsets: Any) -> Any:
+def late_admitted_blindly(right: Any, claimed: Any, offsets: Any) -> Any:
     """A range that ends beyond C is let in, wherever it begins."""
-    if all(claim.range.end >= offsets.get(p, 0) for p, claim in written.claims.items()):
+    if all(claim.range.end >= offsets.get(p, 0) for p, claim in claimed.items()):
         return None
-    return right(written, offsets)
+    return right(claimed, offsets)
 
 
 @FAMILY.replaces("C7", (commitment, "judge"))
@@ -90,12 +90,10 @@ def piecemeal(right: Any, statuses: Any, by: Any) -> Any:
     """Claims that fit are let in, though the status as a whole does not fit."""
     fitting, offsets = [], by.offsets
     for heard in statuses:
-        tables = []
-        for table in heard.status.tables:
-            fit = {p: c for p, c in table.claims.items() if offsets.get(p) == c.range.begin}
-            offsets = offsets.after({p: c.range for p, c in fit.items()})
-            tables.append(replace(table, claims=fit))
-        fitting.append(replace(heard, status=replace(heard.status, tables=tuple(tables))))
+        said = heard.status.claims
+        fit = {p: c for p, c in said.items() if offsets.get(p) == c.range.begin}
+        offsets = offsets.after({p: c.range for p, c in fit.items()})
+        fitting.append(replace(heard, status=replace(heard.status, claims=fit)))
     return _uncounted(right, fitting, by)
 
 

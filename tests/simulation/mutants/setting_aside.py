@@ -40,10 +40,14 @@ def judged_apart(right: Any, statuses: Any, by: Any) -> Any:
     return replace(verdict, follower_files=files)
 
 
+def _of_lead(tables: Any, writing: Any) -> Any:
+    return tuple(table for table in tables if table.table == writing.table.table)
+
+
 @FAMILY.replaces("Q4", (work, "_tables"))
-def bad_records_unsaid(right: Any, writing: Any, claims: Any, state: Any) -> Any:
+def bad_records_unsaid(right: Any, writing: Any, state: Any) -> Any:
     """A status does not name the quarantine's files."""
-    return right(writing, claims, state)[:1]
+    return _of_lead(right(writing, state), writing)
 
 
 @FAMILY.patches("Q4")
@@ -51,7 +55,7 @@ def bad_records_unsaid_and_uncounted() -> tuple[Planted, ...]:
     """A status does not name the quarantine's files, and nobody counts them."""
     tables = work._tables
     return (
-        (work, "_tables", lambda *given: tables(*given)[:1]),
+        (work, "_tables", lambda *given: _of_lead(tables(*given), given[0])),
         (admission, "_misquarantined", lambda *_: None),
     )
 

@@ -95,9 +95,11 @@ CLAIM = {
 }
 
 
-def table(*claims: dict[str, object]) -> dict[str, object]:
-    topics = [{"topic": "orders", "claims": list(claims)}]
-    return {"table": "t", "claims": topics, "files": [], "schema_proposal": None}
+TABLE = {"table": "t", "uuid": "", "schema_id": 0, "files": []}
+
+
+def claimed(*claims: dict[str, object]) -> list[dict[str, object]]:
+    return [{"topic": "orders", "claims": list(claims)}]
 
 
 def offsets(partitions: list[int], next_offsets: list[int]) -> list[dict[str, object]]:
@@ -113,7 +115,7 @@ def offsets(partitions: list[int], next_offsets: list[int]) -> list[dict[str, ob
         ("end-commit", {"transaction": 2**62}),
         ("start-commit", {"offsets": offsets([0], [2**62])}),
         ("write-status", {"status_number": 2**62}),
-        ("write-status", {"tables": [table({**CLAIM, "end": 2**62})]}),
+        ("write-status", {"claims": claimed({**CLAIM, "end": 2**62})}),
         ("end-commit", {"transaction": -1}),
         ("start-commit", {"settled_to": -1}),
         ("start-commit", {"offsets": offsets([0], [-1])}),
@@ -125,11 +127,11 @@ def offsets(partitions: list[int], next_offsets: list[int]) -> list[dict[str, ob
         ("write-status", {"part": 1}),
         ("write-status", {"part": -1}),
         ("write-status", {"parts": PARTS_MAX + 1}),
-        ("write-status", {"tables": [table(), table()]}),
-        ("write-status", {"tables": [table(CLAIM, CLAIM)]}),
-        ("write-status", {"tables": [table({**CLAIM, "begin": 3})]}),
-        ("write-status", {"tables": [table({**CLAIM, "begin": -1})]}),
-        ("write-status", {"tables": [table({**CLAIM, "records": -1})]}),
+        ("write-status", {"tables": [TABLE, TABLE]}),
+        ("write-status", {"claims": claimed(CLAIM, CLAIM)}),
+        ("write-status", {"claims": claimed({**CLAIM, "begin": 3})}),
+        ("write-status", {"claims": claimed({**CLAIM, "begin": -1})}),
+        ("write-status", {"claims": claimed({**CLAIM, "records": -1})}),
         ("write-status", {"unknown": [{"topic": "orders", "partitions": [-1]}]}),
         ("ack-commit", {"settled_to": -1}),
         ("presence", {"buffered_bytes": -1}),

@@ -21,7 +21,7 @@ from headgate.control_protocol.parts import PART_BYTES_MAX, Assembler, split
 
 def status_of(files: int, number: int = 1) -> WriteStatus:
     claims = {P0: Claim(OffsetRange(0, files), records=files)}
-    return WriteStatus(number, (TableStatus("t", claims, (DATA_FILE,) * files),))
+    return WriteStatus(number, claims, (TableStatus("t", (DATA_FILE,) * files),))
 
 
 THREE = [envelope(part) for part in split(status_of(9), 700)]
@@ -73,7 +73,7 @@ def test_a_status_sent_again_is_whole_again() -> None:
 
 
 def test_parts_that_contradict_each_other_never_count() -> None:
-    claims = (TableStatus("t", {P0: Claim(OffsetRange(0, 1))}),)
+    claims = {P0: Claim(OffsetRange(0, 1))}
     assembler = Assembler()
     for part in range(2):
         assert assembler.add(envelope(WriteStatus(1, claims, part=part, parts=2))) is None
@@ -137,7 +137,7 @@ def test_many_files_of_three_hundred_columns_go_in_parts() -> None:
         for n in range(500)
     )
     claims = {TopicPartition("t", n): Claim(OffsetRange(n, 10**10)) for n in range(5_000)}
-    status = WriteStatus(1, (TableStatus("t", claims, files),))
+    status = WriteStatus(1, claims, (TableStatus("t", files),))
     assembler = Assembler()
     *early, last = split(status)
     assert all(assembler.add(through_codec(part)) is None for part in early)

@@ -7,7 +7,20 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol.values import ALICE, BOB, LOCATION, P0, P1, P2, RIVAL, TABLE, folder, offsets, status
+from protocol.values import (
+    ALICE,
+    BOB,
+    LOCATION,
+    P0,
+    P1,
+    P2,
+    RIVAL,
+    TABLE,
+    data_file,
+    folder,
+    offsets,
+    status,
+)
 
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.identifiers import ControlOffset, TopicPartition, TransactionNumber
@@ -43,8 +56,8 @@ def test_no_order_of_statuses_admits_an_overlap_or_a_gap(heard: list[HeardStatus
 @given(SAID)
 def test_files_and_claims_are_in_together_or_not_at_all(heard: list[HeardStatus]) -> None:
     verdict = judged(heard)
-    claims = [claim for h in heard for claim in h.status.tables[0].claims.items()]
-    paths = [file.path for h in heard for file in h.status.tables[0].files]
+    claims = [claim for h in heard for claim in h.status.claims.items()]
+    paths = [file.path for h in heard for t in h.status.tables for file in t.files]
 
     assert sum(file.record_count for file in verdict.files) == verdict.records
     assert (len(verdict.claims) == len(claims)) is (verdict.refused == ())
@@ -77,8 +90,9 @@ def test_an_unknown_said_after_a_claim_counts() -> None:
 
 
 def test_what_is_said_of_another_table_is_not_judged_here() -> None:
-    other = WriteStatus(1, (TableStatus("lake.other", {P0: Claim(OffsetRange(0, 5))}),))
-    verdict = judged([of(other)])
+    files = (data_file("s3://lake/other/1/f.parquet", 5),)
+    claims = {P0: Claim(OffsetRange(0, 5), 5)}
+    verdict = judged([of(WriteStatus(1, claims, (TableStatus("lake.other", files),)))])
 
     assert verdict.offsets == START
     assert verdict.claims == ()
@@ -136,7 +150,7 @@ def test_point_6_files_that_this_epoch_committed_are_not_admitted_again() -> Non
 
 def test_point_16_skipped_records_are_refused_where_the_settings_skip_none() -> None:
     claim = Claim(OffsetRange(0, 5), records=0, skipped=5)
-    forged = of(WriteStatus(1, (TableStatus(TABLE, {P0: claim}),)))
+    forged = of(WriteStatus(1, {P0: claim}))
     assert judge([forged], STANDARD).refused == ()
     (why,) = judge([forged], replace(STANDARD, may_skip=False)).refused
     assert "the settings skip none" in why

@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.operations.condition import EXIT_CODES, Condition, Facts, condition_of, heard
+from headgate.sink.condition import EXIT_CODES, Condition, Facts, condition_of, heard
 
 NOW = 1_000_000
 SILENCE = 15_000

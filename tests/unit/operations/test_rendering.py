@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.operations.condition import LastError
 from headgate.operations.rendering import show_status
 from headgate.operations.status import ParticipantStatus, StatusReport
+from headgate.sink.condition import LastError
 
 NASTY = "m\x1b[2J\nok    all is well\r\u202e"
 SHOWN = "m [2J ok    all is well"

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import cimpl
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -233,7 +234,7 @@ def keyed(draw: st.DrawFn, depth: int = 3) -> bytes:
             return draw(st.sampled_from([b"1", b'"a"', b"null", b'"\\u0061"', b"{}"]))
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(1500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(keyed(), min_size=1, max_size=5), st.booleans())
 def test_point_3_a_key_named_twice_is_seen(values: list[bytes], again: bool) -> None:
     values = [*values, *values] if again else values
@@ -264,7 +265,7 @@ def test_point_3_many_keys_are_no_burden(either_loops: Loops) -> None:
     assert found is None or found.tolist() == [2], "left to who looks closely"
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(st.lists(broken(), min_size=1, max_size=4))
 def test_the_c_knows_json(values: list[bytes]) -> None:
     compiled = loops()

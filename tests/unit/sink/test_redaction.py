@@ -128,7 +128,7 @@ def test_point_7_the_spark_job_shows_no_secret(
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     assert job.main() == 1
     shown = capsys.readouterr().err
-    assert "WARNING some.library: logs in with ***" in shown
+    assert "logs in with ***" in shown
     assert "HG-200 refused *** (not ***)" in shown
     assert SECRET not in shown
 

@@ -15,6 +15,7 @@ from google.protobuf import (
     wrappers_pb2,
 )
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 from unit.participant.formats.json_tables import plain_rows
 
 from headgate.participant.formats.port import UndecodableRecords
@@ -185,6 +186,8 @@ class World:
     def _value(self, message: Message, name: str, column: pa.DataType) -> Any:
         descriptor = message.DESCRIPTOR.fields_by_name[name]
         if descriptor.message_type and descriptor.message_type.GetOptions().map_entry:
+            if any(f.field_number == descriptor.number for f in UnknownFieldSet(message)):
+                return ...  # an entry with more than key and value: kept by C++, put aside by upb
             items = getattr(message, name).items()
             return sorted((key, self._plain(item, column.item_type)) for key, item in items)
         value = getattr(message, name)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.participant.formats.avro_worlds import (
@@ -25,7 +26,7 @@ from headgate.participant.formats.port import UndecodableRecords
 pytestmark = pytest.mark.usefixtures("either_loops")
 
 slow = settings(
-    max_examples=150,
+    max_examples=examples(250),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

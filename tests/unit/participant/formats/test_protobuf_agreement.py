@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.participant.formats.protobuf_worlds import SCALARS, World
@@ -14,7 +15,7 @@ from unit.participant.formats.protobuf_worlds import SCALARS, World
 pytestmark = pytest.mark.usefixtures("either_loops")
 
 slow = settings(
-    max_examples=120,
+    max_examples=examples(150),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -130,7 +131,7 @@ _STRICTER = re.compile(
 )
 
 
-@settings(slow, max_examples=400)
+@settings(slow, max_examples=examples(500))
 @given(data=st.data(), syntax=st.sampled_from([*WORLDS]))
 def test_point_8_what_was_made_worse_is_what_google_s_library_says_or_bad(
     data: st.DataObject, syntax: str

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,7 +51,7 @@ NUMBERS = st.one_of(
 DECIMALS = st.decimals(-(10**13), 10**13, places=9, allow_nan=False) | NUMBERS.map(Decimal)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(NUMBERS, min_size=1, max_size=6), st.sampled_from(TARGETS), st.sampled_from("smun"))
 def test_point_8_whole_numbers_count_units(
     numbers: list[int], target: pa.DataType, letter: str
@@ -69,7 +70,7 @@ def test_point_8_whole_numbers_count_units(
         ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(DECIMALS, min_size=1, max_size=6),
     st.sampled_from(TARGETS),

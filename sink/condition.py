@@ -34,6 +34,7 @@ class Condition(StrEnum):
     RUNNING = "running"
     IDLE = "idle"
     PAUSED = "paused"
+    DRAINING = "draining"
     STALLED = "stalled"
     FAILING = "failing"
     FAILED = "failed"
@@ -48,6 +49,7 @@ EXIT_CODES: Mapping[Condition, int] = {
     Condition.RUNNING: 0,
     Condition.IDLE: 0,
     Condition.PAUSED: 0,
+    Condition.DRAINING: 0,
     Condition.STALLED: 1,
     Condition.FAILING: 1,
     Condition.FAILED: 1,
@@ -170,7 +172,8 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
 class Facts:
     """What a condition is made of. ``reachable``: the brokers answered.
 
-    ``stalled``: partitions whose records have waited for longer than a commit can take.
+    ``stalled``: partitions whose records have waited for longer than a commit can take;
+    ``draining``: this process was asked to end, and finishes what it has begun.
     """
 
     reachable: bool
@@ -182,6 +185,7 @@ class Facts:
     error: LastError | None
     stalled: Sequence[TopicPartition] = ()
     overdue: bool = False
+    draining: bool = False
 
 
 def condition_of(facts: Facts) -> Condition:
@@ -190,6 +194,8 @@ def condition_of(facts: Facts) -> Condition:
         return Condition.FAILING if facts.alive else Condition.FAILED
     if not facts.reachable:
         return Condition.UNKNOWN
+    if facts.draining:
+        return Condition.DRAINING
     if facts.alive:
         return _at_work(facts)
     if facts.ended:

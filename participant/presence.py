@@ -1,0 +1,46 @@
+"""A participant's sign of life, and how much its next status will hold (rule P12)."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.events import PartitionPresence, Presence, PresenceKind
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.participant.state import State
+from headgate.participant.work import backlog
+
+STEPS = 8
+"""How often a participant speaks on the way to its share of a limit."""
+
+
+def presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Presence:
+    positions = state.positions
+    records, octets = held(state)
+    return Presence(
+        kind=kind,
+        concerns=concerns,
+        owned={p: PartitionPresence(positions.get(p), state.ends.get(p)) for p in state.owned},
+        state="paused" if state.paused else state.phase.value,
+        buffered_records=records,
+        buffered_bytes=octets,
+    )
+
+
+def held(state: State) -> tuple[int, int]:
+    """Records and bytes: what is read and not announced, and what the next batch will read.
+
+    Nobody knows the bytes of what was not read yet: they are taken to be like the last batch's.
+    """
+    claims = [own.work for own in state.owned.values() if own.work]
+    waiting = min(sum(map(len, backlog(state).values())), state.settings.batch_records_max)
+    records = sum(len(claim.range) for claim in claims) + waiting
+    return records, sum(c.bytes_read for c in claims) + round(waiting * state.record_bytes)
+
+
+def steps(state: State) -> int:
+    """Eighths of this participant's share of the nearest limit; 0 where there is no limit."""
+    writing = state.writing
+    if writing is None or not (writing.limits.commit_records or writing.limits.commit_bytes):
+        return 0
+    share = len(writing.fixed & state.owned.keys()) / max(len(writing.fixed), 1)
+    limits = (writing.limits.commit_records, writing.limits.commit_bytes)
+    parts = (amount / limit for amount, limit in zip(held(state), limits, strict=True) if limit)
+    return int(STEPS * max(parts) / share) if share else 0

@@ -1,0 +1,29 @@
+"""Refuses a catalog before anything connects to it: by its kind, and by the folder of its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.control_protocol.catalog_kinds import refuse_kind
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.sink.settings import CatalogSettings
+
+
+def refuse_catalog(settings: CatalogSettings) -> None:
+    """Raises ``CatalogRefused`` where the catalog cannot be the sink's lock, and
+    ``ConfigurationError`` for a folder that is missing."""
+    refuse_kind(settings.name, settings.properties)
+    database = sqlite_file(settings)
+    if database and not database.parent.is_dir():
+        raise ConfigurationError(
+            f"catalog {settings.name!r}: the folder {database.parent} does not exist",
+            "create it, or correct catalog.properties.uri",
+        )
+
+
+def sqlite_file(settings: CatalogSettings) -> Path | None:
+    """The file of a SQLite catalog."""
+    scheme, _, path = settings.properties.get("uri", "").partition(":///")
+    if scheme.partition("+")[0] != "sqlite" or not path or path.startswith(":memory:"):
+        return None
+    return Path(path.partition("?")[0])

@@ -1,0 +1,123 @@
+"""What a sink file says of those who look at the sink: telemetry, and the HTTP face."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.sink.properties import Properties, Secret
+from headgate.sink.table_settings import about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    """Metrics are collected where somebody takes them: over OTLP, or from [http] /metrics."""
+
+    otlp_endpoint: str = field(
+        default="",
+        metadata=about(
+            "Where metrics are sent over OTLP/HTTP, such as http://127.0.0.1:4318/v1/metrics; "
+            "empty: nowhere."
+        ),
+    )
+    otlp_headers: Properties = field(
+        default_factory=Properties, metadata=about("Headers of those requests, such as a token.")
+    )
+    interval_ms: int = field(
+        default=10_000,
+        metadata=about("How often lag is looked at, and metrics are sent over OTLP.", "ms"),
+    )
+    per_partition: bool = field(
+        default=False,
+        metadata=about("Whether offsets are also told per partition, and not only per topic."),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """The face over HTTP: probes, metrics, page and moves; docs/http.md describes it."""
+
+    listen: str = field(
+        default="",
+        metadata=about(
+            "HOST:PORT of the participant's own server; empty: none. Beyond loopback it needs "
+            "certificate, key and viewer_token."
+        ),
+    )
+    certificate: str = field(
+        default="", metadata=about("File with the server's certificate chain (PEM).")
+    )
+    key: str = field(default="", metadata=about("File with its private key (PEM)."))
+    viewer_token: Secret = field(
+        default_factory=Secret,
+        metadata=about(
+            "Secret of those who may look, as ${file:PATH} or ${env:NAME}: at least 16 characters."
+        ),
+    )
+    operator_token: Secret = field(
+        default_factory=Secret,
+        metadata=about("Secret of those who may also act; without one nobody may."),
+    )
+
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_TOKEN_CHARACTERS_MIN = 16
+_INTERVAL_MS_MIN = 1_000
+
+
+def address(listen: str) -> tuple[str, int]:
+    """Split HOST:PORT, with an IPv6 address in brackets. Raises ``ConfigurationError``."""
+    host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not int(port) < 65_536:
+        raise ConfigurationError(
+            f"http.listen cannot be {listen!r}", 'write HOST:PORT, such as "127.0.0.1:8080"'
+        )
+    return host, int(port)
+
+
+def check_face(telemetry: TelemetrySettings, http: HttpSettings) -> None:
+    """Raise ``ConfigurationError`` for what cannot hold, or would show the sink to strangers."""
+    if telemetry.otlp_endpoint and not telemetry.otlp_endpoint.startswith(("http://", "https://")):
+        raise ConfigurationError(
+            f"telemetry.otlp_endpoint cannot be {telemetry.otlp_endpoint!r}",
+            'write a URL, such as "http://127.0.0.1:4318/v1/metrics"',
+        )
+    if telemetry.interval_ms < _INTERVAL_MS_MIN:
+        raise ConfigurationError(
+            f"telemetry.interval_ms is {telemetry.interval_ms}",
+            f"use {_INTERVAL_MS_MIN} or more: each look asks the brokers",
+        )
+    if bool(http.certificate) is not bool(http.key):
+        raise ConfigurationError("http.certificate and http.key go together", "set both, or none")
+    tokens = {"viewer_token": http.viewer_token, "operator_token": http.operator_token}
+    for name, token in tokens.items():
+        if token and len(token.text) < _TOKEN_CHARACTERS_MIN:
+            raise ConfigurationError(
+                f"http.{name} has {len(token.text)} characters",
+                f"use at least {_TOKEN_CHARACTERS_MIN}, such as openssl rand -hex 32 prints",
+            )
+    if http.viewer_token and http.viewer_token == http.operator_token:
+        raise ConfigurationError(
+            "http.viewer_token and http.operator_token are the same",
+            "give those who act a token of their own",
+        )
+    if http.listen:
+        check_listening(http.listen, http)
+
+
+def check_listening(listen: str, http: HttpSettings) -> None:
+    """Raise ``ConfigurationError`` where others could reach it, unless by TLS and with a token."""
+    host, _ = address(listen)
+    if host in _LOOPBACK:
+        return
+    missing = [
+        name for name, there in (("certificate", http.certificate), ("key", http.key)) if not there
+    ]
+    missing += [] if http.viewer_token else ["viewer_token"]
+    if missing:
+        raise ConfigurationError(
+            f"http.listen {listen!r} is reached from other machines, and http."
+            f"{', http.'.join(missing)} is not set",
+            "set them, or listen on 127.0.0.1",
+        )

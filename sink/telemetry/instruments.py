@@ -1,0 +1,138 @@
+"""Lists every metric of headgate: a closed table, from which docs/metrics.md is checked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """One metric. Every series of it bears ``sink`` and these ``labels``."""
+
+    kind: Kind
+    labels: tuple[str, ...]
+    about: str
+
+
+BUILD_INFO = "headgate_build_info"
+CONFIG_INFO = "headgate_config_info"
+READ_RECORDS = "headgate_read_records_total"
+READ_BYTES = "headgate_read_bytes_total"
+BAD_RECORDS = "headgate_bad_records_total"
+BATCH_DURATION = "headgate_batch_duration_seconds"
+WRITTEN_FILES = "headgate_written_files_total"
+WRITTEN_FILE_BYTES = "headgate_written_file_bytes_total"
+OWNED_PARTITIONS = "headgate_owned_partitions"
+BUFFERED_RECORDS = "headgate_buffered_records"
+ASSIGNMENTS = "headgate_assignments_total"
+ERRORS = "headgate_errors_total"
+STATE = "headgate_state"
+ERROR_INFO = "headgate_error_info"
+EPOCH = "headgate_epoch"
+COMMITS = "headgate_commits_total"
+COMMIT_DURATION = "headgate_commit_duration_seconds"
+TRANSACTION_DURATION = "headgate_transaction_duration_seconds"
+COMMITTED_ROWS = "headgate_committed_rows_total"
+INCOMPLETE_TRANSACTIONS = "headgate_incomplete_transactions_total"
+LAST_COMMIT = "headgate_last_commit_timestamp_seconds"
+VALID_THROUGH = "headgate_valid_through_timestamp_seconds"
+LAG_RECORDS = "headgate_lag_records"
+LAG_SECONDS = "headgate_lag_seconds"
+STALLED_PARTITIONS = "headgate_stalled_partitions"
+STORED_OFFSET = "headgate_stored_offset"
+LOG_END_OFFSET = "headgate_log_end_offset"
+OWED_ROWS = "headgate_owed_rows"
+PARTICIPANTS = "headgate_participants"
+
+_OF_PROCESS: Mapping[str, Instrument] = {
+    BUILD_INFO: Instrument(Kind.GAUGE, ("version",), "1; the release that runs."),
+    CONFIG_INFO: Instrument(
+        Kind.GAUGE,
+        ("hash", "table"),
+        "1; fingerprint of the settings that all participants must share.",
+    ),
+    READ_RECORDS: Instrument(
+        Kind.COUNTER, ("topic",), "Records of batches that were written; work done again counts."
+    ),
+    READ_BYTES: Instrument(Kind.COUNTER, ("topic",), "Bytes of those records."),
+    BAD_RECORDS: Instrument(
+        Kind.COUNTER,
+        ("topic", "outcome"),
+        "Records of those batches that became no rows: quarantined, or skipped.",
+    ),
+    BATCH_DURATION: Instrument(
+        Kind.HISTOGRAM, ("outcome",), "From the submission of a batch to its end: written, failed."
+    ),
+    WRITTEN_FILES: Instrument(Kind.COUNTER, (), "Data files of those batches."),
+    WRITTEN_FILE_BYTES: Instrument(Kind.COUNTER, (), "Bytes of those files."),
+    OWNED_PARTITIONS: Instrument(Kind.GAUGE, (), "Source partitions that this participant owns."),
+    BUFFERED_RECORDS: Instrument(
+        Kind.GAUGE, (), "Records in written files that no status has announced yet."
+    ),
+    ASSIGNMENTS: Instrument(
+        Kind.COUNTER, ("kind",), "Partitions joined, gained or lost by this participant."
+    ),
+    ERRORS: Instrument(
+        Kind.COUNTER,
+        ("code",),
+        "Warnings and errors logged by this process, by the code that they name.",
+    ),
+}
+
+_OF_SINK: Mapping[str, Instrument] = {
+    STATE: Instrument(
+        Kind.GAUGE, ("state",), "1 for the sink's condition (docs/status.md), 0 for each other."
+    ),
+    ERROR_INFO: Instrument(Kind.GAUGE, ("code",), "1 while the last error is not over."),
+    EPOCH: Instrument(Kind.GAUGE, (), "The coordinator's epoch; each take-over raises it."),
+    COMMITS: Instrument(
+        Kind.COUNTER, ("table", "outcome"), "Calls to the catalog: landed, refused, unknown."
+    ),
+    COMMIT_DURATION: Instrument(Kind.HISTOGRAM, ("outcome",), "Duration of those to the table."),
+    TRANSACTION_DURATION: Instrument(
+        Kind.HISTOGRAM, ("outcome",), "From START to the settlement: acked, aborted."
+    ),
+    COMMITTED_ROWS: Instrument(
+        Kind.COUNTER, ("table",), "Rows of settled transactions, each counted once."
+    ),
+    INCOMPLETE_TRANSACTIONS: Instrument(
+        Kind.COUNTER, (), "Settled transactions that had to leave something out."
+    ),
+    LAST_COMMIT: Instrument(Kind.GAUGE, (), "When a commit last added rows."),
+    VALID_THROUGH: Instrument(
+        Kind.GAUGE, (), "No record with an older timestamp is still to come, as far as known."
+    ),
+    LAG_RECORDS: Instrument(
+        Kind.GAUGE, ("topic",), "Offsets between what the table stores and the readable log end."
+    ),
+    LAG_SECONDS: Instrument(
+        Kind.GAUGE,
+        ("topic",),
+        "Age of the oldest record that is not in the table yet, by its timestamp; 0 without one.",
+    ),
+    STALLED_PARTITIONS: Instrument(
+        Kind.GAUGE,
+        (),
+        "Partitions with lag whose stored offset did not move for three intervals and time-outs.",
+    ),
+    STORED_OFFSET: Instrument(
+        Kind.GAUGE, ("topic", "partition"), "Next offset by the table; telemetry.per_partition."
+    ),
+    LOG_END_OFFSET: Instrument(
+        Kind.GAUGE, ("topic", "partition"), "Readable end of the log; telemetry.per_partition."
+    ),
+    OWED_ROWS: Instrument(Kind.GAUGE, (), "Rows that the quarantine has not received yet."),
+    PARTICIPANTS: Instrument(Kind.GAUGE, (), "Participants with a recent sign of life."),
+}
+
+INSTRUMENTS: Mapping[str, Instrument] = {**_OF_PROCESS, **_OF_SINK}
+OF_COORDINATOR = frozenset(_OF_SINK)
+"""Told by the process that coordinates. Take their maximum by sink."""

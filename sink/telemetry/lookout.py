@@ -1,0 +1,79 @@
+"""Looks at the sources beside a coordinator: where they end, how old the first unstored record is.
+
+A thread of its own with clients of its own: it waits for nobody and nobody waits for it. A record
+is read once; while its partition does not move, its timestamp is known.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.coordinator.source_topics import KafkaSourceTopics
+from headgate.sink.settings import SinkSettings
+from headgate.sink.telemetry.first_records import first_timestamps
+from headgate.sink.telemetry.meters import CoordinatorMeters
+
+_log = redacted_logger("headgate.telemetry")
+
+_JOIN_S = 1.0
+"""Not longer: whoever gives up leadership must not wait for a look."""
+
+
+class LagLookout:
+    """Runs from its making until ``close``."""
+
+    def __init__(self, settings: SinkSettings, meters: CoordinatorMeters) -> None:
+        self._settings = settings
+        self._meters = meters
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headgate-lag", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        source = self._settings.source
+        topics = KafkaSourceTopics(self._settings.kafka, source.topics, source.group_id)
+        with closing(topics):
+            while not self._ended.wait(self._settings.telemetry.interval_ms / 1000):
+                try:
+                    look(self._meters, lambda: log_ends(topics), self._first)
+                except HeadgateError as error:
+                    _log.debug("lag was not looked at: %s", error)
+
+    def _first(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return first_timestamps(self._settings.kafka, self._settings.source.group_id, places)
+
+
+def look(
+    meters: CoordinatorMeters,
+    ends: Callable[[], Mapping[TopicPartition, int]],
+    first: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
+) -> None:
+    """One look. What it asked for a partition that moved meanwhile does not count."""
+    meters.looked(ends(), {})
+    before = meters.progress
+    places = {
+        at: before.stored[at]
+        for at, lag in sorted(before.lags.items(), key=lambda found: -found[1])
+        if lag and at not in before.first_ms
+    }
+    found = first(places) if places else {}
+    stored = meters.progress.stored
+    meters.looked({}, {at: ms for at, ms in found.items() if stored.get(at) == places[at]})
+
+
+def log_ends(topics: KafkaSourceTopics) -> Mapping[TopicPartition, int]:
+    """Where the readable logs end. Raises ``Unreachable``, ``ConfigurationError``."""
+    return {
+        TopicPartition(name, number): log.end
+        for name, topic in topics.describe().items()
+        for number, log in topic.partitions.items()
+    }

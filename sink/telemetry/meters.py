@@ -1,0 +1,236 @@
+"""Measures one sink in one process: wraps its ports, keeps its coordinator's progress, tells both.
+
+Where nobody takes the numbers there are none of these, and ports stay as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib.metadata import version
+
+from headgate.control_protocol.errors import CODE, RetryLater
+from headgate.control_protocol.events import Envelope, Settlement, StartCommit
+from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
+from headgate.control_protocol.ports import BatchWriter, ControlLog, Followers, Lead
+from headgate.coordinator.settings import CoordinatorSettings
+from headgate.participant.state import State
+from headgate.sink.agreement import agreed, fingerprint
+from headgate.sink.condition import Condition, LastError
+from headgate.sink.settings import SinkSettings
+from headgate.sink.telemetry import instruments as names
+from headgate.sink.telemetry import progress
+from headgate.sink.telemetry.metered import (
+    MeteredFollowers,
+    MeteredLead,
+    MeteredLog,
+    MeteredWriter,
+    assignment_kind,
+    settlement_outcome,
+)
+from headgate.sink.telemetry.port import Gauge, Telemetry
+
+INTERVALS_MISSED = 3
+
+
+def window_ms(settings: CoordinatorSettings) -> int:
+    """How long records may wait before a partition that does not move counts as stalled."""
+    return INTERVALS_MISSED * (settings.commit_interval_ms + settings.commit_timeout_ms)
+
+
+class SinkMeters:
+    """Everything that is measured of one sink in this process. Safe for several threads."""
+
+    def __init__(self, telemetry: Telemetry, settings: SinkSettings) -> None:
+        self._telemetry = telemetry
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._life: CoordinatorMeters | None = None
+        self._state: Callable[[], State] | None = None
+        self._draining = False
+        self._hide = telemetry.show(self._gauges)
+        self._handler = _ErrorCounter(lambda code: self.count(names.ERRORS, 1, {"code": code}))
+        logging.getLogger("headgate").addHandler(self._handler)
+
+    def close(self) -> None:
+        self._hide()
+        logging.getLogger("headgate").removeHandler(self._handler)
+
+    def count(self, name: str, amount: float, labels: Mapping[str, str]) -> None:
+        self._telemetry.count(name, amount, {"sink": self._settings.name, **labels})
+
+    def observe(self, name: str, value: float, labels: Mapping[str, str]) -> None:
+        self._telemetry.observe(name, value, {"sink": self._settings.name, **labels})
+
+    def drain(self) -> None:
+        """This process was asked to end."""
+        self._draining = True
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    # ------------------------------------------------------------------------- the participant
+
+    def writer(self, writer: BatchWriter) -> BatchWriter:
+        return MeteredWriter(writer, self.count, self.observe)
+
+    def participants_log(self, log: ControlLog) -> ControlLog:
+        return MeteredLog(log, said=self._said)
+
+    def follow(self, state: Callable[[], State]) -> None:
+        """Ask this for the participant's state whenever metrics are collected."""
+        self._state = state
+
+    def _said(self, envelope: Envelope) -> None:
+        kind = assignment_kind(envelope)
+        if kind is not None:
+            concerned = len(envelope.event.concerns)  # type: ignore[union-attr]
+            self.count(names.ASSIGNMENTS, concerned, {"kind": kind})
+
+    # ------------------------------------------------------------------------- the coordinator
+
+    def coordinator(self, life: Sender) -> CoordinatorMeters:
+        """Begin to follow a coordinator's life in this process; close what is returned."""
+        with self._lock:
+            self._life = CoordinatorMeters(self, life, self._settings)
+            return self._life
+
+    def ended(self, life: CoordinatorMeters) -> None:
+        with self._lock:
+            if self._life is life:
+                self._life = None
+
+    @property
+    def life(self) -> CoordinatorMeters | None:
+        with self._lock:
+            return self._life
+
+    def _gauges(self) -> Iterable[Gauge]:
+        sink = {"sink": self._settings.name}
+        life = self.life
+        for gauge in (*self._own(), *(life.gauges() if life else ())):
+            yield replace(gauge, labels={**sink, **gauge.labels})
+
+    def _own(self) -> Iterable[Gauge]:
+        yield Gauge(names.BUILD_INFO, 1, {"version": version("headgate")})
+        digest = fingerprint(dict(agreed(self._settings)))
+        table = self._settings.table.identifier
+        yield Gauge(names.CONFIG_INFO, 1, {"hash": digest, "table": table})
+        if self._state is not None:
+            owned = self._state().owned
+            buffered = sum(own.work.records for own in owned.values() if own.work)
+            yield Gauge(names.OWNED_PARTITIONS, len(owned))
+            yield Gauge(names.BUFFERED_RECORDS, buffered)
+
+
+class CoordinatorMeters:
+    """What one coordinator's life says and does. Sink-wide series are told from here only."""
+
+    def __init__(self, meters: SinkMeters, life: Sender, settings: SinkSettings) -> None:
+        self._meters = meters
+        self._sender = life
+        self._settings = settings
+        self._window_s = window_ms(settings.coordinator) / 1000
+        self._lock = threading.Lock()
+        self._progress = progress.Progress()
+
+    def close(self) -> None:
+        self._meters.ended(self)
+
+    @property
+    def progress(self) -> progress.Progress:
+        with self._lock:
+            return self._progress
+
+    def condition(self) -> Condition:
+        draining = self._meters.draining
+        return progress.condition(
+            self.progress, time.monotonic(), self._window_s, draining=draining
+        )
+
+    def log(self, log: ControlLog) -> ControlLog:
+        return MeteredLog(log, heard=self.heard)
+
+    def table(self, table: Lead) -> Lead:
+        name = self._settings.table.identifier
+        return MeteredLead(table, name, self._meters.count, self._meters.observe)
+
+    def followers(self, followers: Followers) -> Followers:
+        return MeteredFollowers(followers, self._meters.count)
+
+    def trouble(self, text: str) -> None:
+        """The coordinator has tried something in vain, again and again."""
+        found = CODE.search(text)
+        code = found[0] if found else RetryLater.code
+        told = LastError(code, self._settings.redacted(text), self._sender.member, _wall_ms())
+        with self._lock:
+            self._progress = replace(self._progress, error=told)
+
+    def heard(self, envelope: Envelope) -> None:
+        """Take an event from the log; only this life's own count, and each settlement once."""
+        event = envelope.event
+        if envelope.sender != self._sender or envelope.sink != self._settings.name:
+            return
+        at, now_s = TransactionId(envelope.epoch, envelope.transaction), time.monotonic()
+        with self._lock:
+            before = self._progress
+            if isinstance(event, StartCommit):
+                self._progress = progress.started(before, at, event, now_s)
+            elif isinstance(event, Settlement) and at > before.settled:
+                self._progress = progress.settled(before, at, event, (now_s, _wall_ms()))
+            else:
+                return
+        if isinstance(event, Settlement):
+            self._count_settled(event, now_s - before.opened.get(at, now_s))
+
+    def _count_settled(self, event: Settlement, lasted_s: float) -> None:
+        outcome = settlement_outcome(event)
+        self._meters.observe(names.TRANSACTION_DURATION, lasted_s, {"outcome": outcome})
+        if event.reason:
+            self._meters.count(names.INCOMPLETE_TRANSACTIONS, 1, {})
+        for table in event.tables:
+            if table.snapshot_id and table.records:
+                self._meters.count(names.COMMITTED_ROWS, table.records, {"table": table.table})
+
+    def looked(
+        self, ends: Mapping[TopicPartition, int], first_ms: Mapping[TopicPartition, int]
+    ) -> None:
+        """The sources' ends, and the timestamps of first records not stored, at a look."""
+        with self._lock:
+            known = progress.looked(self._progress, ends, time.monotonic())
+            self._progress = replace(known, first_ms={**known.first_ms, **first_ms})
+
+    def gauges(self) -> Iterable[Gauge]:
+        now, now_s = self.progress, time.monotonic()
+        if not now.epoch:
+            return
+        still = len(progress.stalled(now, now_s, self._window_s))
+        yield from progress.sink_gauges(now, self.condition(), still, _wall_ms())
+        if self._settings.telemetry.per_partition:
+            for name, offsets in (
+                (names.STORED_OFFSET, now.stored),
+                (names.LOG_END_OFFSET, now.ends),
+            ):
+                for at, offset in offsets.items():
+                    labels = {"topic": at.topic, "partition": str(at.partition)}
+                    yield Gauge(name, offset, labels)
+
+
+class _ErrorCounter(logging.Handler):
+    """Counts what the package logs as a warning or worse, by the code that it names."""
+
+    def __init__(self, count: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._count_code = count
+
+    def emit(self, record: logging.LogRecord) -> None:
+        found = CODE.search(record.getMessage())
+        self._count_code(found[0] if found else "none")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,171 @@
+"""Keeps what a coordinator of this process says and sees, and tells lag, stall and condition. Pure.
+
+A partition stalls as in Burrow: it had records to read, and its stored offset did not move, for a
+whole window. There is no threshold of records to choose.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headgate.control_protocol.events import Settlement, StartCommit
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.sink.condition import Condition, Facts, LastError, condition_of
+from headgate.sink.telemetry import instruments as names
+from headgate.sink.telemetry.port import Gauge
+
+_NONE = TransactionId(Epoch(0), TransactionNumber(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One coordinator's life as its own words show it.
+
+    ``stored`` are the next offsets by the table, ``ends`` where the logs ended at the last look,
+    ``still_since_s`` since when a partition has had lag without moving. ``first_ms``: timestamps of
+    the first records that are not stored yet, by partition.
+    """
+
+    epoch: int = 0
+    paused: bool = False
+    settled: TransactionId = _NONE
+    opened: Mapping[TransactionId, float] = field(default_factory=dict)
+    stored: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    still_since_s: Mapping[TopicPartition, float] = field(default_factory=dict)
+    first_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    last_commit_ms: int | None = None
+    valid_through_ms: int | None = None
+    error: LastError | None = None
+
+    @property
+    def lags(self) -> Mapping[TopicPartition, int]:
+        """Of the partitions whose end is known."""
+        return {
+            at: max(0, end - self.stored.get(at, 0))
+            for at, end in self.ends.items()
+            if at in self.stored
+        }
+
+
+def started(before: Progress, at: TransactionId, start: StartCommit, now_s: float) -> Progress:
+    """A START of this coordinator was heard."""
+    return _moved(
+        replace(
+            before,
+            epoch=at.epoch,
+            paused=start.paused,
+            opened={**before.opened, at: now_s},
+            error=_past(before.error),
+        ),
+        start.offsets,
+        now_s,
+    )
+
+
+def settled(
+    before: Progress, at: TransactionId, settlement: Settlement, now: tuple[float, int]
+) -> Progress:
+    """A settlement was heard for the first time; ``now`` is monotonic s, and epoch ms."""
+    now_s, now_ms = now
+    rows = any(table.records for table in settlement.tables if table.snapshot_id)
+    return _moved(
+        replace(
+            before,
+            settled=at,
+            opened={key: since for key, since in before.opened.items() if key > at},
+            last_commit_ms=now_ms if rows else before.last_commit_ms,
+            valid_through_ms=settlement.valid_through_ms or before.valid_through_ms,
+            error=_past(before.error),
+        ),
+        settlement.offsets,
+        now_s,
+    )
+
+
+def looked(before: Progress, ends: Mapping[TopicPartition, int], now_s: float) -> Progress:
+    """The sources were asked where they end."""
+    known = replace(before, ends={**before.ends, **ends})
+    return replace(known, still_since_s=_still(known, before.still_since_s, now_s))
+
+
+def _moved(after: Progress, stored: Mapping[TopicPartition, int], now_s: float) -> Progress:
+    """Replace the stored offsets; whatever moved is not still any more."""
+    kept = {
+        at: since for at, since in after.still_since_s.items() if stored.get(at) == after.stored[at]
+    }
+    first = {at: ms for at, ms in after.first_ms.items() if stored.get(at) == after.stored.get(at)}
+    moved = replace(after, stored=dict(stored), first_ms=first)
+    return replace(moved, still_since_s=_still(moved, kept, now_s))
+
+
+def _still(
+    after: Progress, since_s: Mapping[TopicPartition, float], now_s: float
+) -> Mapping[TopicPartition, float]:
+    return {at: since_s.get(at, now_s) for at, lag in after.lags.items() if lag}
+
+
+def _past(error: LastError | None) -> LastError | None:
+    return replace(error, past=True) if error else None
+
+
+def stalled(now: Progress, now_s: float, window_s: float) -> tuple[TopicPartition, ...]:
+    """Partitions with lag that have not moved for the whole window."""
+    if now.paused:
+        return ()
+    return tuple(sorted(at for at, since in now.still_since_s.items() if now_s - since >= window_s))
+
+
+def condition(now: Progress, now_s: float, window_s: float, *, draining: bool) -> Condition:
+    """The condition of a sink whose coordinator runs here."""
+    return condition_of(
+        Facts(
+            reachable=True,
+            epoch=now.epoch,
+            paused=now.paused,
+            lag=sum(now.lags.values()),
+            alive=1,
+            ended=None,
+            error=now.error,
+            stalled=stalled(now, now_s, window_s),
+            draining=draining,
+        )
+    )
+
+
+def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Iterable[Gauge]:
+    """Everything that is told once per sink, without what is told per topic."""
+    yield from (Gauge(names.STATE, float(state is c), {"state": c.value}) for c in Condition)
+    if now.error and not now.error.past:
+        yield Gauge(names.ERROR_INFO, 1, {"code": now.error.code})
+    yield Gauge(names.EPOCH, now.epoch)
+    yield Gauge(names.STALLED_PARTITIONS, still)
+    if now.last_commit_ms is not None:
+        yield Gauge(names.LAST_COMMIT, now.last_commit_ms / 1000)
+    if now.valid_through_ms is not None:
+        yield Gauge(names.VALID_THROUGH, now.valid_through_ms / 1000)
+    yield from lag_gauges(now.lags, now.first_ms, now_ms)
+
+
+def lag_gauges(
+    lags: Mapping[TopicPartition, int], first_ms: Mapping[TopicPartition, int], now_ms: int
+) -> Iterable[Gauge]:
+    """Lag per topic: records are summed, ages are those of the oldest."""
+    records: dict[str, int] = defaultdict(int)
+    ages_ms: dict[str, list[int]] = defaultdict(list)
+    for at, lag in lags.items():
+        records[at.topic] += lag
+        if lag and at in first_ms:
+            ages_ms[at.topic].append(max(0, now_ms - first_ms[at]))
+    for topic, lag in records.items():
+        yield Gauge(names.LAG_RECORDS, lag, {"topic": topic})
+        known = ages_ms[topic] if lag else [0]
+        if known:
+            yield Gauge(names.LAG_SECONDS, max(known) / 1000, {"topic": topic})

@@ -1,0 +1,25 @@
+"""A sink that commits by size: what an interval would let wait for an hour is there soon (C12)."""
+
+from __future__ import annotations
+
+import pytest
+from integration.conftest import Deploy
+
+pytestmark = pytest.mark.integration
+
+AN_HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize("limit", [{"commit_records": 1_000}, {"commit_bytes": 40_000}])
+def test_point_7_what_is_enough_is_committed_before_its_time(
+    deploy: Deploy, limit: dict[str, int]
+) -> None:
+    batches = {"batch_records_max": 500}  # so that sizes are known
+    sink = deploy({"coordinator": {"commit_interval_ms": AN_HOUR_MS, **limit}})
+    sink.change({"participant": batches})
+    sink.start(2)
+    sink.wait_until(lambda: sink.shares() == [1, 1], "a partition for each")
+    sink.produce(3_000)
+    sink.wait_until(lambda: sink.committed() >= 2_000, "commits by size")
+    sink.stop()
+    sink.judge()

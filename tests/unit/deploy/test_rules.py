@@ -1,0 +1,89 @@
+"""Point 2: alert rules and dashboard ask for metrics that exist, and do what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from repository.tree import ROOT
+
+from headgate.sink.telemetry.instruments import INSTRUMENTS, Kind
+
+ALERTS = ROOT / "deploy/alerts.yaml"
+DASHBOARD = ROOT / "deploy/dashboard.json"
+EXPRESSIONS = {
+    path: [
+        rule["expr"]
+        for group in yaml.safe_load(path.read_text())["groups"]
+        for rule in group["rules"]
+    ]
+    for path in [ALERTS]
+} | {
+    DASHBOARD: [
+        target["expr"]
+        for panel in json.loads(DASHBOARD.read_text())["panels"]
+        for target in panel["targets"]
+    ]
+}
+
+
+@pytest.mark.parametrize("path", EXPRESSIONS, ids=lambda path: path.name)
+def test_point_2_only_metrics_that_exist_are_asked_for(path: Path) -> None:
+    histograms = {name for name, of in INSTRUMENTS.items() if of.kind is Kind.HISTOGRAM}
+    told = (INSTRUMENTS.keys() - histograms) | {
+        f"{name}_{part}" for name in histograms for part in ("bucket", "count", "sum")
+    }
+    asked = {name for e in EXPRESSIONS[path] for name in re.findall(r"headgate_\w+", e)}
+    assert asked <= told
+    assert asked, "it asks for something"
+
+
+@pytest.mark.parametrize("path", EXPRESSIONS, ids=lambda path: path.name)
+def test_point_2_only_labels_that_they_have_are_asked_for(path: Path) -> None:
+    for expression in EXPRESSIONS[path]:
+        known = {"sink", "instance", "le"}.union(
+            *(of.labels for name, of in INSTRUMENTS.items() if name in expression)
+        )
+        grouped = re.findall(r"by \(([^)]*)\)", expression)
+        matched = re.findall(r"[{,](\w+)=", expression)
+        asked = {label.strip() for group in grouped for label in group.split(",")} | {*matched}
+        assert asked <= known, expression
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_point_2_promtool_accepts_the_rules_and_their_tests() -> None:
+    for command in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]):
+        run = subprocess.run(
+            ["promtool", *command], cwd=ALERTS.parent, capture_output=True, text=True, timeout=120
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_point_2_every_alert_has_a_test() -> None:
+    rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+    cases = yaml.safe_load((ROOT / "deploy/alerts_test.yaml").read_text())["tests"]
+    raised = {
+        case["alertname"]
+        for test in cases
+        for case in test["alert_rule_test"]
+        if case["exp_alerts"]
+    }
+    assert raised == {rule["alert"] for rule in rules}
+
+
+def test_point_2_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    places = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(places) == len(set(places))
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert max(x for x, _ in places) < 24

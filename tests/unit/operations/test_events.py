@@ -1,0 +1,86 @@
+"""Point 1: what members say, in words."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+from unit.operations.test_condition import ACK, ALIVE, POISON, START, said
+from unit.sink.test_load import MINIMAL
+
+from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.events import (
+    Claim,
+    EndCommit,
+    Envelope,
+    Event,
+    Pause,
+    Presence,
+    PresenceKind,
+    Trouble,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.operations import events as module
+from headgate.operations.events import events, fields, name, words
+from headgate.operations.rendering import show_event
+from headgate.sink.load import parse
+
+GAINED = Presence(PresenceKind.GAINED, frozenset(TopicPartition("t", n) for n in range(7)), {})
+ROWS = WriteStatus(1, {TopicPartition("t", n): Claim(OffsetRange(0, 4), n) for n in (3, 4)})
+
+
+@pytest.mark.parametrize(
+    ("event", "named", "text"),
+    [
+        (START, "START-COMMIT", "0 partitions"),
+        (EndCommit(), "END-COMMIT", ""),
+        (ROWS, "WRITE-STATUS", "7 rows"),
+        (WriteStatus(1, failure="disk full"), "WRITE-STATUS", "0 rows, failed: disk full"),
+        (ACK, "ACK-COMMIT", "0 rows"),
+        (GAINED, "PRESENCE gained", "t/0, t/1, t/2, t/3, t/4 and 2 more"),
+        (Pause(), "PAUSE", ""),
+        (POISON, "DEPARTURE", "HG-207 orders/0, offset 7: not JSON"),
+        (Trouble("HG-401", "no answer"), "TROUBLE", "HG-401 no answer"),
+    ],
+)
+def test_point_1_every_event_in_words(event: Event, named: str, text: str) -> None:
+    assert (name(event), words(event)) == (named, text)
+
+
+def test_point_1_the_newest_without_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = [said(START, 3), said(ALIVE, 2), said(ACK, 1)]
+    monkeypatch.setattr(module, "control_tail", lambda *_: heard)
+    settings = parse(MINIMAL)
+    assert [e.event for e in events(settings, 50, follow=False)] == [START, ACK]
+    assert [e.event for e in events(settings, 1, follow=False)] == [ACK]
+    assert list(events(settings, 0, follow=False)) == []
+
+
+def test_point_1_a_hostile_text_stays_on_its_line() -> None:
+    shown = io.StringIO()
+    envelope: Envelope = said(Trouble("HG-400", "x\x1b[2J\nok all is well"), 1, member="a\nb")
+    show_event(Console(file=shown, width=200), fields(envelope))
+    assert shown.getvalue().count("\n") == 1
+    assert "\x1b" not in shown.getvalue()
+    assert "\n" not in json.dumps(fields(envelope))
+
+
+def test_point_1_brokers_that_are_away_are_one_line(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headgate.operations.cli import main
+
+    def away(*_: object) -> list[Envelope]:
+        raise Unreachable("no broker answers")
+
+    monkeypatch.setattr(module, "control_tail", away)
+    path = f"{tmp_path}/sink.toml"
+    with open(path, "w") as file:  # noqa: PTH123
+        file.write(MINIMAL)
+    result = CliRunner().invoke(main, ["events", path])
+    assert (result.exit_code, result.stderr) == (3, "headgate: HG-401 no broker answers\n")

@@ -1,0 +1,53 @@
+"""Point 1: commands start soon, since they import what they need; by names, and not by a clock."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from unit.operations.filled_table import sink_file_text
+
+IMPORTED = """
+import json, sys
+from headgate.operations.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print("\\n" + json.dumps(sorted(sys.modules)))
+"""
+
+HEAVY = {
+    "pandas",
+    "pyspark",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "pyiceberg.io.pyarrow",
+    "duckdb",
+}
+FOREIGN = HEAVY | {"confluent_kafka", "fastavro", "numpy", "pyarrow", "pyiceberg", "sqlalchemy"}
+"""Not even these are needed for a command's help."""
+
+
+def imported(*arguments: str) -> set[str]:
+    run = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *arguments], capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+    return set(json.loads(run.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["status", "--help"], ["--version"]])
+def test_point_1_help_imports_no_foreign_system(arguments: list[str]) -> None:
+    assert imported(*arguments) & FOREIGN == set()
+
+
+@pytest.mark.parametrize("command", ["status", "offsets", "pause", "resume"])
+def test_point_1_what_only_looks_imports_nothing_heavy(command: str, tmp_path: Path) -> None:
+    sink = tmp_path / "sink.toml"
+    columns = '[[table.columns]]\nname = "id"\ntype = "long"\n'
+    sink.write_text(sink_file_text(tmp_path) + columns)
+    assert imported(command, str(sink)) & HEAVY == set()

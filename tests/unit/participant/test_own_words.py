@@ -1,0 +1,34 @@
+"""What a participant that does not lead logs of itself."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from protocol.values import P0, P1, gain, status
+
+from headgate.control_protocol.identifiers import Epoch, TransactionNumber
+from headgate.participant.own_words import log_draft
+from headgate.participant.state import Draft
+
+LOG = logging.getLogger("headgate.test_own_words")
+
+
+def said(caplog: pytest.LogCaptureFixture, draft: Draft) -> list[str]:
+    with caplog.at_level(logging.INFO, LOG.name):
+        log_draft(LOG, "orders", draft)
+    return caplog.messages
+
+
+def test_rows_that_it_announces(caplog: pytest.LogCaptureFixture) -> None:
+    draft = Draft(9, Epoch(7), TransactionNumber(3), status(1, {P0: (0, 5), P1: (2, 4)}))
+    assert said(caplog, draft) == ["sink orders: 7 rows announced for transaction 7.3"]
+
+
+def test_a_status_without_rows_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    assert said(caplog, Draft(9, Epoch(7), TransactionNumber(3), status(1, {P0: (5, 5)}))) == []
+
+
+def test_partitions_that_it_gained(caplog: pytest.LogCaptureFixture) -> None:
+    draft = Draft(9, Epoch(7), TransactionNumber(0), gain(P0, P1))
+    assert said(caplog, draft) == ["sink orders: gained trips/0, trips/1"]

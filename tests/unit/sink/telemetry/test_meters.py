@@ -1,0 +1,277 @@
+"""Point 2: what is counted when, by the words of one coordinator and the batches of one member."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+from unit.sink.test_load import MINIMAL
+
+from headgate.control_protocol.events import (
+    AbortCommit,
+    AckCommit,
+    Envelope,
+    Event,
+    Presence,
+    PresenceKind,
+    StartCommit,
+    TableSettlement,
+)
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    Epoch,
+    Sender,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchOutcome,
+    BatchWritten,
+    PartitionResult,
+)
+from headgate.sink.condition import Condition
+from headgate.sink.load import parse
+from headgate.sink.telemetry import instruments as names
+from headgate.sink.telemetry import progress
+from headgate.sink.telemetry.lookout import look
+from headgate.sink.telemetry.meters import SinkMeters
+from headgate.sink.telemetry.port import Gauges, Labels
+
+SETTINGS = parse(MINIMAL)
+LIFE = Sender("host-1", "life")
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class Kept:
+    """A ``Telemetry`` that keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, str], float] = defaultdict(float)
+        self.observed: list[tuple[str, str]] = []
+        self.shown: list[Gauges] = []
+
+    def count(self, name: str, amount: float, labels: Labels) -> None:
+        self.counts[name, _rest(labels)] += amount
+
+    def observe(self, name: str, value: float, labels: Labels) -> None:
+        assert value >= 0
+        self.observed.append((name, _rest(labels)))
+
+    def show(self, gauges: Gauges) -> Callable[[], None]:
+        self.shown.append(gauges)
+        return lambda: self.shown.remove(gauges)
+
+    def gauges(self) -> Mapping[tuple[str, str], float]:
+        return {(g.name, _rest(g.labels)): g.value for of in self.shown for g in of()}
+
+
+def _rest(labels: Labels) -> str:
+    assert labels["sink"] == SETTINGS.name
+    return ",".join(value for label, value in sorted(labels.items()) if label != "sink")
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def meters(kept: Kept) -> SinkMeters:
+    return SinkMeters(kept, SETTINGS)
+
+
+def envelope(event: Event, number: int = 1, sender: Sender = LIFE) -> Envelope:
+    return Envelope(
+        SETTINGS.name, Epoch(4), TransactionNumber(number), sender, 1, 1_700_000_000_000, event
+    )
+
+
+def start(paused: bool = False) -> StartCommit:
+    return StartCommit(None, Offsets({P0: 10, P1: 20}), {}, (), paused=paused)
+
+
+def ack(offset: int, rows: int = 5) -> AckCommit:
+    tables = (TableSettlement("db.orders", 77, rows),)
+    return AckCommit(ControlOffset(9), Offsets({P0: offset, P1: 20}), tables, 1_699_999_999_000)
+
+
+def test_point_2_a_settlement_counts_once_however_often_it_is_heard(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life = meters.coordinator(LIFE)
+    for said in (start(), ack(15), ack(15)):
+        life.heard(envelope(said))
+    life.heard(envelope(replace(ack(15), reason="one did not answer"), 2))
+    assert kept.counts[names.COMMITTED_ROWS, "db.orders"] == 10
+    assert kept.counts[names.INCOMPLETE_TRANSACTIONS, ""] == 1
+    assert kept.observed == [(names.TRANSACTION_DURATION, "acked")] * 2
+    life.heard(envelope(AbortCommit(ControlOffset(9), Offsets({P0: 15, P1: 20})), 3))
+    assert kept.observed[-1] == (names.TRANSACTION_DURATION, "aborted")
+
+
+def test_point_2_what_another_coordinator_says_is_counted_by_that_one(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start(), sender=Sender("host-1", "another life")))
+    life.heard(envelope(ack(15), sender=Sender("host-2", "life")))
+    assert not any(name == names.COMMITTED_ROWS for name, _ in kept.counts)
+    assert not any(name == names.EPOCH for name, _ in kept.gauges())
+
+
+def test_point_2_sink_wide_series_end_with_the_coordinators_life(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    assert kept.gauges()[names.EPOCH, ""] == 4
+    newer = meters.coordinator(replace(LIFE, incarnation="newer"))
+    life.close()  # the old life's end does not take the new one's series away
+    assert meters.life is newer
+    newer.close()
+    assert {name for name, _ in kept.gauges()} == {names.BUILD_INFO, names.CONFIG_INFO}
+    meters.close()
+    assert kept.shown == []
+
+
+def test_point_2_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    asked: list[Mapping[TopicPartition, int]] = []
+
+    def first(places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        asked.append(places)
+        return dict.fromkeys(places, 1000)
+
+    look(life, lambda: {P0: 17, P1: 20}, first)
+    told = kept.gauges()
+    assert told[names.LAG_RECORDS, "orders"] == 7
+    assert told[names.LAG_SECONDS, "orders"] > 1_000_000  # that record is of 1970
+    look(life, lambda: {P0: 18, P1: 20}, first)
+    assert asked == [{P0: 10}], "a record is read once while its partition does not move"
+    life.heard(envelope(ack(18)))
+    told = kept.gauges()
+    assert (told[names.LAG_RECORDS, "orders"], told[names.LAG_SECONDS, "orders"]) == (0, 0)
+
+
+def test_point_2_an_age_that_is_not_known_is_not_told(meters: SinkMeters, kept: Kept) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    look(life, lambda: {P0: 17, P1: 20}, lambda _: {})
+    assert kept.gauges()[names.LAG_RECORDS, "orders"] == 7
+    assert (names.LAG_SECONDS, "orders") not in kept.gauges()
+
+
+def test_point_2_a_timestamp_of_a_partition_that_moved_meanwhile_does_not_count(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+
+    def slow(places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        life.heard(envelope(ack(17)))
+        return dict.fromkeys(places, 1000)
+
+    look(life, lambda: {P0: 18, P1: 20}, slow)
+    assert life.progress.first_ms == {}
+
+
+def test_point_2_trouble_is_a_state_until_something_settles(meters: SinkMeters, kept: Kept) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    life.trouble("HG-401 the catalog does not answer; tries again in 500 ms")
+    assert kept.gauges()[names.ERROR_INFO, "HG-401"] == 1
+    assert kept.gauges()[names.STATE, "failing"] == 1
+    life.heard(envelope(ack(18)))
+    assert (names.ERROR_INFO, "HG-401") not in kept.gauges()
+    states = [v for (name, _), v in kept.gauges().items() if name == names.STATE]
+    assert (sum(states), len(states)) == (1, len(Condition))
+
+
+def test_point_2_batches_are_counted_per_topic_and_not_per_record(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    outcomes: list[BatchOutcome | None] = [
+        None,
+        BatchWritten(
+            1,
+            {
+                P0: PartitionResult(OffsetRange(0, 9), 7, 700, quarantined=1, skipped=1),
+                P1: PartitionResult(OffsetRange(0, 3), 3, 300),
+            },
+        ),
+        BatchFailed(2, "no space left"),
+    ]
+
+    class Writer:
+        def submit(self, batch: Batch) -> None: ...
+
+        def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+            return outcomes.pop(0)
+
+        def close(self) -> None: ...
+
+    writer = meters.writer(Writer())
+    while outcomes:
+        writer.outcome(0)
+    assert dict(kept.counts) == {
+        (names.READ_RECORDS, "orders"): 12,
+        (names.READ_BYTES, "orders"): 1_000,
+        (names.BAD_RECORDS, "quarantined,orders"): 1,
+        (names.BAD_RECORDS, "skipped,orders"): 1,
+    }
+    assert [outcome for _, outcome in kept.observed][-2:] == ["written", "failed"]
+
+
+def test_point_2_gains_and_losses_of_partitions(meters: SinkMeters, kept: Kept) -> None:
+    class Log:
+        def append(self, envelopes: object) -> None: ...
+
+    log = meters.participants_log(Log())  # type: ignore[arg-type]
+    gained = Presence(PresenceKind.GAINED, frozenset({P0, P1}), {})
+    log.append([envelope(gained), envelope(Presence(PresenceKind.ALIVE, frozenset(), {}))])
+    assert dict(kept.counts) == {(names.ASSIGNMENTS, "gained"): 2}
+
+
+def test_point_2_errors_are_counted_by_code(meters: SinkMeters, kept: Kept) -> None:
+    log = logging.getLogger("headgate.participant")
+    log.warning("batch 3 failed: HG-403 no space left")
+    log.error("something else")
+    log.info("HG-403 is only talked about")
+    meters.close()
+    log.warning("HG-403 after its end")
+    assert dict(kept.counts) == {(names.ERRORS, "HG-403"): 1, (names.ERRORS, "none"): 1}
+
+
+# ------------------------------------------------------------------------------------- stalled
+
+AT = TransactionId(Epoch(4), TransactionNumber(1))
+
+
+def test_point_2_a_partition_stalls_when_it_had_lag_and_did_not_move_for_a_window() -> None:
+    now = progress.looked(progress.started(progress.Progress(), AT, start(), 0.0), {P0: 11}, 1.0)
+    assert progress.stalled(now, 90.9, 90) == ()
+    assert progress.stalled(now, 91.0, 90) == (P0,)
+    assert progress.condition(now, 91.0, 90, draining=False) is Condition.STALLED
+    moved = progress.settled(now, AT, replace(ack(11)), (92.0, 0))
+    assert progress.stalled(moved, 1_000.0, 90) == ()
+
+
+def test_point_2_records_that_came_only_now_do_not_make_an_old_offset_stalled() -> None:
+    quiet = progress.looked(progress.started(progress.Progress(), AT, start(), 0.0), {P0: 10}, 1.0)
+    late = progress.looked(quiet, {P0: 12}, 5_000.0)
+    assert progress.stalled(late, 5_001.0, 90) == ()
+
+
+def test_point_2_a_paused_sink_does_not_stall() -> None:
+    before = progress.started(progress.Progress(), AT, start(paused=True), 0.0)
+    now = progress.looked(before, {P0: 99}, 1.0)
+    assert progress.stalled(now, 5_000.0, 90) == ()
+    assert progress.condition(now, 5_000.0, 90, draining=False) is Condition.PAUSED
