@@ -91,7 +91,7 @@ def step(state: State, given: Input, now_ms: int) -> Step:
 def _dispatch(state: State, given: Input, now_ms: int) -> Step:
     match given:
         case Heard(record):
-            return _heard(state, record, now_ms)
+            return _heard(state, record)
         case Ticked():
             return _ticked(state, now_ms)
         case Assigned(partitions):
@@ -267,13 +267,13 @@ def _release_expired(state: State) -> Step:
 # --------------------------------------------------------------------------------- what is heard
 
 
-def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
+def _heard(state: State, record: LogRecord) -> Step:
     said = record.envelope
     if said.sender == state.sender and isinstance(said.event, Presence | WriteStatus | Proposal):
         return _heard_self(state, record), ()
     match said.event:
         case StartCommit() | EndCommit() | Settlement() | Tables() if believed(state, record):
-            return _heard_coordinator(state, record, now_ms)
+            return _heard_coordinator(state, record)
         case _:
             # P1: lower epochs are ignored; others' statuses are not for us, nor is what an
             # operator asks: the coordinator's START says what holds (C11)
@@ -305,7 +305,7 @@ def _heard_self(state: State, record: LogRecord) -> State:
     return replace(state, owned=owned, unheard=unheard)
 
 
-def _heard_coordinator(state: State, record: LogRecord, now_ms: int) -> Step:
+def _heard_coordinator(state: State, record: LogRecord) -> Step:
     said = record.envelope
     first = isinstance(said.event, StartCommit) and said.event.settled_to is None
     known = said.epoch == state.epoch and said.sender == state.coordinator
@@ -321,7 +321,7 @@ def _heard_coordinator(state: State, record: LogRecord, now_ms: int) -> Step:
         case EndCommit():
             return _ended(state, said.transaction)
         case Tables() as tables:
-            return answered(state, tables, now_ms), ()
+            return answered(state, tables), ()
         case Settlement() as settlement if settlement.settled_to >= state.settled_to:
             state = settled(state, settlement.offsets, settlement.settled_to)
             return state, _copies(state, settlement)

@@ -72,7 +72,7 @@ def _end(range_: OffsetRange, first: int | None) -> int:
     return min(range_.end, first)
 
 
-def answered(state: State, tables: Tables, now_ms: int) -> State:
+def answered(state: State, tables: Tables) -> State:
     """S3: the batch is done again under the schema that TABLES names, in the same folder."""
     need = state.need
     if need is None or Answer(state.sender, need.proposal.number) not in tables.answers:
@@ -83,7 +83,7 @@ def answered(state: State, tables: Tables, now_ms: int) -> State:
         need=None,
         writing=_renewed(state.writing, now),
         following=_renewed(state.following, now),
-        ends_due_ms=now_ms,
+        ends_due_ms=0,
     )
 
 

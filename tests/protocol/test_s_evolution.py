@@ -177,6 +177,12 @@ def test_s4_further_needs_join_those_that_wait() -> None:
     assert participant.state.need is None
 
 
+def test_s4_what_waits_for_columns_is_no_reason_to_end_a_transaction() -> None:
+    participant = in_need()
+    participant.waits(20_000_000)
+    assert participant.presence.buffered_records == 0
+
+
 def test_s6_fields_that_become_no_column_are_told_of_once() -> None:
     participant = Participant.writing(offsets(10, 20))
     for told in (True, False):

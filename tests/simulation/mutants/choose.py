@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from simulation.climate import FOR_EVER_MS, Climate, Weather, drawn
+from simulation.columns import has_some
 from simulation.mutants import MUTANTS
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.notice import Notice, noticed, notices, written
@@ -114,6 +115,8 @@ def _seed(mutant: Mutant, first: int, seconds: float) -> Notice | None:
 def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     likely = LIKELY.get(mutant.name, lambda _: True)
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
+    if mutant.rule[0] == "S":
+        return filter(has_some, seeds)
     return filter(has_one, seeds) if mutant.rule[0] in "DQ" else seeds
 
 
