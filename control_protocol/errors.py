@@ -108,6 +108,18 @@ class DescriptorUnfit(ConfigurationError):
     code = "HG-119"
 
 
+class RouteUnfit(ConfigurationError):
+    """A route contradicts itself, or cannot name a table."""
+
+    code = "HG-134"
+
+
+class TablesUnfit(ConfigurationError):
+    """The sections of many tables do not go with another setting of the sink file."""
+
+    code = "HG-135"
+
+
 class ColumnsCannotEvolve(ConfigurationError):
     """The record format, the writer or a transform cannot tell of fields that a table lacks."""
 
@@ -163,6 +175,12 @@ class TopicRecreated(StopSink):
     """A source topic has another id than the one the stored offsets belong to."""
 
     code = "HG-206"
+
+
+class RecordUnmatched(StopSink):
+    """No route sends a record to a table, and tables.unmatched is fail."""
+
+    code = "HG-223"
 
 
 class PoisonRecord(StopSink):

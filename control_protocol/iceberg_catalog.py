@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from pyarrow.fs import AwsStandardS3RetryStrategy
@@ -23,9 +23,10 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.io import FileIO
-from pyiceberg.serializers import ToOutputFile
+from pyiceberg.serializers import FromInputFile, ToOutputFile
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
-from pyiceberg.typedef import IcebergBaseModel, RecursiveDict
+from pyiceberg.typedef import EMPTY_DICT, IcebergBaseModel, Properties, RecursiveDict
 from pyiceberg.utils.config import Config, merge_config
 
 from headgate.control_protocol.catalog_kinds import refuse_kind, refuse_server
@@ -37,8 +38,11 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.object_stores import refused_operation
+from headgate.control_protocol.s3_files import S3Files
+from headgate.control_protocol.table_files import PATIENCE, is_ours
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import IcebergTables
     from sqlalchemy import Connection
 
 TIMEOUT_S = 30.0
@@ -51,7 +55,7 @@ _CATALOG_TABLES = 2
 _STORE_TRIES = 5
 
 _PATIENT = {
-    "s3.retry-strategy-impl": "headgate.control_protocol.iceberg_catalog.StorePatience",
+    "s3.retry-strategy-impl": PATIENCE,
     "s3.connect-timeout": "3",
     "s3.request-timeout": "3",
 }
@@ -86,7 +90,7 @@ def load_catalog(name: str, properties: Mapping[str, str], timeout_s: float = TI
     of ``properties``.
     """
     try:
-        return _writing_version_3(_opener(name, properties, timeout_s)())
+        return _with_own_files(_writing_version_3(_opener(name, properties, timeout_s)()))
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
         failure = catalog_failure(error, f"catalog {name!r} cannot be opened")
         raise type(failure)(_without(properties, failure.message), failure.hint) from None
@@ -186,6 +190,38 @@ def _writing_version_3(catalog: Catalog) -> Catalog:
     if isinstance(catalog, MetastoreCatalog):
         catalog._write_metadata = _write_metadata  # type: ignore[method-assign]  # noqa: SLF001 - this catalog's only
     return catalog
+
+
+def _with_own_files(catalog: Catalog) -> Catalog:
+    """The catalog itself, whose tables on S3 have our files, wherever it asks for some."""
+    theirs = catalog._load_file_io  # noqa: SLF001 - this catalog's only, as below
+
+    def files(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        merged = {**catalog.properties, **properties}
+        return S3Files(merged) if is_ours(merged, location) else theirs(properties, location)
+
+    catalog._load_file_io = files  # type: ignore[method-assign]  # noqa: SLF001
+    if hasattr(catalog, "_convert_orm_to_iceberg"):
+        catalog._convert_orm_to_iceberg = partial(_sql_table, catalog)  # noqa: SLF001
+    if hasattr(catalog, "_is_s3tables_database"):  # asked at each commit, and never changes
+        catalog._is_s3tables_database = lru_cache(catalog._is_s3tables_database)  # noqa: SLF001
+        catalog._write_metadata_no_exist_check = _write_metadata  # type: ignore[attr-defined]  # noqa: SLF001
+    return catalog
+
+
+def _sql_table(catalog: Catalog, row: IcebergTables) -> Table:
+    """As pyiceberg's SQL catalog, which here alone does not ask itself for files."""
+    if not row.metadata_location:
+        raise NoSuchTableError("Table property metadata_location is missing")
+    files = catalog._load_file_io(location=row.metadata_location)  # noqa: SLF001 - see above
+    metadata = FromInputFile.table_metadata(files.new_input(row.metadata_location))
+    return Table(
+        identifier=(*Catalog.identifier_to_tuple(row.table_namespace), row.table_name),
+        metadata=metadata,
+        metadata_location=row.metadata_location,
+        io=catalog._load_file_io(metadata.properties, row.metadata_location),  # noqa: SLF001
+        catalog=catalog,
+    )
 
 
 def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:

@@ -72,7 +72,7 @@ def _operation(error: BaseException) -> str | None:
         refused = status in _STATUSES or _REFUSALS.search(f"{code} {text}") is not None
         return operation if refused else None
     if (boto := _BOTO.search(text)) is not None:
-        return boto[2] if _REFUSALS.search(boto[1]) else None
+        return boto[2] if boto[1] in _STATUSES or _REFUSALS.search(boto[1]) else None
     foreign = isinstance(error, OSError) or type(error).__module__.startswith(("boto", "azure"))
     if isinstance(error, PermissionError) or (foreign and _REFUSALS.search(text)):
         return "access"

@@ -331,6 +331,12 @@ class BatchWritten:
     followed: Mapping[Destination, tuple[DataFile, ...]] = field(default_factory=dict)
     ignored: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def every_file(self) -> tuple[DataFile, ...]:
+        """The files of all tables."""
+        followed = (file for files in self.followed.values() for file in files)
+        return (*self.files, *self.quarantined, *followed)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:

@@ -48,6 +48,7 @@ from headgate.coordinator.recovery import (
     refuse_unlike,
 )
 from headgate.coordinator.requests import paused_at_start
+from headgate.coordinator.routed import refuse_lost
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import State, Term
@@ -75,11 +76,15 @@ def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
     view = state.recovery_view
     assert view is not None
     record = recorded(view, state.settings)
-    missing = [name for name in _named(state, record) if name not in given.views]
+    needed = state.identity.followers if state.identity.routed else _named(state, record)
+    missing = [name for name in needed if name not in given.views]
     if missing:
         return wait(state, now_ms, f"not reachable: {', '.join(missing)}")
-    for follower in given.views.values():
-        refuse_unlike(follower, record, state.settings)
+    for name, follower in given.views.items():
+        if name in needed:
+            refuse_unlike(follower, record, state.settings)
+        else:
+            refuse_lost(follower, state.settings)
     found = replace(
         state,
         recovery_followers=given.views,
@@ -121,7 +126,11 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         paused=resumption.paused,
         control_topic=state.identity.control_topic,
         control_topic_id=sources.control_topic_id,
-        followers={name: follower.uuid for name, follower in sorted(followers.items())},
+        followers={
+            name: follower.uuid
+            for name, follower in sorted(followers.items())
+            if name in state.identity.followers or not state.identity.routed
+        },
         routing=state.identity.routing,
     )
     record_claimed = with_debts_of(state, bare, record, view)
@@ -144,7 +153,9 @@ def with_debts_of(
     followers = state.recovery_followers
     before = unpaid(record.debts, followers, view.uuid) if record else ()
     late = overdue(before, state.recovery_wall_ms, state.settings.claim_age_max_ms)
-    claims = claimed(claim, record, followers, view)
+    routed, named = state.identity.routed, state.identity.followers
+    claimable = {n: each for n, each in followers.items() if n in named or not routed}
+    claims = claimed(claim, record, claimable, view)
     debts, lost = debts_carried_on(without(before, late), claims, followers)
     lapsed = (*(record.lapsed if record else ()), *late, *(d for d in lost if d.manifest))
     return replace(claim, debts=debts, lapsed=lapsed)

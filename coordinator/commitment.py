@@ -11,7 +11,14 @@ from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.coordinator.actions import CommitTable, DescribeSources, ReadTable, Tell
+from headgate.coordinator.actions import (
+    CommitTable,
+    DescribeFollowers,
+    DescribeSources,
+    FollowersRead,
+    ReadTable,
+    Tell,
+)
 from headgate.coordinator.admission import Verdict, judge, named, with_committed
 from headgate.coordinator.claim import start
 from headgate.coordinator.drafting import drafted_for, lapsing, with_what_is_owed
@@ -22,6 +29,7 @@ from headgate.coordinator.payment import told_lapsed
 from headgate.coordinator.recovery import newest_epoch
 from headgate.coordinator.renewal import renews
 from headgate.coordinator.requests import answered_by
+from headgate.coordinator.routed import asking_tables, remembered, unknown_tables, with_tables
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.speech import fixed_set, say
 from headgate.coordinator.standard import standard, too_old
@@ -39,13 +47,24 @@ _TOO_OLD = "the transaction is so old that its files may have been cleaned up: b
 def collected(state: State, now_ms: int) -> Step:
     """C6, C7: ready as a set of identities, never a count; else the time-out decides."""
     term = term_of(state)
-    if term.asks_ends:
+    if term.asks_ends or term.asks_tables:
         return state, ()
     ready = not _unnamed(state)
     if not ready and now_ms < term.time_out_ms:
         return state, ()
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _aborted(state)
+    if strangers := unknown_tables(state):
+        return asking_tables(state), (DescribeFollowers(strangers),)
+    return _asked(state, now_ms)
+
+
+def tables_told(state: State, given: FollowersRead, now_ms: int) -> Step:
+    """R5: the tables that rows were routed to are known, as far as they can be read."""
+    return _asked(with_tables(state, given), now_ms)
+
+
+def _asked(state: State, now_ms: int) -> Step:
     if claimed_beyond(state):
         return asking(state), (DescribeSources(),)
     return judged(state, now_ms)
@@ -171,7 +190,7 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
         valid_through_ms=through,
         paused=term.paused,
         control_topic=state.identity.control_topic,
-        followers={name: follower.uuid for name, follower in sorted(term.followers.items())},
+        followers=remembered(state),
         routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
     )

@@ -105,9 +105,12 @@ def _follows(follower: TableView, lead: TableView, before: CommitRecord | None) 
 def carried_on(
     debts: Iterable[Debt], claims: tuple[Debt, ...], followers: Followers
 ) -> tuple[tuple[Debt, ...], tuple[Debt, ...]]:
-    """Debts with the new claims behind them; and those whose follower is another table now."""
-    uuids = {follower.uuid for follower in followers.values()}
-    lost = tuple(debt for debt in debts if debt.follower not in uuids)
+    """Debts with the new claims behind them; and those whose follower is another table now.
+
+    What is owed to a follower that was not read is carried on as it is.
+    """
+    uuids = {name: follower.uuid for name, follower in followers.items()}
+    lost = tuple(d for d in debts if uuids.get(d.table, d.follower) != d.follower)
     anew = {debt.follower for debt in claims}
     kept = tuple(
         debt
@@ -125,6 +128,11 @@ def in_order(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> bo
         follower.uuid in awaited or (follower.lineage in intact and not _objection(follower, lead))
         for follower in followers.values()
     )
+
+
+def followed(followers: Followers, lead: TableView) -> bool:
+    """Whether none of them is another lead's, or beyond this one."""
+    return not any(_objection(follower, lead) for follower in followers.values() if lead.record)
 
 
 def refuse_foreign(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> None:

@@ -96,7 +96,10 @@ def read_for_drafts(state: State, given: FollowersRead) -> Step:
     """The same drafts again, for the same tables only."""
     term = term_of(state)
     for draft in term.drafts:
-        now = given.views.get(draft.table.table, draft.table)
+        name = draft.table.table
+        if state.identity.routed and name not in given.views:
+            return recover(state, f"{name} cannot be read: begins again")
+        now = given.views.get(name, draft.table)
         if now.uuid != draft.table.uuid or now.lineage is Lineage.TAG_MISSING:
             return recover(state, f"{draft.table.table} is another table now: begins again")
     return state, (DraftManifests(term.drafts),)

@@ -35,7 +35,6 @@ from headgate.coordinator.actions import (
     Action,
     CallFailed,
     CommitAnswered,
-    DescribeSources,
     Discontinued,
     Drafted,
     FollowersRead,
@@ -55,7 +54,7 @@ from headgate.coordinator.admission import named
 from headgate.coordinator.ageing import issued
 from headgate.coordinator.capacity import refuse_too_many
 from headgate.coordinator.claim import claim, followers_found, table_found
-from headgate.coordinator.commitment import answered, collected, judged, resolved
+from headgate.coordinator.commitment import answered, collected, judged, resolved, tables_told
 from headgate.coordinator.credibility import GAINS, beyond, leaps, news, said_again
 from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
 from headgate.coordinator.evolution import due, evolve, evolved, heard_tables, not_evolved, proposed
@@ -74,6 +73,7 @@ from headgate.coordinator.payment import (
 from headgate.coordinator.recovery import fitted, refuse_shared
 from headgate.coordinator.renewal import looked, looked_at_followers, prepared
 from headgate.coordinator.requests import requested
+from headgate.coordinator.routed import asked_again
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import HeardStatus, State
 from headgate.coordinator.transitions import Phase
@@ -143,6 +143,8 @@ def _of_followers(
             return followers_found(state, given, now_ms)
         case Phase.PREPARING, FollowersRead():
             return looked_at_followers(state, given)
+        case Phase.COLLECTING, FollowersRead() if term_of(state).asks_tables:
+            return tables_told(state, given, now_ms)
         case Phase.DRAFTING, FollowersRead():
             return read_for_drafts(state, given)
         case Phase.DRAFTING, Drafted():
@@ -207,7 +209,7 @@ def _retry(state: State, now_ms: int) -> Step:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
             return state, (ReadTable(),)
         case Phase.PREPARING | Phase.COLLECTING:
-            return state, (DescribeSources(),)
+            return state, (asked_again(state),)
         case Phase.DRAFTING:
             return drafts_again(state, now_ms)
         case Phase.PAYING:

@@ -23,12 +23,12 @@ from headgate.coordinator.actions import (
     Tell,
     TidyDrafts,
 )
-from headgate.coordinator.debts import in_order, overdue, payments, unpaid
+from headgate.coordinator.debts import followed, in_order, overdue, payments, unpaid
 from headgate.coordinator.drafting import lapsing
 from headgate.coordinator.fencing import rival
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
 from headgate.coordinator.recovery import newest_epoch
-from headgate.coordinator.speech import say
+from headgate.coordinator.speech import addressed, say
 from headgate.coordinator.state import State, Term
 from headgate.coordinator.transitions import Phase
 
@@ -57,17 +57,22 @@ def lead_read(state: State, view: TableView, now_ms: int) -> Step:
         return recover(state, "the table is not as it was decided: begins again")
     overtaken = term.overtaken or view.head != term.view.head
     read = replace(state, term=replace(term, view=view, overtaken=overtaken))
-    return read, (DescribeFollowers(_named(term)),)
+    return read, (DescribeFollowers(_named(read)),)
 
 
-def _named(term: Term) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*term.followers, *(debt.table for debt in term.debts))))
+def _named(state: State) -> tuple[str, ...]:
+    """The followers that START names, and all that are owed something."""
+    owed = (debt.table for debt in term_of(state).debts)
+    return tuple(dict.fromkeys((*addressed(state), *owed)))
 
 
 def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
     """D7: struck off is what a read of the follower shows, never what a commit answered."""
     before = term_of(state)
-    if not in_order(given.views, before.view, before.debts):
+    named = addressed(state) if state.identity.routed else given.views
+    ours = {name: view for name, view in given.views.items() if name in named}
+    routed = {name: view for name, view in given.views.items() if name not in named}
+    if not (in_order(ours, before.view, before.debts) and followed(routed, before.view)):
         return recover(state, "a follower is not as it was paid: begins again")
     term = struck_off(before, given, now_ms)
     state = replace(state, term=term)
@@ -93,11 +98,10 @@ def struck_off(term: Term, given: FollowersRead, now_ms: int) -> Term:
 
 def payments_answered(state: State, given: PaymentsAnswered) -> Step:
     """Whatever they say, the followers are asked."""
-    term = term_of(state)
     reasons = [o.reason for o in given.outcomes.values() if isinstance(o, Refused | Unknown)]
     event = LogEvent.PAYMENT_UNCONFIRMED
     told = [Tell(f"payment not confirmed: {why}", trouble=True, event=event) for why in reasons]
-    return state, (*told, DescribeFollowers(_named(term)))
+    return state, (*told, DescribeFollowers(_named(state)))
 
 
 def failed(state: State, now_ms: int, reason: str) -> Step:

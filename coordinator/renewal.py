@@ -17,6 +17,7 @@ from headgate.coordinator.actions import (
     ReadTable,
 )
 from headgate.coordinator.moves import Step, move, term_of
+from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
 
@@ -28,7 +29,8 @@ def prepared(state: State, now_ms: int) -> Step:
     actions: tuple[Action, ...] = (DescribeSources(),)
     if term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms:
         term = replace(term, looked_at_ms=now_ms, look_soon=False)
-        followers = (DescribeFollowers(tuple(term.followers)),) if term.followers else ()
+        named = tuple(addressed(state))
+        followers = (DescribeFollowers(named),) if named else ()
         actions = (ReadTable(), *followers, *actions)
     return move(state, Phase.PREPARING, term=term), actions
 

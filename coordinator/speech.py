@@ -43,10 +43,13 @@ def say(state: State) -> tuple[Action, ...]:
 
 def prefixes(state: State, table: TableView) -> Prefixes:
     """Epoch and incarnation make the folder one that was never used before."""
-    term = term_of(state)
-    folder = f"{term.epoch}-{state.identity.sender.incarnation}"
-    root = f"{table.location}/data/headgate/{state.identity.sink}/{folder}"
-    return Prefixes(root, term.number)
+    return Prefixes(f"{table.location}/{_folder(state)}", term_of(state).number)
+
+
+def _folder(state: State) -> str:
+    """Below the location of every table."""
+    sender, epoch = state.identity.sender, term_of(state).epoch
+    return f"data/headgate/{state.identity.sink}/{epoch}-{sender.incarnation}"
 
 
 def addressed(state: State) -> Mapping[str, TableView]:
@@ -89,6 +92,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
             state.settings.commit_bytes,
         ),
         paused=term.paused,
+        folder=f"{_folder(state)}/{term.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
     )
 

@@ -21,15 +21,28 @@ def standard(state: State, now_ms: int) -> Standard:
         fixed=fixed_set(state),
         table=term.view.table,
         prefixes=_young(state, term.view, now_ms),
-        followers={
-            name: FollowerStandard(_young(state, follower, now_ms), ahead(state, follower))
-            for name, follower in addressed(state).items()
-        },
+        followers=_followers(state, now_ms),
+        routed=state.identity.routed,
         committed=term.committed,
         may_skip=state.limits.may_skip,
         closing=term.closing,
         ends=term.ends,
     )
+
+
+def _followers(state: State, now_ms: int) -> dict[str, FollowerStandard]:
+    """Those that START names, and those that rows are routed to, as they were read last."""
+    named = addressed(state)
+    standards = {
+        name: FollowerStandard(_young(state, follower, now_ms), ahead(state, follower))
+        for name, follower in named.items()
+    }
+    if state.identity.routed:
+        for name, follower in term_of(state).followers.items():
+            if name not in named:
+                young = _young(state, follower, now_ms)
+                standards[name] = FollowerStandard(young, uuid=follower.uuid)
+    return standards
 
 
 def _young(state: State, table: TableView, now_ms: int) -> Prefixes:

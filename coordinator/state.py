@@ -43,7 +43,8 @@ class Identity:
     ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
     ``control_topic`` is for the record, ``configuration`` for START (rule P11). ``followers``: the
     names of the tables that are paid for what the lead decides, the quarantine first; ``routing``:
-    the fingerprint of what decides where and what a row is (rule D3).
+    the fingerprint of what decides where and what a row is (rule D3); ``routed``: whether the lead
+    is a ledger, and rows go to tables that no START names (rule R5).
     """
 
     sink: SinkName
@@ -54,6 +55,7 @@ class Identity:
     configuration: Mapping[str, str] = field(default_factory=dict)
     followers: tuple[str, ...] = ()
     routing: str | None = None
+    routed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Term:
     ``pause_answered``: the transaction that last stored another answer to PAUSE or RESUME (C11).
     ``committed``: this epoch's files, as long as their folders are allowed (C7).
     ``ends``: where the sources' logs ended when they were last described; ``asks_ends``: they are
-    being asked for a judgement (C7).
+    being asked for a judgement (C7); ``asks_tables``: so are tables that rows are routed to (R5).
     ``followers`` are as they were read last, ``debts`` what they are owed by the lead's record,
     oldest first; ``moved_at_ms``: when each one's tag was last moved, as far as known. ``decision``
     is the attempt that waits for the manifests of ``drafts``. ``pay_until_ms``: when the next END
@@ -162,6 +164,7 @@ class Term:
     answered: frozenset[Answer] = frozenset()
     tables: Tables | None = None
     refused: tuple[Refusal, ...] = ()
+    asks_tables: bool = False
     held: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
 
     @property

@@ -43,11 +43,18 @@ from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.transitions import Phase
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_catalog
+from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
 _PLACES = (OffsetPolicy.EARLIEST, OffsetPolicy.LATEST)
+
+_GOING_BACK = (
+    RollbackPolicy.FOLLOW_TABLE,
+    TableRecreatedPolicy.RESTART,
+    TagMissingPolicy.FOLLOW_TABLE,
+)
 
 CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "HG-201": ("on_rollback", _BACK),
@@ -79,6 +86,8 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
     choice answers, ``RetryLater`` when nobody knows whether the claim landed.
     """
     chosen = _parsed(wanted)
+    for code, choice in chosen.items():
+        refuse_going_back(settings, CHOICES[code][0], back=choice in _GOING_BACK)
     branch, start_ms = settings.table.branch, settings.source.start_at_ms
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
@@ -87,7 +96,8 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
         def opened(identifier: str) -> IcebergTable:
             return IcebergTable(catalog, identifier, settings.name, branch)
 
-        followers = FollowerTables(opened)
+        named = follower_names(settings) if settings.tables else None
+        followers = FollowerTables(opened, required=named)
         opening.callback(followers.close)
         topics = opening.enter_context(source_topics(settings))
         world = World(
@@ -98,6 +108,7 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
                 frozenset(settings.table.shared_with),
                 followers=follower_names(settings),
                 routing=routing(settings),
+                routed=bool(settings.tables),
             ),
             opened(settings.table.identifier),
             topics,

@@ -72,12 +72,15 @@ def audit(
     ``with_source`` off leaves the brokers alone; without an answer from them the audit goes on with
     the table alone and says so.
     """
+    from headgate.operations.audit_routed import RoutedInquiry  # an inquiry itself
+
+    kind = RoutedInquiry if settings.tables else Inquiry
     for tries_left in reversed(range(_TRIES)):
         with opened_table(settings) as table:
             began = table.metadata_location
             report, missing = None, None
             try:
-                inquiry = _Inquiry(settings, table, on_progress)
+                inquiry = kind(settings, table, on_progress)
                 inquiry.examine_table()
                 inquiry.examine_records(with_source=with_source)
                 report = inquiry.report()
@@ -104,7 +107,7 @@ class _Source:
     witnesses: dict[TopicPartition, Witness] = field(default_factory=dict)
 
 
-class _Inquiry:
+class Inquiry:
     """One audit under way: evidence is gathered step by step."""
 
     def __init__(self, settings: SinkSettings, table: Table, on_progress: OnProgress) -> None:

@@ -13,12 +13,18 @@ from headgate.operations.audit_report import Finding
 from headgate.operations.history import History, SinkCommit
 
 
-def examine_chain(history: History, *, follows: bool = False) -> list[Finding]:
-    """Every finding, in the order of the branch. ``follows``: of a table that is paid (rule D5)."""
+def examine_chain(
+    history: History, *, follows: bool = False, ledger: bool = False
+) -> list[Finding]:
+    """Every finding, in the order of the branch. ``follows``: of a table that is paid (rule D5).
+
+    ``ledger``: of one that decides, and takes no rows itself.
+    """
     findings = [Finding("record-unreadable", text) for text in history.unreadable]
     findings += _examine_tag(history)
     for commit in history.commits:
-        findings += _examine_counts(commit, follows=follows)
+        held = 0 if ledger else commit.record.records
+        findings += _examine_counts(commit, held, follows=follows)
     for before, after in pairwise(history.commits):
         if before.record.lead == after.record.lead:
             findings += _examine_order(before, after, follows=follows)
@@ -46,11 +52,11 @@ def _examine_tag(history: History) -> Iterator[Finding]:
         )
 
 
-def _examine_counts(commit: SinkCommit, *, follows: bool) -> Iterator[Finding]:
-    if commit.record.records != commit.added_records:
+def _examine_counts(commit: SinkCommit, held: int, *, follows: bool) -> Iterator[Finding]:
+    if held != commit.added_records:
         yield Finding(
             "record-count",
-            f"{commit.where}: its record claims {commit.record.records} rows, its snapshot's "
+            f"{commit.where}: its record claims {held} rows, its snapshot's "
             f"summary says {commit.added_records}",
         )
     if commit.record.claim and commit.record.records and not follows:

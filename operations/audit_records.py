@@ -87,20 +87,22 @@ def scan_records(
     rewound: Mapping[TopicPartition, BitMap64],
     on_progress: OnProgress,
     apart: Mapping[str, SinkName] | None = None,
+    into: TableRecords | None = None,
 ) -> TableRecords:
     """Read the three coordinate columns of every live file except the skipped ones.
 
-    ``apart``: files of other sinks, whose records are kept apart under ``others``.
+    ``apart``: files of other sinks, whose records are kept apart under ``others``. ``into``: what
+    other tables of the sink hold, to which this one's is added.
     """
     scan = table.scan(snapshot_id=head, selected_fields=columns)
     tasks = [task for task in scan.plan_files() if task.file.file_path not in skipped_files]
-    found = TableRecords(rewound=rewound)
+    found = into or TableRecords(rewound=rewound)
     for done, task in enumerate(tasks):
         on_progress("rows", done, len(tasks))
         sink = (apart or {}).get(task.file.file_path)
-        into = found if sink is None else found.others.setdefault(sink, TableRecords())
+        into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
         for batch in _batches(table, scan.projection(), task):
-            _count_in(into, batch, columns, task.file.file_path)
+            _count_in(into_one, batch, columns, task.file.file_path)
     for seen in found.partitions.values():
         seen.offsets.run_optimize()
     return found

@@ -95,7 +95,8 @@ def set_aside(history: History, settings: SinkSettings) -> tuple[list[Finding], 
     Returns findings, and what cannot be proven.
     """
     findings, unproven = [], []
-    policies = (settings.quarantine.policy, settings.quarantine.tombstones)
+    policies = [settings.quarantine.policy, settings.quarantine.tombstones]
+    policies += [settings.tables.unmatched] if settings.tables else []
     skipped = sum(commit.record.skipped for commit in history.commits)
     if skipped and not (settings.transform or Disposal.SKIP in policies):
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"

@@ -25,6 +25,7 @@ from headgate.operations.check_table import NotChecked, TableCheck
 from headgate.operations.check_transform import check_transform
 from headgate.operations.demo.java import java_version, require_java
 from headgate.operations.kafka_access import ANSWER_S_MAX, Cluster, quiet, source_topics
+from headgate.operations.tables import routes
 from headgate.participant.loops import InPython, loops
 from headgate.sink.settings import SinkSettings, WriterKind
 
@@ -65,6 +66,8 @@ def check(settings: SinkSettings) -> tuple[Check, ...]:
             questions.ask("control events", lambda: _events(settings, cluster))
         if settings.quarantine.dead_letter_topic:
             questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
+        if settings.tables and questions.well("source topics"):
+            questions.ask("routes", lambda: routes(settings))
     table = TableCheck(settings)
     questions.ask("catalog", table.catalog)
     if questions.well("catalog"):

@@ -10,7 +10,7 @@ from headgate.participant.spark.pipeline import transformed_nothing
 from headgate.participant.spark.session import SparkOptions, open_session
 from headgate.participant.spark.transform import transformation
 from headgate.participant.writers.plan import SourcePlan, WriterPlan, plan_for
-from headgate.sink.assembly import shaping
+from headgate.sink.planning import shaping
 from headgate.sink.settings import SinkSettings
 
 

@@ -21,6 +21,7 @@ from rich.console import Console
 from headgate.control_protocol.errors import HeadgateError
 
 if TYPE_CHECKING:
+    from headgate.control_protocol.record import CommitRecord
     from headgate.sink.settings import SinkSettings
 
 
@@ -114,6 +115,20 @@ def status(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("sinks", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--listen", default="", metavar="HOST:PORT", help="Else http.listen, or port 8080.")
+@click.pass_context
+def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
+    """Serve page, metrics and moves of these sinks over HTTP (docs/http.md)."""
+    from headgate.operations.face.serve import serve as serve_all
+    from headgate.sink.terminal import show_log
+
+    loaded = [_loaded(ctx, sink) for sink in sinks]
+    show_log(loaded[0])
+    serve_all(loaded, listen)
+
+
+@main.command()
 @_sink_file
 @click.option("--follow", is_flag=True, help="Go on with what is said from now on.")
 @click.option("--last", type=click.IntRange(min=0), default=50, help="So many of the past (50).")
@@ -162,6 +177,23 @@ def audit(
     else:
         show_audit(_console(), report)
     ctx.exit(report.exit_code(accept_unproven=accept_unproven))
+
+
+@main.command()
+@_sink_file
+@_as_json
+@click.pass_context
+def tables(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
+    """List the tables that the routes fill, and what each is owed (docs/tables.md)."""
+    from headgate.operations.rendering import show_tables
+    from headgate.operations.tables import tables as look
+
+    report = look(_loaded(ctx, sink))
+    if as_json:
+        _print_json(report.as_json())
+    else:
+        show_tables(_console(), report)
+    ctx.exit(report.exit_code)
 
 
 @main.command()
@@ -255,8 +287,9 @@ def pause(ctx: click.Context, sink: Path) -> None:
     """Make the sink stop fetching; it stays so until resumed, whoever coordinates it."""
     from headgate.operations.pause import pause as ask
 
-    ask(_loaded(ctx, sink))
+    record = ask(_loaded(ctx, sink))
     click.echo("paused: nothing is fetched until headgate resume")
+    _echo_positions(record)
 
 
 @main.command()
@@ -281,8 +314,38 @@ def resume(ctx: click.Context, sink: Path, accepted: tuple[str, ...]) -> None:
         return
     from headgate.operations.pause import resume as ask
 
-    ask(settings)
+    record = ask(settings)
     click.echo("resumed")
+    _echo_positions(record)
+
+
+def _echo_positions(record: CommitRecord) -> None:
+    for at, offset in sorted(record.offsets.items()):
+        click.echo(f"{at}: next offset {offset}")
+
+
+@main.command()
+@_sink_file
+@click.argument("to", metavar="TRANSACTION|TAG")
+@click.option("--drop-foreign", is_flag=True, help="Take others' snapshots off the branch too.")
+@click.option("--dry-run", is_flag=True, help="Say what it would do; change nothing.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.pass_context
+def rollback(
+    ctx: click.Context, sink: Path, to: str, *, drop_foreign: bool, dry_run: bool, yes: bool
+) -> None:
+    """Take table and offsets of a stopped sink back together (docs/rollback.md)."""
+    from headgate.operations.rollback import carry_out, plan_rollback
+
+    settings = _loaded(ctx, sink)
+    plan = plan_rollback(settings, to, drop_foreign=drop_foreign)
+    click.echo(str(plan))
+    if dry_run:
+        return
+    if not yes:
+        click.confirm("Go back?", abort=True)
+    carry_out(settings, plan)
+    click.echo("done; the next start reads on from there")
 
 
 @main.command(

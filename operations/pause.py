@@ -27,21 +27,21 @@ _PATIENCE_S = 15.0
 """Beyond the commit time-out, which the commit that stores the request may have to wait for."""
 
 
-def pause(settings: SinkSettings, patience_s: float | None = None) -> None:
-    """Returns when the sink is paused, whoever coordinates it from now on.
+def pause(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
+    """Return the record that holds the pause: where the sink has come to, as its table says.
 
     Raises ``ControlTopicUnfit`` without a control topic, what opening the table raises, and
     ``RetryLater`` when nobody took the request within ``patience_s``.
     """
-    _ask(settings, Pause(), patience_s)
+    return _ask(settings, Pause(), patience_s)
 
 
-def resume(settings: SinkSettings, patience_s: float | None = None) -> None:
-    """Returns when the sink is not paused any more; raises as ``pause``."""
-    _ask(settings, Resume(), patience_s)
+def resume(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
+    """Return the record that ends the pause: where the sink goes on. Raises as ``pause``."""
+    return _ask(settings, Resume(), patience_s)
 
 
-def _ask(settings: SinkSettings, event: Pause | Resume, patience_s: float | None) -> None:
+def _ask(settings: SinkSettings, event: Pause | Resume, patience_s: float | None) -> CommitRecord:
     config, topic = quiet(settings.kafka), settings.control.topic
     answer_ms = int(ANSWER_S_MAX * 1000)
     if not control_topic_exists(config, topic, answer_ms):
@@ -60,14 +60,14 @@ def _ask(settings: SinkSettings, event: Pause | Resume, patience_s: float | None
         group = {"group.id": settings.source.group_id}
         log = KafkaLog({**config, **group}, topic, times, settings.wire)
         try:
-            _say_until_it_holds(_envelope(settings, event), log, table, patience_s)
+            return _say_until_it_holds(_envelope(settings, event), log, table, patience_s)
         finally:
             log.close()
 
 
 def _say_until_it_holds(
     said: Envelope, log: KafkaLog, table: IcebergTable, patience_s: float
-) -> None:
+) -> CommitRecord:
     wanted = isinstance(said.event, Pause)
     begun_s = time.monotonic()
     again_s = begun_s
@@ -78,7 +78,7 @@ def _say_until_it_holds(
             again_s = time.monotonic() + _SAID_AGAIN_S
         record = table.read().record
         if record is not None and record.paused is wanted:
-            return
+            return record
         if time.monotonic() - begun_s >= patience_s:
             raise RetryLater(
                 f"sink {said.sink} did not take the request within {patience_s:g} s",

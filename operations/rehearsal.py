@@ -20,7 +20,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from headgate.control_protocol.bad_records import Disposal
-from headgate.control_protocol.errors import TableMissing, WriteFailed
+from headgate.control_protocol.errors import TableMissing, TablesUnfit, WriteFailed
 from headgate.control_protocol.events import DataFile, TableStart
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -86,8 +86,13 @@ def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
     """Take the newest ``records`` of every partition through the sink.
 
     Raises what a start would raise, and the batch's error when it fails for another reason than its
-    records.
+    records. Raises ``TablesUnfit`` for a sink of many tables.
     """
+    if settings.tables:
+        raise TablesUnfit(
+            "a dry run shows the rows of one table, and [tables] is for many",
+            "headgate check shows the routes and which topics they take",
+        )
     with (
         tempfile.TemporaryDirectory(prefix="headgate-rehearsal-") as folder,
         _tables(settings, Path(folder)) as (catalog, exists),

@@ -19,6 +19,7 @@ from headgate.sink.condition import LastError
 if TYPE_CHECKING:
     from headgate.operations.check import Check
     from headgate.operations.rehearsal import Rehearsal
+    from headgate.operations.tables import TablesReport
 
 _MARKS = {
     "ok": ("ok", "green"),
@@ -42,6 +43,20 @@ def show_checks(console: Console, checks: Iterable[Check]) -> None:
         if check.hint:
             line.append(f" - {check.hint}", colour)
         console.print(line, soft_wrap=True)
+
+
+def show_tables(console: Console, report: TablesReport) -> None:
+    rows = [
+        (t.table, t.state, t.transaction, t.owed_rows, _time(t.valid_through_ms), t.schema_id)
+        for t in report.tables
+    ]
+    headings = ("table", "state", "last", "owed", "valid through", "schema")
+    console.print(_table(headings, rows))
+    missing = sum(table.state != "open" for table in report.tables)
+    console.print(
+        f"{len(report.tables)} tables, {missing} missing; ledger {report.ledger} at "
+        f"{report.transaction}"
+    )
 
 
 def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> None:
@@ -84,7 +99,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         "last commit": _time(report.last_commit_ms),
         "valid through": _time(report.valid_through_ms),
         "lag": report.lag,
-        **({"owed to quarantine": report.owed_rows} if report.owed_rows else {}),
+        **({"owed": report.owed_rows} if report.owed_rows else {}),
     }
     for name, value in facts.items():
         console.print(Text.assemble((f"  {name:<18}", "dim"), _cell(value)), soft_wrap=True)

@@ -7,6 +7,7 @@ import logging
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.operations.face.serve import faced
 from headgate.sink.assembly import run as run_sink
 from headgate.sink.settings import SinkSettings
 from headgate.sink.terminal import show_log
@@ -19,7 +20,8 @@ def run(settings: SinkSettings, *, verbose: bool = False) -> None:
     show_log(settings, verbose=verbose)
     _say(LogEvent.SINK_STARTED, f"sink {settings.name}: a participant starts")
     try:
-        run_sink(settings)
+        with faced(settings) as meters:
+            run_sink(settings, meters=meters)
     except HeadgateError as error:
         _say(LogEvent.SINK_FAILED, f"sink {settings.name}: {error}", logging.ERROR)
         raise

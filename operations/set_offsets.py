@@ -81,10 +81,10 @@ def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
     asked = dict(_parsed(text) for text in wanted)
     if not asked:
         raise ConfigurationError("no offset is named", _FORM)
-    _require_stopped(settings)
+    require_stopped(settings)
     with _opened(settings) as table:
         view = table.read()
-    record = _stored(settings, view)
+    record = stored(settings, view)
     with source_topics(settings) as topics:
         described = topics.describe()
     moves = [
@@ -113,7 +113,7 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
         records=0,
         quarantined=0,
         skipped=0,
-        debts=_claimed(settings, plan.record, transaction, operator),
+        debts=claimed(settings, plan.record, transaction, operator),
         command="offsets set",
     )
     with _opened(settings) as table:
@@ -127,7 +127,7 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
     )
 
 
-def _claimed(
+def claimed(
     settings: SinkSettings, record: CommitRecord, transaction: TransactionId, operator: Sender
 ) -> tuple[Debt, ...]:
     """D9: records are read again, so followers are claimed before the next START."""
@@ -148,7 +148,7 @@ def _parsed(text: str) -> tuple[TopicPartition, str]:
     return TopicPartition(topic, int(partition)), offset
 
 
-def _require_stopped(settings: SinkSettings) -> None:
+def require_stopped(settings: SinkSettings) -> None:
     report = status(settings)
     if not report.participants_known:
         raise RetryLater(
@@ -162,7 +162,7 @@ def _require_stopped(settings: SinkSettings) -> None:
         )
 
 
-def _stored(settings: SinkSettings, view: TableView) -> CommitRecord:
+def stored(settings: SinkSettings, view: TableView) -> CommitRecord:
     if view.record is None:
         raise ConfigurationError(
             f"sink {settings.name} has no offsets yet", "set source.start_at before its first start"

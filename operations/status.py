@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headgate.control_protocol.codec import SkipReason
@@ -34,6 +34,9 @@ from headgate.sink.condition import (
     open_transaction,
 )
 from headgate.sink.settings import SinkSettings
+from headgate.sink.telemetry.first_records import first_timestamps
+from headgate.sink.telemetry.instruments import LAG_SECONDS
+from headgate.sink.telemetry.progress import lag_gauges
 
 TRANSACTIONS_SHOWN = 10
 CONTROL_RECORDS_READ = 2_000
@@ -78,6 +81,7 @@ class TransactionStatus:
     claim: bool
     quarantined: int = 0
     skipped: int = 0
+    valid_through_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,8 @@ class StatusReport:
     last_error: LastError | None
     notes: tuple[str, ...]
     exit_code: int
+    stalled: tuple[str, ...] = ()
+    lag_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def lag(self) -> int | None:
@@ -135,8 +141,13 @@ class StatusReport:
         return {**asdict(self), "lag": self.lag}
 
 
-def status(settings: SinkSettings) -> StatusReport:
-    """Raises what opening the table raises; without the brokers it tells what the table says."""
+def status(
+    settings: SinkSettings, transactions: int = TRANSACTIONS_SHOWN, *, with_age: bool = False
+) -> StatusReport:
+    """Raises what opening the table raises; without the brokers it tells what the table says.
+
+    ``with_age``: also how old the first record is that is not in the table, by topic.
+    """
     notes = _Notes(settings)
     now_ms = time.time_ns() // 1_000_000
     history, wrong, owed = _table(settings)
@@ -147,6 +158,7 @@ def status(settings: SinkSettings) -> StatusReport:
     envelopes = _heard(settings, notes) if notes.reachable else []
     said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
     error = wrong or notes.wrong or said.error
+    stalled = _stalled(history, logs, now_ms - overdue_ms(settings))
     condition = condition_of(
         Facts(
             reachable=notes.reachable,
@@ -156,7 +168,7 @@ def status(settings: SinkSettings) -> StatusReport:
             alive=len(said.alive),
             ended=said.ended,
             error=error,
-            stalled=_stalled(history, logs, now_ms - overdue_ms(settings)),
+            stalled=stalled,
             overdue=record is None and (said.since_ms or now_ms) < now_ms - overdue_ms(settings),
         )
     )
@@ -176,7 +188,7 @@ def status(settings: SinkSettings) -> StatusReport:
         last_commit_ms=history.commits[-1].committed_ms if history.commits else None,
         valid_through_ms=record.valid_through_ms if record else None,
         partitions=partitions,
-        transactions=tuple(_transactions(history)),
+        transactions=tuple(_transactions(history, transactions)),
         participants=tuple(_alive(said, now_ms)),
         participants_known=notes.reachable,
         last_error=error,
@@ -184,7 +196,25 @@ def status(settings: SinkSettings) -> StatusReport:
         exit_code=notes.exit_code
         if condition is Condition.UNKNOWN and notes.exit_code
         else EXIT_CODES[condition] or notes.exit_code,
+        stalled=tuple(map(str, stalled)),
+        lag_seconds=_ages(settings, partitions, now_ms) if with_age and notes.reachable else {},
     )
+
+
+def _ages(
+    settings: SinkSettings, partitions: Iterable[PartitionStatus], now_ms: int
+) -> Mapping[str, float]:
+    """How old the oldest record not stored is, by topic, in seconds; without one, 0."""
+    lags = {TopicPartition(p.topic, p.partition): p.lag or 0 for p in partitions}
+    stored = {TopicPartition(p.topic, p.partition): p.next_offset for p in partitions}
+    behind = sorted((at for at, lag in lags.items() if lag), key=lambda at: -lags[at])
+    try:
+        group_id = settings.source.group_id
+        first = first_timestamps(settings.kafka, group_id, {at: stored[at] for at in behind})
+    except RetryLater:
+        return {}
+    gauges = lag_gauges(lags, first, now_ms)
+    return {g.labels["topic"]: g.value for g in gauges if g.name == LAG_SECONDS}
 
 
 def overdue_ms(settings: SinkSettings) -> int:
@@ -313,8 +343,8 @@ def _lag(partitions: Iterable[PartitionStatus]) -> int | None:
     return sum(known) if lags and len(known) == len(lags) else None
 
 
-def _transactions(history: History) -> Iterable[TransactionStatus]:
-    for commit in reversed(history.commits[-TRANSACTIONS_SHOWN:]):
+def _transactions(history: History, number: int) -> Iterable[TransactionStatus]:
+    for commit in reversed(history.commits[-number:]):
         yield TransactionStatus(
             transaction=str(commit.record.transaction),
             snapshot_id=commit.snapshot_id,
@@ -323,6 +353,7 @@ def _transactions(history: History) -> Iterable[TransactionStatus]:
             claim=commit.record.claim,
             quarantined=commit.record.quarantined,
             skipped=commit.record.skipped,
+            valid_through_ms=commit.record.valid_through_ms,
         )
 
 

@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import HeadgateError, MissingRights, StopSink, TableMissing
 from headgate.control_protocol.iceberg_catalog import catalog_failure, load_catalog
+from headgate.control_protocol.object_stores import refused_operation
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import unpaid
@@ -62,6 +63,14 @@ def refusal(settings: SinkSettings, table: Table) -> StopSink | None:
     return None
 
 
+def stored_record(settings: SinkSettings, table: Table) -> CommitRecord | None:
+    """Return the sink's state by its table. Raises ``RecordUnreadable``."""
+    sink = IcebergTable(
+        table.catalog, settings.table.identifier, settings.name, settings.table.branch
+    )
+    return sink.read().record
+
+
 def unpaid_debts(
     settings: SinkSettings, table: Table, record: CommitRecord | None
 ) -> tuple[Debt, ...]:
@@ -80,7 +89,7 @@ def unpaid_debts(
 
 def _failure(error: Exception, identifier: str) -> HeadgateError:
     what = f"table {identifier} cannot be read"
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) and refused_operation(error) == "access":
         return MissingRights(f"{what}: {error}", "grant read access to its metadata")
     # A SQL catalog that nobody has written to yet has no tables of its own either.
     if type(error).__name__ in ("OperationalError", "ProgrammingError") and (

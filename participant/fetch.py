@@ -12,10 +12,11 @@ import os
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
@@ -92,6 +93,27 @@ class Chunk:
             self.timestamps[wanted],
             None if self.keys is None else self.keys.where(wanted),
             None if headers is None else _those(headers, np.flatnonzero(wanted).tolist()),
+        )
+
+    def kept(self) -> Chunk:
+        """The same records, for longer than until the next chunk."""
+        return self if self.headers is None else replace(self, headers=list(self.headers))
+
+    @classmethod
+    def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """One chunk of all their records, in order."""
+        if len(chunks) == 1:
+            return chunks[0]
+        keys = [chunk.keys.array for chunk in chunks if chunk.keys is not None]
+        headers = [chunk.headers for chunk in chunks if chunk.headers is not None]
+        return cls(
+            Packed(pa.concat_arrays([chunk.values.array for chunk in chunks])),
+            np.concatenate([chunk.lengths for chunk in chunks]),
+            np.concatenate([chunk.places for chunk in chunks]),
+            np.concatenate([chunk.offsets for chunk in chunks]),
+            np.concatenate([chunk.timestamps for chunk in chunks]),
+            Packed(pa.concat_arrays(keys)) if keys else None,
+            [one for some in headers for one in some] if headers else None,
         )
 
 

@@ -196,7 +196,9 @@ def _answer(state: State) -> Step:
 
 
 def _announce(state: State, transaction: TransactionNumber) -> Step:
-    state, status = announced(state, state.statuses + 1)
+    # G6: somebody may have said a higher number in its name, which it never heard: it catches up
+    further = min(LEAP_MAX, 16 ** min(state.unheeded, 5))
+    state, status = announced(state, state.statuses + further)
     state, said = draft(state, transaction, status)
     state = replace(state, pending=(*state.pending, OwnStatus(said, status)))
     return state, (Append((said,)),)

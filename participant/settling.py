@@ -23,7 +23,9 @@ from headgate.participant.work import dropped, idle
 def believed(state: State, record: LogRecord) -> bool:
     """P1: lower epochs are ignored. G6: epochs are counted up, and L lies before it is said.
 
-    From one that leaps too far a START of the true coordinator leads back.
+    A START is believed however far it leaps, for its coordinator may have had to claim above words
+    that this participant did not go by. From a false one a START of the true coordinator leads
+    back.
     """
     said, known = record.envelope, state.epoch
     match said.event:
@@ -33,8 +35,9 @@ def believed(state: State, record: LogRecord) -> bool:
             possible = True
     if known == 0:
         return possible
-    lost = isinstance(said.event, StartCommit) and said.epoch < known - LEAP_MAX
-    return possible and (known <= said.epoch <= known + LEAP_MAX or lost)
+    near = known <= said.epoch <= known + LEAP_MAX
+    far = abs(said.epoch - known) > LEAP_MAX
+    return possible and (near or (far and isinstance(said.event, StartCommit)))
 
 
 def entered(state: State, epoch: Epoch) -> State:
@@ -63,11 +66,22 @@ def settled(state: State, offsets: Offsets, settled_to: ControlOffset) -> State:
         return state
     pending = tuple(own for own in state.pending if _behind(own, settled_to))
     expected = _chained(offsets, pending)
-    state = replace(state, pending=pending, settled_to=settled_to)
+    unheeded = _unheeded(state, offsets, settled_to)
+    state = replace(state, pending=pending, settled_to=settled_to, unheeded=unheeded)
     if any(_contradicts(expected, p, own) for p, own in state.owned.items()):
         state = dropped(state)
         state = replace(state, owned={p: _moved(p, o, expected) for p, o in state.owned.items()})
     return replace(state, owned=_learned(state.owned, expected, settled_to))
+
+
+def _unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
+    """G6: how many statuses in a row came to nothing, though C has not reached what they claim."""
+    count = state.unheeded
+    for own in state.pending:
+        if not _behind(own, settled_to) and any(len(span) for span in own.ranges.values()):
+            reached = all(offsets.get(p, span.end) >= span.end for p, span in own.ranges.items())
+            count = 0 if reached else count + 1
+    return count
 
 
 def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -> bool:

@@ -122,7 +122,8 @@ class State:
     ``files``, ``quarantined`` and ``followed`` (of other followers) hold the unannounced work.
     ``ended`` and ``answered`` are the newest END heard and answered. ``failed`` are the
     partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
-    ``unheard``: presences appended but not yet heard. ``looked`` are the partitions whose end the
+    ``unheard``: presences appended but not yet heard; ``unheeded``: how many statuses in a row came
+    to nothing. ``looked`` are the partitions whose end the
     last look of the open transaction brought. ``batch_due_ms``: when the batch has to be done;
     ``hopeless``: how many in a row failed so that trying again will hardly help; ``foreign``: how
     many because of another system. ``table`` is the one that this participant's own sink file
@@ -160,6 +161,7 @@ class State:
     pending: tuple[OwnStatus, ...] = ()
     unheard: tuple[Draft, ...] = ()
     statuses: int = 0
+    unheeded: int = 0
     sequence: int = 0
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends_due_ms: int = 0

@@ -41,6 +41,21 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         "quarantine.tombstones": quarantine.tombstones.value,
         "quarantine.table": _text(quarantine.table if quarantine.keeps else ""),
         "transform": _digest(asdict(transform)) if transform else "",
+        **_routed(settings),
+    }
+
+
+def _routed(settings: SinkSettings) -> Mapping[str, str]:
+    """What decides which table takes a record; nothing in a file of one table."""
+    tables = settings.tables
+    if not tables:
+        return {}
+    rules = [(each.match, [astuple(column) for column in each.columns]) for each in tables.table]
+    return {
+        "tables.route": _digest([asdict(route) for route in tables.route]),
+        "tables.unmatched": tables.unmatched.value,
+        "tables.record_columns": _text(json.dumps(tables.record_columns.named())),
+        "tables.table": _digest(rules) if rules else "",
     }
 
 

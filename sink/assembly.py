@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.iceberg_catalog import load_catalog
-from headgate.control_protocol.identifiers import Sender, tag_name
+from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
@@ -37,18 +37,17 @@ from headgate.participant.source import KafkaGroupMember
 from headgate.participant.state import State
 from headgate.participant.task import SinkTask
 from headgate.participant.writers.in_process import InProcessWriter
-from headgate.participant.writers.plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.participant.writers.put import PutWriter, chunk_of
 from headgate.participant.writers.renewing import RenewingWriter
-from headgate.participant.writers.shaping import Shaping
 from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.agreement import agreed
 from headgate.sink.catalog_place import refuse_catalog
-from headgate.sink.column_rules import rules_of
-from headgate.sink.declaration import declaration, quarantine_declaration, transform_plan
+from headgate.sink.declaration import declaration, quarantine_declaration
 from headgate.sink.departure import Complaints, control_log, departing
 from headgate.sink.followers import iceberg_table, opened_followers
+from headgate.sink.made_tables import MakingTopics, TableMaker
 from headgate.sink.open_sink import OpenSink, lookout
+from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
@@ -111,6 +110,8 @@ def run(
     ):
         while not stop.is_set():
             sink.run_once(TURN_MS)
+            if measures:
+                measures.turned()
             if on_progress:
                 on_progress(Progress(sink.state, sink.leads))
         _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
@@ -135,15 +136,17 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         stack.enter_context(departing(settings, sender))
         stack.enter_context(_discreet(settings))
         catalog = _ready(settings, stack)
-        plans = Plans(catalog)
+        planning = Planning(settings, catalog)
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
         member = EmbeddedMember(buffers)
 
         def write(
             batch: Batch, records: list[list[Record]], abandoned: Callable[[], bool]
         ) -> BatchOutcome:
-            plan = plans.plan_of(batch, source_plan(settings, batch))
-            return write_put(plan, batch, chunk_of(records), abandoned=abandoned)
+            chunk = chunk_of(records)
+            return planning.written(
+                batch, lambda plan: write_put(plan, batch, chunk, abandoned=abandoned)
+            )
 
         writer = PutWriter(buffers, write)
         stack.callback(writer.close)
@@ -154,7 +157,12 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         )
         stack.callback(service.close)
         world = participant.World(
-            member, log, RenewingWriter(writer, plans), service, SystemClock(), settings.redaction
+            member,
+            log,
+            RenewingWriter(writer, planning),
+            service,
+            SystemClock(),
+            settings.redaction,
         )
         own = iceberg_table(settings, catalog, settings.table.identifier)
         watch = lookout(settings, own, log, world.clock.monotonic_ms())
@@ -261,6 +269,7 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
+        sources = MakingTopics(topics, TableMaker(settings, catalog)) if settings.tables else topics
         table = iceberg_table(settings, catalog, settings.table.identifier)
         opening.callback(table.close)
         followers = opened_followers(settings, catalog, opening)
@@ -279,12 +288,13 @@ def _coordinator(
                 agreed(settings),
                 follower_names(settings),
                 routing(settings),
+                bool(settings.tables),
             ),
             settings.coordinator,
             coordinator.World(
                 ports.log,
                 ports.table,
-                topics,
+                sources,
                 SystemClock(),
                 lambda: ensure_control_topic(settings.kafka, settings.control.topic),
                 settings.redaction,
@@ -301,17 +311,15 @@ def _coordinator(
 @contextmanager
 def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
     """What turns ranges of the source into files of this catalog's tables; closed at the end."""
-    plans = Plans(catalog, shaping(settings))
-
-    def plan_for(batch: Batch) -> WriterPlan:
-        return plans.plan_of(batch, source_plan(settings, batch))
-
+    planning = Planning(settings, catalog)
     if settings.spark.writer is WriterKind.IN_PROCESS:
         writer: BatchWriter = InProcessWriter(
-            lambda batch, abandoned: write_narrowed(plan_for(batch), batch, abandoned=abandoned)
+            lambda batch, abandoned: planning.written(
+                batch, lambda plan: write_narrowed(plan, batch, abandoned=abandoned)
+            )
         )
         try:
-            yield RenewingWriter(writer, plans)
+            yield RenewingWriter(writer, planning)
         finally:
             writer.close()
         return
@@ -320,46 +328,19 @@ def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWrit
     from headgate.participant.spark.transform import transformation
 
     spark = settings.spark
-    if transform := plans.shaping.transform:
+    if transform := planning.plans.shaping.transform:
         transformation(transform)  # a transform that cannot be taken is no reason to start Spark
     session = open_session(
         SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, spark.conf)
     )
     try:
-        writer = SparkBatchWriter(session, plan_for)
+        writer = SparkBatchWriter(session, planning.written)
         try:
-            yield RenewingWriter(writer, plans)
+            yield RenewingWriter(writer, planning)
         finally:
             writer.close()
     finally:
         session.close()
-
-
-def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
-    return SourcePlan(
-        kafka=dict(settings.kafka),
-        topic_ids=batch.topic_ids,
-        format_name=settings.format.type,
-        format_options=dict(settings.format.options),
-        record_columns=settings.table.record_columns.named(),
-        rules=rules_of(settings),
-        key_format_name=settings.format.key_type,
-        key_format_options=dict(settings.format.key_options),
-        handling=Handling(
-            policy=settings.quarantine.policy,
-            tombstones=settings.quarantine.tombstones,
-            limits=settings.quarantine.limits,
-            tag=tag_name(settings.name, settings.table.branch),
-            excerpts=settings.quarantine.excerpts,
-        ),
-        sink=settings.name,
-        redaction=settings.redaction,
-        schema_policy=settings.table.schema.policy,
-    )
-
-
-def shaping(settings: SinkSettings) -> Shaping:
-    return Shaping(transform_plan(settings.transform), settings.spark.distribution)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from headgate.participant.formats.units import DIGITS
 from headgate.sink.declaration import column_type
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headgate.sink.settings import SinkSettings
     from headgate.sink.table_settings import ColumnSettings
 
@@ -37,6 +39,21 @@ def rules_of(settings: SinkSettings) -> dict[str, ColumnRule]:
     return found
 
 
+def rules_of_columns(section: str, columns: Sequence[ColumnSettings]) -> dict[str, ColumnRule]:
+    """By column, of those that have a rule. Raises ``ColumnRuleUnfit``."""
+    found = {column.name: _rule(section, column) for column in columns}
+    return {name: rule for name, rule in found.items() if rule != _NO_RULE}
+
+
+def check_columns(section: str, columns: Sequence[ColumnSettings], settings: SinkSettings) -> None:
+    """Raises ``ColumnRuleUnfit``, ``ColumnRuleUnknownToFormat``."""
+    rules = rules_of_columns(section, columns)
+    for column in columns:
+        if column.name in rules:
+            _check(section, column, rules[column.name])
+            _check_format(section, column, rules[column.name], settings)
+
+
 def _rule(section: str, column: ColumnSettings) -> ColumnRule:
     try:
         path = path_of(column.path) if column.path else ()
@@ -52,10 +69,7 @@ def check_rules(settings: SinkSettings) -> None:
         return
     section = "transform.columns" if settings.transform.columns else "table.columns"
     columns = settings.transform.columns or settings.table.columns
-    for column in columns:
-        if column.name in rules:
-            _check(section, column, rules[column.name])
-            _check_format(section, column, rules[column.name], settings)
+    check_columns(section, columns, settings)
     filled = {column.name for column in columns if not column.from_record}
     if all(name in rules and rules[name].value is not None for name in filled):
         raise ColumnRuleUnfit(

@@ -106,10 +106,14 @@ def check_face(telemetry: TelemetrySettings, http: HttpSettings) -> None:
         check_listening(http.listen, http)
 
 
+def is_loopback(host: str) -> bool:
+    return host.lower() in _LOOPBACK
+
+
 def check_listening(listen: str, http: HttpSettings) -> None:
     """Raise ``ConfigurationError`` where others could reach it, unless by TLS and with a token."""
     host, _ = address(listen)
-    if host in _LOOPBACK:
+    if is_loopback(host):
         return
     missing = [
         name for name, there in (("certificate", http.certificate), ("key", http.key)) if not there

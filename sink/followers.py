@@ -12,6 +12,7 @@ from headgate.coordinator.forwarder import Forwarder
 from headgate.coordinator.tables.followers import FollowerTables
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.tables.unsent import UnsentRows
+from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
 
 
@@ -35,6 +36,7 @@ def opened_followers(settings: SinkSettings, catalog: Catalog, stack: ExitStack)
     followers = FollowerTables(
         lambda identifier: iceberg_table(settings, catalog, identifier),
         told,
+        required=follower_names(settings) if settings.tables else None,
     )
     stack.callback(followers.close)
     return followers

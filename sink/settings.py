@@ -7,7 +7,7 @@ is coherent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -22,6 +22,7 @@ from headgate.participant.settings import Distribution, ParticipantSettings
 from headgate.sink.face_settings import HttpSettings, TelemetrySettings
 from headgate.sink.properties import Properties, Secret
 from headgate.sink.table_settings import ColumnSettings, TableSettings, about
+from headgate.sink.tables_settings import NO_TABLE, TablesSettings, led
 from headgate.sink.validation import check_sink
 
 
@@ -222,6 +223,15 @@ class QuarantineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedQuarantine(QuarantineSettings):
+    """Takes unmatched records too, whatever becomes of bad ones."""
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransformSettings:
     """What becomes of records between decoding and writing; docs/transforms.md has the rules."""
 
@@ -288,7 +298,10 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """One sink: these topics into this table. ``kafka`` holds librdkafka's own keys."""
+    """One sink: these topics into this table, or those. ``kafka`` holds librdkafka's own keys.
+
+    With ``tables`` the ledger is the ``table`` that leads.
+    """
 
     name: SinkName = field(
         metadata=about("The sink's name: it names the tag that is its lock, so never change it.")
@@ -303,7 +316,12 @@ class SinkSettings:
     catalog: CatalogSettings = field(
         default_factory=CatalogSettings, metadata=about("The Iceberg catalog.")
     )
-    table: TableSettings = field(metadata=about("The table to fill."))
+    table: TableSettings = field(
+        default=NO_TABLE, metadata=about("The table to fill, unless [tables] says of many.")
+    )
+    tables: TablesSettings = field(
+        default_factory=TablesSettings, metadata=about("Many tables to fill: docs/tables.md.")
+    )
     format: FormatSettings = field(
         default_factory=FormatSettings, metadata=about("How values and keys are decoded.")
     )
@@ -335,15 +353,21 @@ class SinkSettings:
         app_name = self.spark.app_name or f"headgate-{self.name}"
         object.__setattr__(self, "source", replace(self.source, group_id=group_id))
         object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
+        object.__setattr__(self, "table", led(self.table, self.tables))
         aside = self.quarantine.table or f"{self.table.identifier}_quarantine"
-        object.__setattr__(self, "quarantine", replace(self.quarantine, table=aside))
+        named = replace(self.quarantine, table=aside)
+        if self.tables and self.tables.unmatched is Disposal.QUARANTINE:
+            named = RoutedQuarantine(**{f.name: getattr(named, f.name) for f in fields(named)})
+        object.__setattr__(self, "quarantine", named)
         check_sink(self)
 
     @property
     def limits(self) -> BadRecordLimits:
         """What a coordinator bears: a claim that these settings cannot produce is refused."""
-        skips = Disposal.SKIP in (self.quarantine.policy, self.quarantine.tombstones)
-        return replace(self.quarantine.limits, may_skip=skips or bool(self.transform))
+        disposals = [self.quarantine.policy, self.quarantine.tombstones]
+        disposals += [self.tables.unmatched] if self.tables else []
+        skips = Disposal.SKIP in disposals or bool(self.transform)
+        return replace(self.quarantine.limits, may_skip=skips)
 
     @property
     def wire(self) -> Wire:

@@ -40,56 +40,7 @@ def s3_error(status: int, code: str) -> Answer:
     return Answer(status, b'<?xml version="1.0" encoding="UTF-8"?>' + text.encode())
 
 
-class StoreProxy(ThreadingHTTPServer):
-    """``judge`` decides for each request: an answer, or ``None`` to pass it on."""
-
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, port_behind: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.port_behind = port_behind
-        self.judge: Callable[[Request], Answer | None] = lambda _: None
-        self.after: Callable[[Request, bytes], bytes] = lambda _, body: body
-        self.seen: list[Request] = []
-        self.released = Event()
-
-    @property
-    def uri(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def refuse(self, methods: str, answer: Answer, times: int = 10**9, path: str = "") -> None:
-        """Answer requests of these methods (a regular expression) so, this often."""
-        left = [times]
-
-        def judge(request: Request) -> Answer | None:
-            hit = re.fullmatch(methods, request.method) and re.search(path, request.path)
-            if not hit or not left[0]:
-                return None
-            left[0] -= 1
-            return answer
-
-        self.judge = judge
-
-    def pass_on(self) -> None:
-        """Answer nothing any more by itself, and forget what was seen."""
-        self.judge = lambda _: None
-        self.seen.clear()
-
-    def let_go(self) -> None:
-        self.released.set()
-
-    def __enter__(self) -> Self:
-        Thread(target=self.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.released.set()
-        self.shutdown()
-        self.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: StoreProxy
 
@@ -146,3 +97,53 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+class StoreProxy(ThreadingHTTPServer):
+    """``judge`` decides for each request: an answer, or ``None`` to pass it on."""
+
+    daemon_threads = True
+    request_queue_size = 64
+    handler = Handler
+
+    def __init__(self, port_behind: int) -> None:
+        super().__init__(("127.0.0.1", 0), self.handler)
+        self.port_behind = port_behind
+        self.judge: Callable[[Request], Answer | None] = lambda _: None
+        self.after: Callable[[Request, bytes], bytes] = lambda _, body: body
+        self.seen: list[Request] = []
+        self.released = Event()
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def refuse(self, methods: str, answer: Answer, times: int = 10**9, path: str = "") -> None:
+        """Answer requests of these methods (a regular expression) so, this often."""
+        left = [times]
+
+        def judge(request: Request) -> Answer | None:
+            hit = re.fullmatch(methods, request.method) and re.search(path, request.path)
+            if not hit or not left[0]:
+                return None
+            left[0] -= 1
+            return answer
+
+        self.judge = judge
+
+    def pass_on(self) -> None:
+        """Answer nothing any more by itself, and forget what was seen."""
+        self.judge = lambda _: None
+        self.seen.clear()
+
+    def let_go(self) -> None:
+        self.released.set()
+
+    def __enter__(self) -> Self:
+        Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.released.set()
+        self.shutdown()
+        self.server_close()

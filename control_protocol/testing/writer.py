@@ -49,8 +49,8 @@ class FakeBatchWriter:
     ``fail`` makes the running batch, or else the next one, end in failure when it is due. ``bad``
     are records that go into the quarantine, ``held`` what is in it, asked where START says that it
     is ahead (rule Q5); the storage is one for all tables. ``route`` says which of START's
-    followers takes a bad record. ``wants`` are the columns that a record needs, ``has`` those of
-    the schema that START names (rule S1).
+    followers takes a bad record, ``takes`` which table that it does not name any other one.
+    ``wants`` are the columns that a record needs, ``has`` those of the schema that START names.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class FakeBatchWriter:
         self.route: Callable[[SourceRecord], int] = lambda _record: 0
         self.wants: Callable[[SourceRecord], frozenset[str]] = lambda _record: frozenset()
         self.has: Callable[[TableStart], frozenset[str]] = lambda _table: frozenset()
+        self.takes: Callable[[SourceRecord], tuple[Destination, str]] | None = None
         self._known: frozenset[SourceRecord] = frozenset()
 
     def submit(self, batch: Batch) -> None:
@@ -159,9 +160,25 @@ class FakeBatchWriter:
             results[at] = self._result(at, offsets, found, len(found) - len(good))
             rows += good
             aside += sorted(bad)
+        if self.takes is not None:
+            quarantined, _ = self._aside(batch, aside)
+            return BatchWritten(batch.number, results, (), quarantined, self._routed(batch, rows))
         files = self._files(batch.table, rows)
         self._storage.columns |= {file.path: self.has(batch.table) for file in files}
         return BatchWritten(batch.number, results, files, *self._aside(batch, aside))
+
+    def _routed(
+        self, batch: Batch, rows: list[SourceRecord]
+    ) -> dict[Destination, tuple[DataFile, ...]]:
+        """Files of tables that no START names, below the folder that it does (rule R5)."""
+        assert self.takes is not None, "asked only then"
+        by_table: dict[tuple[Destination, str], list[SourceRecord]] = {}
+        for record in rows:
+            by_table.setdefault(self.takes(record), []).append(record)
+        return {
+            at: (self._storage.write(f"{location}/{batch.folder}/", 0, share),)
+            for (at, location), share in sorted(by_table.items())
+        }
 
     def _aside(
         self, batch: Batch, records: list[SourceRecord]

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.s3_files import S3Files
+from headgate.control_protocol.table_files import delete_quietly
 from headgate.coordinator.tables.unreachable import STORAGE_THREADS, referred_to
 
 READ_BACK_MAX_S = 30.0
@@ -24,6 +25,9 @@ READ_BACK_MAX_S = 30.0
 _DELETING_MAX_S = 5.0
 _READING_MAX_S = 20.0
 _DELETED_AT_ONCE = 64
+BULK = 1000
+"""What S3 deletes by one request."""
+
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while a machine sleeps
 
 _log = redacted_logger(__name__)
@@ -37,6 +41,10 @@ class Condemned:
         self._files: deque[str] = deque()
         self._judged: set[int] = set()
         self._uuid = ""
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._files)
 
     def add(self, files: Iterable[str], after: TableMetadata) -> None:
         """Files to which no snapshot of ``after`` refers."""
@@ -53,9 +61,13 @@ class Condemned:
         until_s = now_s() + _DELETING_MAX_S
         with ThreadPoolExecutor(STORAGE_THREADS) as threads:
             while self._files and now_s() < until_s and now_s() - read_s < READ_BACK_MAX_S:
-                count = min(_DELETED_AT_ONCE, len(self._files))
+                many = isinstance(table.io, S3Files)
+                count = min(BULK if many else _DELETED_AT_ONCE, len(self._files))
                 paths = [self._files.popleft() for _ in range(count)]
-                list(threads.map(lambda path: _delete_one(table.io, path), paths))
+                if many:
+                    delete_quietly(table.io, paths)
+                else:
+                    list(threads.map(lambda path: delete_quietly(table.io, [path]), paths))
 
     def _acquit(self, now: Table) -> None:
         """Files to which somebody refers again are not deleted: they stay, as orphans at worst."""
@@ -77,12 +89,3 @@ class Condemned:
 
 def now_s() -> float:
     return time.clock_gettime(_CLOCK)
-
-
-def _delete_one(io: FileIO, path: str) -> None:
-    try:
-        io.delete(path)
-    except FileNotFoundError:
-        return
-    except Exception as error:  # noqa: BLE001 - it stays as an orphan
-        _log.warning("%s was not deleted and is an orphan now: %r", path, error)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.errors import RetryLater, TableMissing, Unreachable
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -28,6 +28,7 @@ class FollowerTables:
     """``ports.Followers``. ``open_table`` opens one by its name. ``told`` is called, and must not
     wait, when the followers are looked at for the first time and after every payment: rows may be
     there that nobody knows of. Without ``threads`` the caller makes one call after another.
+    ``required``: of others one that is missing cannot be reached, which is no reason to stop.
     """
 
     def __init__(
@@ -36,10 +37,12 @@ class FollowerTables:
         told: Callable[[], None] = lambda: None,
         *,
         threads: bool = True,
+        required: Collection[str] | None = None,
     ) -> None:
         self._open = open_table
         self._told = told
         self._threads = threads
+        self._required = required
         self._pool: ThreadPoolExecutor | None = None
         self._opened: dict[str, Follower] = {}
         self._paying: dict[str, Future[CommitOutcome]] = {}
@@ -47,14 +50,14 @@ class FollowerTables:
 
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView]:
         free = [name for name in tables if not self._busy(name)]
-        views = self._each(lambda name: _read(self._table(name)), free)
+        views = self._each(self._read, free)
         if not self._looked:
             self._looked = True
             self._told()
         return {name: view for name, view in zip(free, views, strict=True) if view is not None}
 
     def draft(self, drafts: Sequence[Draft]) -> tuple[Debt, ...]:
-        drafted = self._each(lambda draft: self._table(draft.table.table).draft(draft), drafts)
+        drafted = self._each(self._draft, drafts)
         return tuple(debt for debts in drafted for debt in debts)
 
     def pay(
@@ -86,6 +89,26 @@ class FollowerTables:
         for table in self._opened.values():
             table.close()
 
+    def _read(self, name: str) -> TableView | None:
+        try:
+            return self._table(name).read()
+        except (RetryLater, TableMissing) as error:
+            if isinstance(error, TableMissing) and self._is_required(name):
+                raise
+            return None
+
+    def _draft(self, draft: Draft) -> tuple[Debt, ...]:
+        name = draft.table.table
+        try:
+            return self._table(name).draft(draft)
+        except TableMissing as error:
+            if self._is_required(name):
+                raise
+            raise Unreachable(error.message, error.hint) from error
+
+    def _is_required(self, name: str) -> bool:
+        return self._required is None or name in self._required
+
     def _table(self, name: str) -> Follower:
         if name not in self._opened:
             self._opened[name] = self._open(name)
@@ -109,10 +132,3 @@ class FollowerTables:
         if len(items) < 2 or not self._threads:
             return [call(item) for item in items]
         return list(self._executor().map(call, items))
-
-
-def _read(table: Follower) -> TableView | None:
-    try:
-        return table.read()
-    except RetryLater:
-        return None

@@ -48,12 +48,13 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.record_codec import decode
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_files import delete_quietly
 from headgate.coordinator.tables.drafts import read_draft, undecided, write_drafts
 from headgate.coordinator.tables.evidence import decided
 from headgate.coordinator.tables.evolution import Evolution, evolution
 from headgate.coordinator.tables.lineage import lineage, newest_record, other_sinks, properties_of
 from headgate.coordinator.tables.manifests import ManifestList, SnapshotFiles, manifest_files
-from headgate.coordinator.tables.proposal import Proposal
+from headgate.coordinator.tables.proposal import GoingBack, Proposal
 from headgate.coordinator.tables.supported import refuse_unread, refuse_unsupported
 from headgate.coordinator.tables.upkeep import Upkeep
 
@@ -64,7 +65,8 @@ _log = redacted_logger(__name__)
 class IcebergTable:
     """``Lead`` and ``Follower`` over any pyiceberg catalog. Its opener closes the catalog.
 
-    A branch that does not exist begins at main's head; the first claim makes it.
+    A branch that does not exist begins at main's head; the first claim makes it. What the table's
+    owner wants cleared away is done by a thread, after commits; without ``threads`` within them.
     """
 
     def __init__(
@@ -75,13 +77,14 @@ class IcebergTable:
         branch: str = MAIN_BRANCH,
         *,
         readd_dropped: bool = False,
+        threads: bool = True,
     ) -> None:
         self._catalog = catalog
         self._identifier = identifier
         self._sink = sink
         self._branch = branch
         self._tag = tag_name(sink, branch)
-        self._upkeep = Upkeep(catalog)
+        self._upkeep = Upkeep(catalog, threads=threads)
         self._malformed = 0
         self._readd_dropped = readd_dropped
 
@@ -92,7 +95,9 @@ class IcebergTable:
             return view
         return replace(view, lineage=self._decided(table))
 
-    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+    def commit(self, attempt: CommitAttempt, back: GoingBack | None = None) -> CommitOutcome:
+        """``back``: a person's claim that continues an older snapshot; it adds no rows."""
+        assert back is None or not (attempt.files or attempt.debts), "going back adds nothing"
         try:
             # Afresh, though the base was read: else what an operator changed since (retention,
             # properties) would be set back by our updates.
@@ -101,7 +106,7 @@ class IcebergTable:
             return Unknown(f"nothing was sent: {error}")
         if self._moved(table.metadata, attempt.base):
             return Refused("the table has moved on since it was read; nothing was sent")
-        proposal = self._proposal(table, attempt)
+        proposal = replace(self._proposal(table, attempt), back=back)
         written = SnapshotFiles(table, proposal.snapshot_id)
         try:
             drafted = [
@@ -161,8 +166,7 @@ class IcebergTable:
         try:
             table = self._load()
             loose = undecided(table, self._sink, before, owed)
-            for path in loose:
-                table.io.delete(path)
+            delete_quietly(table.io, loose)
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
 
@@ -250,7 +254,8 @@ class IcebergTable:
     ) -> CommitOutcome:
         updates = proposal.updates(manifest_list)
         try:
-            response = self._catalog.commit_table(table, proposal.requirements(), updates)
+            with self._upkeep.calling:
+                response = self._catalog.commit_table(table, proposal.requirements(), updates)
         except (CommitFailedException, BadRequestError, ValueError) as error:
             outcome = self._judged(proposal, written, error)
             return self._counted(outcome, error)

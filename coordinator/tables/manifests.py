@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from pyiceberg.avro.codecs import AvroCompressionCodec
-from pyiceberg.catalog import delete_files
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io import OutputFile
 from pyiceberg.manifest import DataFile as ManifestDataFile
@@ -42,6 +41,9 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from headgate.control_protocol.errors import StopSink, TableChanged
 from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.s3_files import S3Files
+from headgate.control_protocol.s3_upload import threads
+from headgate.control_protocol.table_files import MemoryFile, delete_quietly, store_files
 from headgate.coordinator.tables import row_ids
 
 _VERSION: Final = 2
@@ -120,7 +122,10 @@ class ManifestList:
 
 
 class SnapshotFiles:
-    """Writes what one snapshot needs under ``metadata/`` and remembers it, to take it back."""
+    """Writes what one snapshot needs under ``metadata/`` and remembers it, to take it back.
+
+    All of it is put together in memory and written at once: nothing refers to it before the call.
+    """
 
     def __init__(self, table: Table, snapshot_id: int) -> None:
         self._table = table
@@ -132,7 +137,9 @@ class SnapshotFiles:
                 TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT,
             ),
         )
-        self._paths: list[str] = []
+        self._written: dict[str, MemoryFile] = {}
+        self._added_entries: dict[str, list[ManifestEntry]] = {}
+        self._stored: list[str] = []
         metadata = table.metadata
         self._first_row_id = metadata.next_row_id if isinstance(metadata, TableMetadataV3) else None
 
@@ -149,7 +156,8 @@ class SnapshotFiles:
         if files:
             added = self._added(files)
             kept = self._merged([*added, *kept])
-            self._delete({m.manifest_path for m in added} - {m.manifest_path for m in kept})
+            for merged in {m.manifest_path for m in added} - {m.manifest_path for m in kept}:
+                del self._written[merged]
         elif drafted:
             kept = [*drafted, *self._merged(kept)]
         output = self._output(f"snap-{self._snapshot_id}-0-{uuid.uuid4()}.avro")
@@ -159,21 +167,27 @@ class SnapshotFiles:
             with write_manifest_list(_VERSION, output, *of, self._codec) as writer:
                 if kept:
                     writer.add_manifests(kept)
+            self._store()
             return ManifestList(output.location)
         with row_ids.ManifestListWriter(
             output, *of, first_row_id=first, compression=self._codec
         ) as numbering:
             if kept:
                 numbering.add_manifests(kept)
+        self._store()
         return ManifestList(output.location, first, numbering.next_row_id - first)
 
     def take_back(self) -> None:
         """Delete what was written; only for a snapshot that can never land any more."""
-        self._delete(set(self._paths))
+        stored, self._stored = self._stored, []
+        if isinstance(self._table.io, S3Files):  # nobody waits for a store that may be failing
+            threads().submit(delete_quietly, self._table.io, stored)
+        else:
+            delete_quietly(self._table.io, stored)
 
-    def _delete(self, paths: set[str]) -> None:
-        delete_files(self._table.io, paths, "manifest")  # a failure is logged: it leaves an orphan
-        self._paths = [path for path in self._paths if path not in paths]
+    def _store(self) -> None:
+        self._stored = list(self._written)
+        store_files(self._table.io, {path: file.whole for path, file in self._written.items()})
 
     def _of(self, parent: Snapshot | None) -> list[ManifestFile]:
         if parent is None:
@@ -186,20 +200,17 @@ class SnapshotFiles:
         per_spec: dict[int, list[ManifestDataFile]] = defaultdict(list)
         for file in files:
             per_spec[file.spec_id].append(file)
-        return [
-            self._write(
-                spec_id,
-                (
-                    ManifestEntry.from_args(
-                        status=ManifestEntryStatus.ADDED,
-                        snapshot_id=self._snapshot_id,
-                        data_file=file,
-                    )
-                    for file in files
-                ),
-            )
-            for spec_id, files in per_spec.items()
-        ]
+        added = []
+        for spec_id, of_spec in per_spec.items():
+            entries = [
+                ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file
+                )
+                for file in of_spec
+            ]
+            added.append(self._write(spec_id, entries))
+            self._added_entries[added[-1].manifest_path] = entries
+        return added
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """Small data manifests of one spec as one, once there are enough of them."""
@@ -243,13 +254,15 @@ class SnapshotFiles:
     def _live_entries(self, manifests: Iterable[ManifestFile]) -> Iterable[ManifestEntry]:
         io = self._table.io
         for manifest in manifests:
-            if self._first_row_id is None:
+            if manifest.manifest_path in self._added_entries:
+                yield from self._added_entries[manifest.manifest_path]
+            elif self._first_row_id is None:
                 yield from manifest.fetch_manifest_entry(io, discard_deleted=True)
             else:
                 yield from row_ids.live_entries(io, manifest)
 
     def _write(self, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
-        output = self._output(f"{uuid.uuid4()}-m{len(self._paths)}.avro")
+        output = self._output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
         spec, schema = self._table.specs()[spec_id], self._table.schema()
         with self._writer(spec, schema, output) as writer:
             for entry in entries:
@@ -269,8 +282,8 @@ class SnapshotFiles:
 
     def _output(self, name: str) -> OutputFile:
         path = self._table.location_provider().new_metadata_location(name)
-        self._paths.append(path)
-        return self._table.io.new_output(path)
+        self._written[path] = MemoryFile(path)
+        return self._written[path]
 
 
 def _live(manifest: ManifestFile) -> bool:

@@ -54,10 +54,20 @@ class _AssertNumberFree(AssertTableUUID):
 
 
 @dataclass(frozen=True, slots=True)
+class GoingBack:
+    """A person's move: the new snapshot continues ``snapshot_id``, and the tag ``kept_as`` keeps
+    what the branch showed until now, for ``kept_ms``."""
+
+    snapshot_id: int
+    kept_as: str
+    kept_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """One snapshot that moves ``branch`` and ``tag`` from where ``base`` found them.
 
-    ``metadata`` is the table as ``base`` shows it.
+    ``metadata`` is the table as ``base`` shows it. ``back``: where to, if not on from the head.
     """
 
     base: TableView
@@ -68,9 +78,12 @@ class Proposal:
     files: list[ManifestDataFile]
     snapshot_id: int
     drafted: list[Drafted] = field(default_factory=list)
+    back: GoingBack | None = None
 
     @property
     def parent(self) -> Snapshot | None:
+        if self.back is not None:
+            return self.metadata.snapshot_by_id(self.back.snapshot_id)
         start = origin(self.metadata, self.branch)
         return self.metadata.snapshot_by_id(start.snapshot_id) if start else None
 
@@ -107,7 +120,21 @@ class Proposal:
                 min_snapshots_to_keep=None,
             ),
             *(() if claimed else (SetPropertiesUpdate(updates={marker: "true"}),)),
+            *self._kept(),
         )
+
+    def _kept(self) -> tuple[TableUpdate, ...]:
+        if self.back is None:
+            return ()
+        kept = SetSnapshotRefUpdate(
+            ref_name=self.back.kept_as,
+            type=SnapshotRefType.TAG,
+            snapshot_id=self.base.head or 0,
+            max_ref_age_ms=self.back.kept_ms,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
+        )
+        return (kept,)
 
     def _moved(self, branch: str) -> SetSnapshotRefUpdate:
         """The branch on the new snapshot, with the retention that its owner gave it."""

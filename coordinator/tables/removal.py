@@ -45,6 +45,8 @@ class Removal:
         self._before = table.metadata
         self._location = table.metadata_location
         self._removed = {snapshot.snapshot_id: snapshot for snapshot in removed}
+        self.overtaken = False
+        """Others had changed the table before it was called: nothing was sent."""
 
     def call(self, table: Table) -> bool:
         """Whether it has landed, and provably on the very version of the table that was judged.
@@ -52,6 +54,7 @@ class Removal:
         ``table`` holds the newest metadata afterwards. Raises what loading a table raises.
         """
         if self._load(table).metadata_location != self._location:
+            self.overtaken = True
             _log.info("%s: no snapshot expired this time: others were faster", self._name)
             return False
         try:

@@ -41,7 +41,7 @@ def unreachable_files(table: Table, removed: Sequence[Snapshot], time_max_s: flo
         *sorted(files),
         *sorted(manifest.manifest_path for manifest in manifests),
         *sorted(lists),
-        *sorted(_statistics(table.metadata, gone)),
+        *sorted(statistics_of(table.metadata, gone)),
     ]
 
 
@@ -115,7 +115,7 @@ class _Reading:
             yield from self.threads.map(read, items[begin : begin + _CHUNK])
 
 
-def _statistics(metadata: TableMetadata, gone: set[int]) -> set[str]:
+def statistics_of(metadata: TableMetadata, gone: set[int]) -> set[str]:
     files = [*metadata.statistics, *metadata.partition_statistics]
     retained = {file.statistics_path for file in files if file.snapshot_id not in gone}
     return {file.statistics_path for file in files if file.snapshot_id in gone} - retained

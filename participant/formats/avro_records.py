@@ -23,7 +23,7 @@ from headgate.participant.formats.lookout import Lack, Lookout
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.retyped import rows_from
 from headgate.participant.formats.schema_registry import NoSuchSchema, SchemaRegistry
-from headgate.participant.loops import Flags
+from headgate.participant.loops import Flags, Integers
 from headgate.participant.packed import Packed
 
 _PREFIX_BYTES = 5
@@ -67,6 +67,11 @@ class AvroRecords:
         wanted = self._lookout.of_columns(columns_of(self._kind))
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
+
+    def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
+        """Per value the index of its record's full name; -1 where it is no record."""
+        code = 0 if self._kind.called else -1
+        return np.full(len(values), code, np.int64), (self._kind.called,)
 
 
 class RegistryAvroRecords:
@@ -125,6 +130,19 @@ class RegistryAvroRecords:
             wanted = self._lookout.of_columns(written)
             if wanted.fields:
                 yield np.flatnonzero(codes == code), wanted
+
+    def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
+        """As ``AvroRecords``; without a schema in the registry there is no name either."""
+        codes, names = np.full(len(values), -1, np.int64), list[str]()
+        for prefix, rows, _ in _by_prefix(values):
+            try:
+                called = self._writer(prefix).called
+            except (NoSuchSchema, UnfitSchema):
+                continue
+            if called:
+                codes[rows] = len(names)
+                names.append(called)
+        return codes, names
 
     def _part(
         self, prefix: bytes, values: Sequence[bytes], schema: pa.Schema

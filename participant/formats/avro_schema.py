@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
@@ -37,7 +37,8 @@ class Avro:
     """One type. ``children``: a union's branches, the items of an array, the values of a map.
 
     ``size`` of a fixed in bytes; ``names`` are a record's fields (as its ``children``, in order) or
-    an enum's symbols; ``scale`` and ``precision`` of a decimal.
+    an enum's symbols; ``scale`` and ``precision`` of a decimal; ``called``: the full name of a
+    record.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Avro:
     size: int = 0
     scale: int = 0
     precision: int = 0
+    called: str = ""
 
     @property
     def bytes_min(self) -> int:
@@ -133,6 +135,8 @@ class _Reading:
             raise UnfitSchema(f"the schema defines {name} twice")
         self.known[name] = None
         made = self._contents(kind, found, inside, depth)
+        if kind == "record":
+            made = replace(made, called=name)
         self.known[name] = made
         return made
 

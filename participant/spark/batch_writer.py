@@ -33,6 +33,10 @@ CLOSE_TIMEOUT_S = 30.0
 CANCEL_AGAIN_S = 0.25
 
 
+Planned = Callable[[Batch, Callable[[WriterPlan], BatchOutcome]], BatchOutcome]
+"""Has a batch written by its plan; and again by another one, where the first did not do."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
     batch: Batch
@@ -40,16 +44,17 @@ class _Job:
 
 
 class SparkBatchWriter:
-    """A ``BatchWriter``. ``plans`` says how to write a batch; it is called on the worker thread.
+    """A ``BatchWriter``. ``planned`` is called on the worker thread, and calls back with how to
+    write a batch.
 
     The session is the caller's, to be closed after this writer. When Python workers died in the
     batch before, the next one is narrowed down to the record that kills them: that costs many jobs,
     and a single death is more often the machine's doing.
     """
 
-    def __init__(self, session: OpenSession, plans: Callable[[Batch], WriterPlan]) -> None:
+    def __init__(self, session: OpenSession, planned: Planned) -> None:
         self._session = session
-        self._plans = plans
+        self._planned = planned
         self._submitted: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[tuple[_Job, BatchOutcome]] = queue.SimpleQueue()
         self._current: _Job | None = None
@@ -112,14 +117,15 @@ class SparkBatchWriter:
 
     def _written(self, job: _Job) -> BatchOutcome:
         written: list[DataFile] = []
+        plans: list[WriterPlan] = []
+
+        def write(plan: WriterPlan) -> BatchOutcome:
+            self._discard(plans, written)  # of an attempt that wanted more tables
+            plans[:] = [plan]
+            return self._by(plan, job, written)
+
         try:
-            plan = self._plans(job.batch)
-            shares = shares_of(job.batch, self._session.parallelism)
-            with self._session.tagged(job.tag):
-                if not shares or (one_stage(plan) and not self._died):
-                    whole = self._in_one_stage(plan, job.batch, shares, written)
-                else:
-                    whole = self._narrowed(plan, job, written)
+            whole = self._planned(job.batch, write)
         except HeadgateError as error:
             whole = failed(job.batch.number, error)
         except Exception as error:  # noqa: BLE001 - Spark fails in many ways; the batch is done again
@@ -127,9 +133,21 @@ class SparkBatchWriter:
             self._died = worker_died(error)
         else:
             self._died = False
-        if written and (isinstance(whole, BatchFailed) or job is not self._current):
-            discard(plan, written)
+        if isinstance(whole, BatchFailed) or job is not self._current:
+            self._discard(plans, written)
         return whole
+
+    def _discard(self, plans: Sequence[WriterPlan], written: list[DataFile]) -> None:
+        if written:
+            discard(plans[0], written)
+            written.clear()
+
+    def _by(self, plan: WriterPlan, job: _Job, written: list[DataFile]) -> BatchOutcome:
+        shares = shares_of(job.batch, self._session.parallelism)
+        with self._session.tagged(job.tag):
+            if not shares or (one_stage(plan) and not self._died):
+                return self._in_one_stage(plan, job.batch, shares, written)
+            return self._narrowed(plan, job, written)
 
     def _failed(self, job: _Job, error: Exception) -> BatchFailed:
         reason = f"the Spark job failed: {reason_of(error)}"

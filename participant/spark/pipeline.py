@@ -49,7 +49,9 @@ class JobDone:
 
 
 def one_stage(plan: WriterPlan) -> bool:
-    """Whether what is read can be written where it is read."""
+    """Whether what is read can be written where it is read; rows of many tables always are."""
+    if plan.source.routing is not None:
+        return True
     return plan.shaping.transform is None and not _distributed(plan)
 
 

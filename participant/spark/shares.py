@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import reduce
 
 from headgate.control_protocol.columns import joined as joined_columns
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import DataFile, Destination
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import (
@@ -19,6 +19,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
+from headgate.participant.writers.failures import Wanting
 
 SHARE_OFFSETS_MIN = 50_000
 """Below this a further task costs more, in start-up and small files, than its core gives."""
@@ -57,6 +58,10 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
     failures = [outcome for outcome in outcomes if isinstance(outcome, BatchFailed)]
     if failures:
         worst = max(failures, key=lambda failure: failure.fatal is not None)
+        wanting = [failure for failure in failures if isinstance(failure, Wanting)]
+        if wanting and worst.fatal is None:
+            names = frozenset(name for failure in wanting for name in failure.names)
+            return replace(wanting[0], number=batch.number, names=names)
         return replace(worst, number=batch.number)
     needs = [outcome for outcome in outcomes if isinstance(outcome, BatchNeeds)]
     if needs:
@@ -73,7 +78,9 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
     ignored: Counter[str] = Counter()
     for share in written:
         ignored.update(share.ignored)
-    return BatchWritten(batch.number, results, files, quarantined, ignored=dict(ignored))
+    return BatchWritten(
+        batch.number, results, files, quarantined, _followed(written), dict(ignored)
+    )
 
 
 def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
@@ -91,10 +98,18 @@ def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
     )
 
 
+def _followed(written: Sequence[BatchWritten]) -> dict[Destination, tuple[DataFile, ...]]:
+    files: dict[Destination, tuple[DataFile, ...]] = {}
+    for share in written:
+        for at, more in share.followed.items():
+            files[at] = (*files.get(at, ()), *more)
+    return files
+
+
 def files_of(outcomes: Sequence[BatchOutcome]) -> tuple[DataFile, ...]:
-    """Every file that the outcomes name, of both tables."""
+    """Every file that the outcomes name, of all tables."""
     written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
-    return tuple(file for share in written for file in (*share.files, *share.quarantined))
+    return tuple(file for share in written for file in share.every_file)
 
 
 def _empty(offset: int) -> PartitionResult:

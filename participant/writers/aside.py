@@ -11,7 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.control_protocol.bad_records import Disposal
-from headgate.control_protocol.errors import ConfigurationError, PoisonRecord, TooManyBadRecords
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    PoisonRecord,
+    RecordUnmatched,
+    TooManyBadRecords,
+)
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.ports import Batch
 from headgate.participant.fetch import Chunk
@@ -24,7 +29,7 @@ _SAMPLE_BYTES = 200
 _MESSAGE_CHARACTERS_MAX = 1_000
 _BUFFER_BYTES = 8 * 1024 * 1024
 
-TOMBSTONE, BAD_VALUE, BAD_PART = "tombstone", "value", "key or headers"
+TOMBSTONE, BAD_VALUE, BAD_PART, ROUTE = "tombstone", "value", "key or headers", "route"
 """What ``error_class`` says in the quarantine."""
 
 
@@ -71,6 +76,21 @@ class Aside:
         """Take these records without a value out of the way."""
         reasons = dict.fromkeys(rows.tolist(), "has no value (a tombstone)")
         self._dispose(self._handling.tombstones, chunk, reasons, TOMBSTONE)
+
+    def unmatched(self, chunk: Chunk, reason: str) -> None:
+        """Take all these records, which no route sends to a table (R2). They are not bad."""
+        disposal = self._handling.unmatched
+        if disposal is Disposal.SKIP:
+            self.skipped += self._by_place(chunk.places)
+        elif len(chunk.offsets):
+            reasons = dict.fromkeys(range(len(chunk.offsets)), reason)
+            if disposal is Disposal.FAIL:
+                raise RecordUnmatched(
+                    self._described(chunk, 0, reason),
+                    "add a route or the table, or choose another tables.unmatched; the sink stops "
+                    "before this record",
+                )
+            self._dispose(disposal, chunk, reasons, ROUTE)
 
     def take(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
         """Take the records that could not be converted. Raises ``PoisonRecord``,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,8 @@ from headgate.participant.writers.needs import Evolution, Needs
 from headgate.participant.writers.plan import SourcePlan
 from headgate.participant.writers.record_columns import RecordColumns
 from headgate.participant.writers.ruled_columns import RuledColumns
-from headgate.participant.writers.singling import BAD_EXCEPTION, Read, read_apart
+from headgate.participant.writers.sieve import Sieve, others
+from headgate.participant.writers.singling import Read, read_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,10 @@ class Decoding:
     """One batch's records on their way into rows of ``schema``, whatever becomes of the rows.
 
     ``mapping``: the table's name mapping, when it has one. ``aside`` takes what becomes no row:
-    among others the ``condemned``, for these reasons by their offsets. With ``evolution`` fields
-    that the table lacks are looked for, and ``needs`` tells of them.
-    Raises ``ConfigurationError`` for names or options that do not go together.
+    among others the ``condemned``, for these reasons by their offsets. ``records`` counts, by
+    place, those that became rows. With ``evolution`` fields that the table lacks are looked for,
+    and ``needs`` tells of them. Raises ``ConfigurationError`` for names or options that do not go
+    together.
     """
 
     def __init__(
@@ -55,30 +57,22 @@ class Decoding:
     ) -> None:
         self._batch = batch
         self._aside = aside
-        self._partitions = list(batch.ranges)
-        self._condemned = {
-            place: condemned[at]
-            for place, at in enumerate(self._partitions)
-            if condemned and at in condemned
-        }
+        self._sieve = Sieve(batch, aside, condemned)
         self._schema = schema
-        self._record_columns = RecordColumns(source, schema, self._partitions)
+        self._record_columns = RecordColumns(source, schema, list(batch.ranges))
         self._options = ValueOptions.taken(source.format_options)
         self._format: RecordFormat = record_format(source.format_name, self._options.of_format)
         self._read_schema = self._named(set(source.record_columns.values()), mapping)
         self.needs: Needs | None = None
         if evolution is not None:
-            self._watch(source, evolution)
+            self._watch(source, batch, evolution)
         if source.rules:
             self._format = RuledColumns(
                 self._format, source.rules, self._read_schema, caseless=self._options.caseless
             )
-        count = len(self._partitions)
-        self._records = np.zeros(count, np.int64)
-        self._bytes = np.zeros(count, np.int64)
-        self._newest_ms = np.full(count, -1, np.int64)
+        self.records = np.zeros(len(batch.ranges), np.int64)
 
-    def _watch(self, source: SourcePlan, evolution: Evolution) -> None:
+    def _watch(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
         """Look for what the table lacks, but for fields that something else takes."""
         self._watched = cast("WatchfulFormat", self._format)
         heads = (rule.path[0] for rule in source.rules.values() if rule.path)
@@ -87,7 +81,7 @@ class Decoding:
             self._read_schema, taken, evolution.ignored, caseless=self._options.caseless
         )
         self._watched.watch(lookout)
-        self.needs = Needs(evolution, lookout, self._partitions)
+        self.needs = Needs(evolution, lookout, list(batch.ranges))
 
     def ignored(self) -> Mapping[str, int]:
         """In how many records there are fields that become no column, by their paths."""
@@ -104,51 +98,17 @@ class Decoding:
 
     def decoded(self, chunk: Chunk) -> Decoded:
         """The chunk's records that become rows. Raises what ``aside`` raises about the others."""
-        count = len(self._partitions)
-        weights = np.bincount(chunk.places, chunk.lengths, count)
-        self._bytes += weights.astype(np.int64)
-        np.maximum.at(self._newest_ms, chunk.places, chunk.timestamps)
-        chunk = self._without_tombstones(self._aside.without_known(chunk))
-        decoded = self._rows(self._without_condemned(chunk))
-        self._records += np.bincount(decoded.records.places, minlength=count)
-        return decoded
+        return self.rows_of(self._sieve.sifted(chunk))
 
     def results(self) -> dict[TopicPartition, PartitionResult]:
         """What was read so far, as if it were all."""
-        return {
-            at: PartitionResult(
-                range=self._batch.ranges[at],
-                records=int(self._records[place]),
-                quarantined=int(self._aside.quarantined[place]),
-                skipped=int(self._aside.skipped[place]),
-                bad=int(self._aside.bad[place]),
-                bytes_read=int(self._bytes[place]),
-                max_timestamp_ms=int(self._newest_ms[place])
-                if self._newest_ms[place] >= 0
-                else None,
-            )
-            for place, at in enumerate(self._partitions)
-        }
+        return self._sieve.results(self.records)
 
-    def _without_tombstones(self, chunk: Chunk) -> Chunk:
-        if not chunk.values.array.null_count:
-            return chunk
-        empty = np.asarray(chunk.values.array.is_null())
-        self._aside.tombstones(chunk, np.flatnonzero(empty))
-        return chunk.where(~empty)
-
-    def _without_condemned(self, chunk: Chunk) -> Chunk:
-        reasons = {
-            int(row): self._condemned[place][int(chunk.offsets[row])]
-            for place in self._condemned
-            for row in np.flatnonzero(
-                (chunk.places == place) & np.isin(chunk.offsets, list(self._condemned[place]))
-            )
-        }
-        if not reasons:
-            return chunk
-        self._aside.take(chunk, reasons, BAD_EXCEPTION)
-        return chunk.where(_others(chunk, reasons))
+    def rows_of(self, chunk: Chunk) -> Decoded:
+        """As ``decoded``, of records that were sifted."""
+        decoded = self._rows(chunk)
+        self.records += np.bincount(decoded.records.places, minlength=len(self.records))
+        return decoded
 
     def _rows(self, chunk: Chunk) -> Decoded:
         read = read_apart(chunk, self._schema, self._read)
@@ -157,7 +117,7 @@ class Decoding:
         for bad, error_class in read.bad:
             self._aside.take(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
-        return Decoded(read.rows, chunk.where(_others(chunk, refused)) if refused else chunk)
+        return Decoded(read.rows, chunk.where(others(chunk, refused)) if refused else chunk)
 
     def _read(self, chunk: Chunk) -> Read:
         """The chunk's rows, and why the others are none. Nothing else comes of it."""
@@ -171,7 +131,7 @@ class Decoding:
             lacks = self._watched.lacking(chunk.values, values)
             rows, values = _without_lacking(rows, values, self.needs.take(chunk, lacks))
         if values:
-            good = _others(chunk, values)
+            good = others(chunk, values)
             left, chunk = left[good], chunk.where(good)
         # without a column of the values a batch of rows has no length
         if rows.num_columns and rows.num_rows != len(left):
@@ -183,7 +143,7 @@ class Decoding:
             [next(filled) if column is None else column for column in columns], schema=self._schema
         )
         if found:
-            rows = rows.filter(pa.array(_others(chunk, found)))
+            rows = rows.filter(pa.array(others(chunk, found)))
         parts = {int(left[row]): reason for row, reason in found.items()}
         return Read(
             rows, [(bad, why) for bad, why in ((values, BAD_VALUE), (parts, BAD_PART)) if bad]
@@ -202,9 +162,3 @@ def _without_lacking(
     keep = np.ones(len(left), np.bool_)
     keep[list(new)] = False
     return rows.filter(pa.array(keep[left])), {**bad, **new}
-
-
-def _others(chunk: Chunk, bad: Mapping[int, str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    good = np.ones(len(chunk.offsets), np.bool_)
-    good[list(bad)] = False
-    return good

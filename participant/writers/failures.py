@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -36,6 +37,30 @@ _CAUSES_MAX = 10
 
 class Abandoned(HeadgateError):
     """Nobody waits for the batch any more."""
+
+
+class TablesWanted(HeadgateError):
+    """Routes name tables of which the plan says nothing; the batch is written again with them."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(f"tables were not known: {', '.join(sorted(names))}")
+        self.names = names
+
+    def __reduce__(self) -> tuple[type[TablesWanted], tuple[frozenset[str]]]:
+        return TablesWanted, (self.names,)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanting(BatchFailed):
+    """A batch that failed for want of plans for these tables."""
+
+    names: frozenset[str] = frozenset()
+
+
+def go_on(batch: Batch, abandoned: Callable[[], bool]) -> None:
+    """Raises ``Abandoned`` when nobody waits for the batch any more."""
+    if abandoned():
+        raise Abandoned(f"batch {batch.number} is not wanted any more")
 
 
 def foreign(error: BaseException) -> bool:
@@ -75,6 +100,8 @@ def attempted(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
         return write()
     except Abandoned:
         raise
+    except TablesWanted as error:
+        return Wanting(number, str(error), names=error.names)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
         return failed(number, error)
 

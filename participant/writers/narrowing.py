@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from pyiceberg.io import load_file_io
-
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import TransformRaised
 from headgate.control_protocol.events import DataFile
@@ -26,6 +24,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
 )
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_files import open_files
 from headgate.participant.writers.plan import Handling, WriterPlan
 from headgate.participant.writers.singling import REASON_CHARACTERS_MAX
 
@@ -102,7 +101,7 @@ def _record_at_fault(
         for half in _halves(ranges):
             outcome = attempt(plan, replace(batch, ranges=half))
             if isinstance(outcome, BatchWritten):
-                discard(plan, (*outcome.files, *outcome.quarantined))
+                discard(plan, outcome.every_file)
                 continue
             if isinstance(outcome, BatchNeeds) or not _narrowable(outcome):
                 return outcome
@@ -138,9 +137,16 @@ def _halves(ranges: Ranges) -> Iterable[Ranges]:
 
 def discard(plan: WriterPlan, files: Iterable[DataFile]) -> None:
     """Remove files that were never announced: only this process ever knew their names."""
-    io = load_file_io(dict(plan.io_properties), plan.location)
     for file in files:
+        owner = _owner(plan, file)
+        io = open_files(owner.io_properties, owner.location)
         try:
             io.delete(file.path)
         except OSError as error:
             log.warning("%s stays behind, unused: %s", file.path, error)
+
+
+def _owner(plan: WriterPlan, file: DataFile) -> WriterPlan:
+    """The plan of the table that the file was for."""
+    routed = (table.plan for table in plan.tables.values() if table.plan)
+    return next((own for own in routed if file.path.startswith(f"{own.location}/")), plan)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,9 +10,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO, OutputStream, load_file_io
+from pyiceberg.io import FileIO, OutputStream
 
 from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.s3_upload import S3Upload
+from headgate.control_protocol.table_files import delete_quietly, open_files
 from headgate.participant.writers.dictionaries import with_dictionary
 from headgate.participant.writers.hidden_nulls import filled, hiding
 from headgate.participant.writers.metrics import FileMetrics, leaves_of
@@ -20,10 +22,8 @@ from headgate.participant.writers.metrics_modes import metrics_modes
 from headgate.participant.writers.parquet_options import ParquetOptions
 from headgate.participant.writers.partitioning import Partitioner, PartitionKey
 from headgate.participant.writers.plan import WriterPlan
+from headgate.participant.writers.pools import OPEN_FILES_MAX, OpenFiles
 from headgate.participant.writers.sorting import Sorter
-
-_OPEN_FILES_MAX = 32
-"""Object stores buffer up to 10 MB of every open file."""
 
 _SHRINKAGE_GUESS = 4
 _ROWS_MIN = 1024
@@ -38,14 +38,14 @@ class FileShape:
         self.arrow_schema: pa.Schema = plan.arrow_schema()
         self.hiding = hiding(self.arrow_schema)
         self.spec_id = plan.spec().spec_id
-        self.io: FileIO = load_file_io(dict(plan.io_properties), plan.location)
+        self.io: FileIO = open_files(plan.io_properties, plan.location)
         self.leaves = leaves_of(schema, metrics_modes(schema, properties, order))
         self.options = ParquetOptions(properties, self.leaves)
         self.sorter = Sorter(order, schema)
         self.partitioner = Partitioner(plan.spec(), schema)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=256)
 def file_shape(plan: WriterPlan) -> FileShape:
     """The shape of the plan's files, kept with its client of the object store: made anew for every
     batch it would cost more than a small batch does."""
@@ -64,20 +64,28 @@ class DataFiles:
     """The files of one batch under one prefix; rolled at ``target_bytes`` on disk, unless the table
     has a target of its own.
 
-    Either ``finish`` or ``discard`` ends it. At most ``open_max`` files are open at a time: beyond,
-    the one written longest ago is closed, which costs smaller files but no memory. Where the table
-    has a sort order every file holds one sorted run: rows of two writes never share a file.
+    Either ``finish`` or ``discard`` ends it. At most ``open_max`` files are open at a time, in a
+    ``pool`` that several tables may share: beyond, the one written longest ago is closed, which
+    costs smaller files but no memory. Where the table has a sort order every file holds one sorted
+    run: rows of two writes never share a file.
     """
 
     def __init__(
-        self, shape: FileShape, prefix: str, target_bytes: int, *, open_max: int = _OPEN_FILES_MAX
+        self,
+        shape: FileShape,
+        prefix: str,
+        target_bytes: int,
+        *,
+        open_max: int = OPEN_FILES_MAX,
+        pool: OpenFiles | None = None,
     ) -> None:
         self._shape = shape
         self._prefix = prefix
         self._target_bytes = shape.options.target_bytes or target_bytes
-        self._open_max = open_max
-        self._open: OrderedDict[PartitionKey, _OpenFile] = OrderedDict()
+        self._pool = pool or OpenFiles(open_max)
+        self._open: dict[PartitionKey, _OpenFile] = {}
         self._paths: list[str] = []
+        self._endings: list[Future[None]] = []
         self._finished: list[DataFile] = []
         self._written_rows = 0
         self._written_bytes = 0
@@ -107,16 +115,23 @@ class DataFiles:
         """Close and describe all files, in the order in which they were completed."""
         for key in list(self._open):
             self._close(key)
+        for ending in self._endings:
+            ending.result()
         return tuple(self._finished)
 
     def discard(self) -> None:
         """Remove every file of this batch. Only while none was announced."""
-        for file in self._open.values():
+        begun = {file.path for file in self._open.values() if isinstance(file.stream, S3Upload)}
+        for key, file in self._open.items():
+            self._pool.closed((id(self), key))
+            if isinstance(file.stream, S3Upload):
+                file.stream.abort()
             _quietly(file.writer.close)
             _quietly(file.stream.close)
         self._open.clear()
-        for path in self._paths:
-            _quietly(lambda path=path: self._shape.io.delete(path))
+        for ending in self._endings:
+            _quietly(ending.result)
+        delete_quietly(self._shape.io, [path for path in self._paths if path not in begun])
 
     def _row_group_rows(self, table: pa.Table, key: PartitionKey) -> int:
         memory_per_row = max(1.0, table.nbytes / table.num_rows)
@@ -132,10 +147,9 @@ class DataFiles:
 
     def _file(self, key: PartitionKey, rows: pa.Table) -> _OpenFile:
         if key in self._open:
-            self._open.move_to_end(key)
+            self._pool.used((id(self), key))
             return self._open[key]
-        if len(self._open) >= self._open_max:
-            self._close(next(iter(self._open)))
+        self._pool.make_room()
         folder = f"{self._prefix}/{key.folder}" if key.folder else self._prefix
         path = f"{folder}/{uuid4()}.parquet"
         self._paths.append(path)
@@ -148,15 +162,20 @@ class DataFiles:
             stream.close()
             raise
         self._open[key] = _OpenFile(path, stream, writer, FileMetrics(self._shape.leaves))
+        self._pool.opened((id(self), key), lambda: self._close(key))
         return self._open[key]
 
     def _close(self, key: PartitionKey) -> None:
         file = self._open.pop(key)
+        self._pool.closed((id(self), key))
         try:
             file.writer.close()
             size = file.stream.tell()
         finally:
-            file.stream.close()
+            if isinstance(file.stream, S3Upload):  # others are decoded and written meanwhile
+                self._endings.append(file.stream.close_later())
+            else:
+                file.stream.close()
         self._finished.append(_described(self._shape, key, file, size))
 
 

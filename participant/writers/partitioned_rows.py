@@ -27,6 +27,10 @@ class PartitionedRows:
         self._buffer: list[pa.RecordBatch] = []
         self._buffer_bytes = 0
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._buffer_bytes
+
     def take(self, rows: pa.RecordBatch) -> None:
         self._buffer.append(rows)
         self._buffer_bytes += rows.nbytes

@@ -48,6 +48,7 @@ from headgate.participant.formats.column_rules import ColumnRule
 from headgate.participant.formats.former_names import with_former_names
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.participant.writers.needs import Evolution, evolution_of
+from headgate.participant.writers.routes import Routing
 from headgate.participant.writers.shaping import Shaping
 
 RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
@@ -67,11 +68,12 @@ class Handling:
     limits: BadRecordLimits = field(default_factory=BadRecordLimits)
     tag: str = ""
     excerpts: bool = True
+    unmatched: Disposal = Disposal.FAIL
 
     @property
     def keeps(self) -> bool:
         """Whether some of them go into the quarantine."""
-        return Disposal.QUARANTINE in (self.policy, self.tombstones)
+        return Disposal.QUARANTINE in (self.policy, self.tombstones, self.unmatched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,8 @@ class SourcePlan:
     that takes it. ``format_options``: the format's own, and those of every one (``ValueOptions``).
     ``rules``: by column, of those that have one.
     ``key_format_name``: empty for text in a column of text, and the bytes as they are elsewhere.
-    ``redaction`` masks the sink's secrets in what is told of records. ``schema_policy``: what
-    becomes of fields that the table has no column for.
+    ``redaction`` masks the sink's secrets in what is told of records. ``routing``: where rows go to
+    tables that no START names. ``schema_policy``: what becomes of fields without a column.
     """
 
     kafka: Mapping[str, str]
@@ -99,6 +101,22 @@ class SourcePlan:
     sink: str = ""
     redaction: Redaction = field(default_factory=Redaction)
     schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
+    routing: Routing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTable:
+    """A table that routes name, as it was found: with a ``plan``, or with what is wrong with it.
+
+    ``raw_name`` is what its property says of the records that it takes (R3).
+    """
+
+    name: str
+    plan: WriterPlan | None = None
+    problem: str = ""
+    uuid: str = ""
+    schema_id: int = 0
+    raw_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +127,9 @@ class WriterPlan:
     fix it, since each file says for itself by which order it is sorted. ``quarantine`` says how its
     files are written; ``known`` the offsets that it has already, where a range is read again after
     a commit that ended between the two tables (rule Q5). ``condemned``: records that were found to
-    make the batch fail, by offset with the reason (``narrowing``). ``older_schemas``, the oldest
-    first, where the names of columns in them matter.
+    make the batch fail, by offset with the reason (``narrowing``). ``tables``: those lately used of
+    the tables that routes name; ``listed``: by namespace, the tables that there are.
+    ``older_schemas``, the oldest first, where the names of columns in them matter.
     """
 
     source: SourcePlan
@@ -125,6 +144,8 @@ class WriterPlan:
     condemned: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     shaping: Shaping = field(default_factory=Shaping)
     older_schemas: tuple[str, ...] = ()
+    tables: Mapping[str, RoutedTable] = field(default_factory=dict)
+    listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         """Of what is text and tells tables apart; equality looks at everything."""
@@ -144,6 +165,9 @@ class WriterPlan:
 
     def record_parts(self) -> set[str]:
         """What is wanted of records beside their values, also inside of a struct."""
+        if self.source.routing is not None:
+            plans = [table.plan for table in self.tables.values() if table.plan]
+            return set().union(*(plan.record_parts() for plan in plans))
         columns = self.source.record_columns
         found = set(columns)
         if STRUCT in columns:
@@ -208,14 +232,14 @@ class Plans:
         """For both tables of a batch. Raises as ``plan_for``, and ``WriteFailed`` for folders
         that no coordinator of these tables issues."""
         plan = self.plan_for(batch.table, source)
-        _check_folder(batch.table, plan.location)
+        check_folder(batch.table, plan.location)
         if batch.quarantine is None or not source.handling.keeps:
             return plan
         aside = self.plan_for(
             batch.quarantine,
             replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy()),
         )
-        _check_folder(batch.quarantine, aside.location)
+        check_folder(batch.quarantine, aside.location)
         known = known_offsets(self._catalog, batch, source)
         return replace(plan, quarantine=aside, known=known)
 
@@ -251,6 +275,14 @@ def plan_for(
             f"{start.table} has no schema {start.schema_id} with partition spec {start.spec_id}",
             "they were removed under the sink; a restart reads the table again",
         )
+    return plan_of_table(table, start, source, shaping)
+
+
+def plan_of_table(
+    table: Table, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
+) -> WriterPlan:
+    """For a loaded table, which has the start's schema and spec. Raises ``ConfigurationError``."""
+    schema, spec = table.schemas()[start.schema_id], table.specs()[start.spec_id]
     _check_columns(start.table, schema, source.record_columns)
     return WriterPlan(
         source=source,
@@ -272,7 +304,7 @@ def _older(table: Table, schema_id: int, source: SourcePlan) -> tuple[str, ...]:
     return tuple(table.schemas()[id_].model_dump_json() for id_ in older)
 
 
-def _check_folder(start: TableStart, location: str) -> None:
+def check_folder(start: TableStart, location: str) -> None:
     """P9: rows go below the table's own location, wherever else the credentials reach.
 
     It is no reason to stop: the next START may be the coordinator's again.

@@ -15,11 +15,12 @@ from headgate.participant.fetch import Chunk, Reading, read_ranges
 from headgate.participant.settings import UnknownFields
 from headgate.participant.writers.aside import Aside
 from headgate.participant.writers.decoding import Decoding
-from headgate.participant.writers.failures import Abandoned, write_failed
+from headgate.participant.writers.failures import go_on, write_failed
 from headgate.participant.writers.needs import Evolution
 from headgate.participant.writers.parquet import DataFiles, file_shape
 from headgate.participant.writers.partitioned_rows import PartitionedRows
 from headgate.participant.writers.plan import WriterPlan
+from headgate.participant.writers.routed import write_routed
 
 
 def write_ranges(
@@ -37,12 +38,13 @@ def write_ranges(
 def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
     """All records of the batch's ranges, with the parts that the plan asks for; to be closed."""
     source, parts = plan.source, plan.record_parts()
+    by_header = source.routing is not None and any(r.header for r in source.routing.routes)
     reading = Reading(
         source.kafka,
         batch.ranges,
         source.topic_ids,
         with_keys="key" in parts or source.handling.keeps,
-        with_headers="headers" in parts or source.handling.keeps,
+        with_headers="headers" in parts or source.handling.keeps or by_header,
     )
     return read_ranges(reading)
 
@@ -60,6 +62,8 @@ def write_chunks(
     ``Abandoned``, whatever reading the chunks raises; for all else ``WriteFailed``, or
     ``Unforeseen`` where no other system is to blame.
     """
+    if plan.source.routing is not None:
+        return write_routed(plan, batch, chunks, abandoned=abandoned)
     files: DataFiles | None = None
     aside = Aside(plan, batch)
     try:
@@ -78,7 +82,7 @@ def write_chunks(
         rows = PartitionedRows(shape.partitioner, files)
         for chunk in chunks:
             rows.take(decoding.decoded(chunk).rows)
-            _go_on(batch, abandoned)
+            go_on(batch, abandoned)
         if decoding.needs:
             aside.discard()
             files.discard()
@@ -101,8 +105,3 @@ def watched_for(plan: WriterPlan, batch: Batch) -> Evolution | None:
     if plan.source.schema_policy.unknown_fields is UnknownFields.IGNORE:
         return None
     return plan.evolution(batch.table.refused)
-
-
-def _go_on(batch: Batch, abandoned: Callable[[], bool]) -> None:
-    if abandoned():
-        raise Abandoned(f"batch {batch.number} is not wanted any more")

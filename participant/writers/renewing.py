@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from headgate.control_protocol.errors import MissingRights
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWriter
-from headgate.participant.writers.plan import Plans
+
+
+class Forgetful(Protocol):
+    """What keeps keys that were given out for a while."""
+
+    def forget_temporary(self) -> bool: ...
 
 
 class RenewingWriter:
@@ -16,7 +22,7 @@ class RenewingWriter:
     failure is looked at closely, and no refusal is final.
     """
 
-    def __init__(self, writer: BatchWriter, plans: Plans) -> None:
+    def __init__(self, writer: BatchWriter, plans: Forgetful) -> None:
         self._writer = writer
         self._plans = plans
 

@@ -7,10 +7,11 @@ from contextlib import suppress
 from typing import TypeVar
 from uuid import uuid4
 
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 
 from headgate.control_protocol.errors import HeadgateError, MissingRights, Unreachable
 from headgate.control_protocol.object_stores import refused_operation
+from headgate.control_protocol.table_files import open_files
 
 _Answer = TypeVar("_Answer")
 
@@ -23,7 +24,7 @@ def try_store(properties: Mapping[str, str], location: str) -> str:
     Raises ``MissingRights`` with the operation that was refused, ``Unreachable`` for all else.
     """
     path = f"{location.rstrip('/')}/headgate-check-{uuid4()}"
-    io = _asked("opened", path, lambda: load_file_io(dict(properties), path))
+    io = _asked("opened", path, lambda: open_files(properties, path))
     try:
         _asked("written", path, lambda: _write(io, path))
         _asked("read", path, lambda: _read(io, path))

@@ -34,6 +34,8 @@ from headgate.sink.telemetry.metered import (
 from headgate.sink.telemetry.port import Gauge, Telemetry
 
 INTERVALS_MISSED = 3
+_CALLS_MS_MAX = 120_000
+"""Longer than a turn of bounded calls: a start of Spark, a coordinator that is joined."""
 
 
 def window_ms(settings: CoordinatorSettings) -> int:
@@ -51,6 +53,8 @@ class SinkMeters:
         self._life: CoordinatorMeters | None = None
         self._state: Callable[[], State] | None = None
         self._draining = False
+        self._turned_s = time.monotonic()
+        self._turn_s_max = (settings.participant.release_timeout_ms + _CALLS_MS_MAX) / 1000
         self._hide = telemetry.show(self._gauges)
         self._handler = _ErrorCounter(lambda code: self.count(names.ERRORS, 1, {"code": code}))
         logging.getLogger("headgate").addHandler(self._handler)
@@ -72,6 +76,34 @@ class SinkMeters:
     @property
     def draining(self) -> bool:
         return self._draining
+
+    # ------------------------------------------------------------------------------- the process
+
+    def turned(self) -> None:
+        """The participant's loop has come round."""
+        self._turned_s = time.monotonic()
+
+    def not_live(self) -> str | None:
+        """Why the process should be restarted, if it should."""
+        still_s = time.monotonic() - self._turned_s
+        if still_s > self._turn_s_max:
+            return f"the participant's loop has not turned for {still_s:.0f} s"
+        return None
+
+    def not_ready(self) -> str | None:
+        """Why this participant does no work, if it does none."""
+        if self._draining:
+            return "draining"
+        if self._state is None:
+            return "starting"
+        if not self._state().epoch:
+            return "no coordinator has been heard yet"
+        life = self.life
+        condition = life.condition() if life else Condition.RUNNING
+        told = life.progress.error if life else None
+        if condition in (Condition.FAILING, Condition.STALLED):
+            return f"{condition.value}: {told.code} {told.text}" if told else condition.value
+        return None
 
     # ------------------------------------------------------------------------- the participant
 

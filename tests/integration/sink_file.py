@@ -10,7 +10,7 @@ from typing import Any
 COORDINATES = ("kafka_topic", "kafka_partition", "kafka_offset")
 COLUMNS = {"id": "long", "zone": "string", "happened_at": "timestamptz"}
 
-Sections = Mapping[str, Mapping[str, Any] | str]
+Sections = Mapping[str, Mapping[str, Any] | list[Mapping[str, Any]] | str | None]
 
 
 def default_sections(home: Path, bootstrap: str, topics: Sequence[str], group: str) -> Sections:
@@ -65,8 +65,24 @@ def toml(sections: Sections) -> str:
                     lines.append("from_record = true")
         elif isinstance(section, Mapping):
             lines.append(f"[{name}]")
-            lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in section.items()]
+            lines += _keys(section)
+        elif isinstance(section, list):
+            for one in section:
+                lines += [f"[[{name}]]", *_keys(one)]
     return "\n".join(lines) + "\n"
+
+
+def _keys(section: Mapping[str, Any]) -> list[str]:
+    return [f"{json.dumps(key)} = {_value(value)}" for key, value in section.items()]
+
+
+def _value(value: Any) -> str:
+    """As TOML has it, whose sections inside of lists are not JSON's."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(_keys(value)) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value)
 
 
 def _record_columns(sections: Sections) -> Sequence[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from protocol.coordinating import EPOCH, Coordinator
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.participating import Participant, started
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, RIVAL, gain, offsets, status
 
@@ -92,6 +92,31 @@ def test_point_6_a_status_in_anothers_name_silences_nobody(leap: int) -> None:
     assert coordinator.attempt.record.offsets == offsets(15, 20)
 
 
+@pytest.mark.parametrize("leap", [2, 1_000, LEAP_MAX, LEAP_MAX + 2, 2 * LEAP_MAX, NUMBER_MAX])
+@pytest.mark.parametrize("together", [False, True])
+def test_point_6_who_never_hears_the_forged_one_catches_up_with_it(
+    leap: int, *, together: bool
+) -> None:
+    """The log lost it (seed 6595 of the simulation). ``together``: both are judged at once."""
+    participant, coordinator = Participant.writing(AT), Coordinator.at(Phase.COLLECTING)
+    forged = status(leap, {}, unknown={P0})
+    coordinator.hears(forged, ALICE, transaction=1)
+    for transaction in range(1, 10):
+        if together or transaction > 1:
+            said = participant.answers(transaction, {P0: 15, P1: 20})
+            participant.hears_itself()
+            claims = {P0: (10, 15), P1: (20, 20)}
+            genuine = status(said.status_number, claims, written_in=(EPOCH, transaction))
+            coordinator.hears(genuine, ALICE, transaction=transaction)
+            participant.start(transaction + 1, AT, settled_to=participant.next_offset)
+        coordinator.waits(SETTINGS.commit_timeout_ms)
+        coordinator.until(Phase.OPEN)
+        if coordinator.term.offsets == offsets(15, 20):
+            return
+        coordinator.until(Phase.COLLECTING)
+    raise AssertionError("nobody hears it any more")
+
+
 @pytest.mark.parametrize("kind", [StartCommit, AckCommit])
 def test_point_6_a_place_that_the_log_has_not_reached_says_nothing(kind: type) -> None:
     participant = Participant.writing(AT)
@@ -102,11 +127,43 @@ def test_point_6_a_place_that_the_log_has_not_reached_says_nothing(kind: type) -
     assert participant.state == before
 
 
-def test_point_6_a_participant_does_not_follow_a_leap() -> None:
+@pytest.mark.parametrize("event", [EndCommit(), AckCommit(ControlOffset(1), offsets(99, 99))])
+def test_point_6_a_participant_does_not_follow_a_leap(event: EndCommit | AckCommit) -> None:
     participant = Participant.writing(AT)
     before = participant.state
-    participant.hears(started(1, AT, 1, None), RIVAL, epoch=1 + LEAP_MAX + 1, transaction=1)
+    participant.hears(event, RIVAL, epoch=1 + LEAP_MAX + 1, transaction=1)
     assert participant.state == before
+
+
+def test_point_6_a_start_that_had_to_leap_is_followed() -> None:
+    """Its coordinator believed a PRESENCE that leapt as far as is believed: it claims above it."""
+    participant, coordinator = Participant.writing(AT, epoch=EPOCH), Coordinator.at(Phase.OPEN)
+    for leaps in (1, 2):
+        top = EPOCH + leaps * LEAP_MAX
+        coordinator.hears(ALIVE, RIVAL, epoch=top)
+        participant.hears(ALIVE, RIVAL, epoch=top)
+        coordinator.until(Phase.OPEN)
+    epoch = coordinator.term.epoch
+    assert epoch > EPOCH + 2 * LEAP_MAX
+    participant.start(1, AT, epoch=epoch)
+    assert (participant.state.epoch, participant.positions) == (epoch, AT)
+
+
+def test_point_6_from_a_start_that_leapt_for_nothing_it_is_led_back() -> None:
+    participant = Participant.writing(AT, epoch=7)
+    participant.hears(started(1, offsets(1, 1), 1, None), RIVAL, epoch=NUMBER_MAX, transaction=1)
+    assert participant.state.epoch == NUMBER_MAX
+    participant.start(4, AT, epoch=7, settled_to=participant.next_offset)
+    assert (participant.state.epoch, participant.positions) == (7, AT)
+
+
+def test_point_6_an_old_start_that_is_said_again_leads_nobody_away() -> None:
+    """In a table whose epochs leapt once: the true coordinator's next START is believed again."""
+    participant = Participant.writing(AT, epoch=7 + 2 * LEAP_MAX)
+    participant.hears(started(1, offsets(1, 1), 1, None), RIVAL, epoch=7, transaction=1)
+    number = participant.next_offset
+    participant.start(4, AT, epoch=7 + 2 * LEAP_MAX, settled_to=number)
+    assert (participant.state.epoch, participant.positions) == (7 + 2 * LEAP_MAX, AT)
 
 
 def test_point_6_one_that_just_came_and_followed_it_is_led_back() -> None:

@@ -12,7 +12,13 @@ from repository.tree import ROOT
 
 from headgate.sink.load import parse
 
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs/columns.md", "docs/security.md")
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/columns.md",
+    "docs/security.md",
+    "docs/tables.md",
+)
 FENCE = re.compile(
     r"(?P<mark><!-- *(?P<word>[\w-]+) *-->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```",
     re.MULTILINE | re.DOTALL,

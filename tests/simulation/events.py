@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 from simulation.climate import Handover, Weather
 
-from headgate.control_protocol import codec
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
+    TopicId,
     TopicPartition,
     TransactionId,
     TransactionNumber,
 )
 from headgate.control_protocol.testing import FakeCatalog, FakeLogServer, FakeSource
+from headgate.control_protocol.wire import Wire
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -244,7 +245,7 @@ class Events:
 
     @staticmethod
     def envelope(message: object) -> Envelope:
-        decoded = codec.decode(message) if isinstance(message, bytes) else message
+        decoded = Wire().read(message, TopicId("")) if isinstance(message, bytes) else message
         assert isinstance(decoded, Envelope)
         return decoded
 

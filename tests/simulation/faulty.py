@@ -66,7 +66,7 @@ class FaultyLog(Struck):
     def __init__(self, world: World, node: Node, role: str) -> None:
         self._of(world, node)
         self._role = role
-        self._log = FakeLog(world.log)
+        self._log = FakeLog(world.log, world.forger.wire)
         self._held: list[LogRecord] = []
 
     @property
@@ -309,6 +309,7 @@ class FaultyWriter(FakeBatchWriter, Struck):
         if world.quarantine is not None:
             self.bad, self.held = world.quarantine.bad, world.quarantine.held
             self.route = world.quarantine.router((node.number, node.life))
+            self.takes = world.quarantine.takes((node.number, node.life))
         if world.columns is not None:
             self.wants, self.has = world.columns.wants, world.columns.has
 

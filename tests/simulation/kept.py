@@ -99,7 +99,7 @@ class Kept:
         return True
 
     def _belongs(self, row: SourceRecord) -> None:
-        record = next(t.newest for t in self._tables.values() if row in t.rows)
+        name, record = next((n, t.newest) for n, t in self._tables.items() if row in t.rows)
         at = TopicPartition(row.topic, row.partition)
         known = record.topic_ids.get(row.topic) if record else None
         if record is None or (known != row.topic_id and not self._since(row, known)):
@@ -108,8 +108,8 @@ class Kept:
             return
         if row.offset >= record.offsets.get(at, 0):
             raise Violation(Kind.DOUBLE, f"beyond the follower's offsets: {row}")
-        if self._quarantine.always(row) is False:
-            raise Violation(Kind.UNTRUTH, f"a good record is in a follower: {row}")
+        if self._quarantine.misplaced(name, row):
+            raise Violation(Kind.UNTRUTH, f"{name} holds what it can never be given: {row}")
 
     def _since(self, row: SourceRecord, known: str | None) -> bool:
         """Whether the topic was created anew between the decision and the payment."""
@@ -145,6 +145,8 @@ class Kept:
         return [row for file in files for row in storage.files[file.path]]
 
     def good(self, rows: set[SourceRecord]) -> None:
+        if self._quarantine.ledger and rows:
+            raise Violation(Kind.UNTRUTH, f"the ledger holds rows: {sorted(rows)[:5]}")
         bad = [row for row in rows if self._quarantine.always(row)]
         if bad:
             raise Violation(Kind.UNTRUTH, f"bad records are in the table: {sorted(bad)[:5]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simulation.faulty import (
@@ -17,6 +18,7 @@ from simulation.quarantine import ASIDE
 from simulation.real_catalog import RealCatalog
 from simulation.real_port import CatalogPort, real_table
 
+from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.ports import Follower
@@ -124,18 +126,34 @@ class Node:
         self.coordinator_log = FaultyLog(world, self, "coordinator")
         self._naps.pop("coordinator", None)
         return CoordinatorDriver(
-            Identity(world.sink, "group", sender, followers=tuple(world.followers)),
+            Identity(
+                world.sink,
+                "group",
+                sender,
+                followers=world.quarantine.named if world.quarantine else (),
+                routed=bool(world.quarantine and world.quarantine.ledger),
+            ),
             world.climate.coordinators,
             CoordinatorWorld(
                 self.coordinator_log,
                 Dated(world, FaultyTable(world, self, self._lead(), world.catalog)),
                 FaultyTopics(world, self),
                 world.clock,
-                followers=FollowerTables(self._follower, threads=False),
+                followers=FollowerTables(
+                    self._follower,
+                    threads=False,
+                    required=world.quarantine.named if world.quarantine else None,
+                ),
             ),
             world.climate.start_at,
-            limits=world.quarantine.limits if world.quarantine else None,
+            limits=self._limits(),
         )
+
+    def _limits(self) -> BadRecordLimits:
+        """No setting skips a record there, which only forged claims say."""
+        quarantine = self.world.quarantine
+        limits = quarantine.limits if quarantine else BadRecordLimits()
+        return replace(limits, may_skip=not self.world.forger.unsigned)
 
     def _lead(self) -> Follower:
         self.ports = []

@@ -9,12 +9,14 @@ from zlib import crc32
 
 from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import Unreachable
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import DataFile, Destination
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.testing import FakeCatalog, FakeClock, FakeStorage, SourceRecord
 
 ASIDE = "lake.records_aside"
 OTHER = "lake.records_other"
+THIRD = "lake.records_third"
+LEDGERS = 0.15
 SHARE = 0.25
 CHANGEABLE = 0.5
 NEVER_MS = 10**9
@@ -27,7 +29,9 @@ class Quarantine:
     It draws from dice of its own, so that a world without one is what it would be anyway.
     """
 
-    def __init__(self, seed: int, sink: SinkName, storage: FakeStorage, clock: FakeClock) -> None:
+    def __init__(
+        self, seed: int, sink: SinkName, storage: FakeStorage, clock: FakeClock, *, ledger: bool
+    ) -> None:
         dice = _dice(seed)
         dice.random()
         self._seed, self._sink, self._clock = seed, sink, clock
@@ -43,8 +47,36 @@ class Quarantine:
         self._routes_change = dice.random() < 0.5
         if dice.random() < 0.5:
             self.catalogs[OTHER] = FakeCatalog(storage=storage, table=OTHER, uuid="uuid-other")
+        self.ledger = ledger and random.Random(f"a ledger in {seed}").random() < LEDGERS
+        """Whether the lead takes no rows: they are routed to tables that START does not name."""
+        if self.ledger:
+            for name in (OTHER, THIRD):
+                self.catalogs[name] = FakeCatalog(storage=storage, table=name, uuid=f"uuid-{name}")
         self.drafted: dict[str, tuple[DataFile, ...]] = {}
         """What each manifest holds that was ever drafted."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The followers that START names."""
+        return (ASIDE,) if self.ledger else tuple(self.catalogs)
+
+    def misplaced(self, table: str, record: SourceRecord) -> bool:
+        """Whether a follower holds what it can never have been given."""
+        always = self.always(record)
+        return always is (self.ledger and table != ASIDE)
+
+    def takes(self, life: object) -> Callable[[SourceRecord], tuple[Destination, str]] | None:
+        """Which routed table takes a good record, and where that lies, as a writer finds it."""
+        if not self.ledger:
+            return None
+        route = self.router(life)
+
+        def place(record: SourceRecord) -> tuple[Destination, str]:
+            catalog = self.catalogs[THIRD if route(record) else OTHER]
+            location = getattr(catalog, "location", f"memory://{catalog.table}")
+            return Destination(catalog.table, catalog.uuid), location
+
+        return place
 
     @property
     def limited(self) -> bool:
@@ -72,7 +104,7 @@ class Quarantine:
     def held(self) -> list[SourceRecord]:
         """What is in them under the sink's tag, as a writer reads it."""
         held: list[SourceRecord] = []
-        for catalog in self.catalogs.values():
+        for catalog in (self.catalogs[name] for name in self.named):
             if not catalog.reachable:
                 raise Unreachable("the fake catalog is not reachable")
             tagged = catalog.snapshots[catalog.tags[tag_name(self._sink)]]

@@ -20,6 +20,7 @@ from headgate.control_protocol.events import Envelope
 
 _Copier = Callable[[Any, Mapping[str, Any]], Any]
 _copiers: dict[type, _Copier] = {}
+_decoded = fake_log._read
 
 
 def replace(value: Any, /, **changes: Any) -> Any:
@@ -90,6 +91,11 @@ def carried(part_bytes: int | None) -> Iterator[None]:
     finally:
         for name, (module, _) in changes.items():
             setattr(module, name, before[name])
+
+
+def heard_anew() -> None:
+    """Forget what was decoded: a mutant may hear otherwise."""
+    _decoded.cache_clear()
 
 
 class _NoWire:

@@ -121,7 +121,7 @@ class CatalogPort(Struck):
 def real_table(world: World, node: Node, catalog: RealCatalog, called: str) -> IcebergTable:
     port = CatalogPort(world, node, catalog, called)
     node.ports.append(port)
-    return IcebergTable(port, catalog.table, world.sink)  # type: ignore[arg-type]
+    return IcebergTable(port, catalog.table, world.sink, threads=False)  # type: ignore[arg-type]
 
 
 # --------------------------------------------------------------------------------------- determined

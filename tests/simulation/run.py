@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from simulation.climate import drawn
 from simulation.course import Course
-from simulation.quick import carried, quick_copies
+from simulation.forger import part_bytes
+from simulation.quick import carried, heard_anew, quick_copies
 from simulation.real_port import determined
 from simulation.world import World
 
@@ -40,6 +41,7 @@ def play(seed: int, *, whole: bool = False, real: bool = False) -> World:
     Its garbage is left to who plays many: collecting it on the way costs more than the seed.
     """
     gc.disable()
+    heard_anew()
     try:
         with quick_copies(), carried(_part_bytes(seed)):
             world = World(seed, real=real)
@@ -64,7 +66,7 @@ def play(seed: int, *, whole: bool = False, real: bool = False) -> World:
 def _part_bytes(seed: int) -> int | None:
     import random
 
-    return drawn(random.Random(seed)).part_bytes
+    return part_bytes(seed, drawn(random.Random(seed)).part_bytes)
 
 
 @dataclass

@@ -20,6 +20,7 @@ from simulation.climate import FOR_EVER_MS, SLUGGISH_MS, Weather, drawn, limited
 from simulation.columns import Columns, has_some
 from simulation.events import Events
 from simulation.faulty import brief
+from simulation.forger import Forger
 from simulation.kept import Kept
 from simulation.node import Actor, Killed, Node
 from simulation.oracle import Oracle
@@ -74,10 +75,11 @@ class World:
         self._echoes = random.Random(f"echoes {seed}")
         self.climate = drawn(self.random)
         limited(self.climate, random.Random(f"limits in {seed}"))
+        self.sink = SinkName("sim")
+        self.forger = Forger(self)
         self.silence = Silence(self)
         self.unheard = Unheard(self)
         self.rates = self.climate.rates
-        self.sink = SinkName("sim")
         self.topics = ("source",)
         self.clock = FakeClock()
         self.log = FakeLogServer(self.clock)
@@ -86,7 +88,15 @@ class World:
         self.group = FakeGroup(self.source, self.clock)
         self.source.create("source", self.climate.partitions)
         self.quarantine = (
-            Quarantine(seed, self.sink, self.catalog.storage, self.clock) if has_one(seed) else None
+            Quarantine(
+                seed,
+                self.sink,
+                self.catalog.storage,
+                self.clock,
+                ledger=self.climate.upheaval is None,
+            )
+            if has_one(seed)
+            else None
         )
         self.wholes = wholes(self) if real else []
         self.columns = Columns(seed, self.catalog) if has_some(seed) and not real else None
@@ -101,7 +111,6 @@ class World:
         self.poison: tuple[TopicPartition, int] | None = None
         self.broken = self.climate.upheaval is None
         self.paused_ms: int | None = None
-        self.log_truncated = False
         self.written_ms: dict[str, int] = {}
         """When each data file was done."""
         self.incarnations = self.assignments = self.group_changes = 0
@@ -137,7 +146,8 @@ class World:
             climate.start_at = replace(climate.start_at, where="earliest")
         self.oracle.checks_valid_through = climate.upheaval is None
         self.oracle.nobody_is_idle = climate.coordinators.idleness_ms == FOR_EVER_MS
-        self._copies_checked = not climate.rates.lie and climate.upheaval is None
+        self._copies_checked = not (climate.rates.lie or climate.upheaval or self.forger.unsigned)
+        self.log_truncated = self.forger.unsigned
 
     # ------------------------------------------------------------------------------- the transcript
 
@@ -245,6 +255,7 @@ class World:
             return
         for place, envelope in enumerate(envelopes, begin):
             self._tally(envelope)
+            self.forger.hears(envelope)
             self.calm.said(envelope, place)
             if isinstance(envelope.event, StartCommit):
                 said = TransactionId(envelope.epoch, envelope.transaction)
@@ -277,7 +288,7 @@ class World:
 
     def say(self, envelope: Envelope) -> None:
         self.note("somebody says {}", envelope)
-        FakeLog(self.log).append([envelope])
+        FakeLog(self.log, self.forger.wire).append([envelope])
         if isinstance(envelope.event, Pause | Resume):
             paused = isinstance(envelope.event, Pause)
             self.paused_ms = self.clock.now_ms if paused else None
@@ -318,12 +329,15 @@ class World:
         drafted = self.quarantine.drafted if self.quarantine else {}
         own = [d for d in attempt.record.debts if d.transaction == attempt.record.transaction]
         for file in (*attempt.files, *(f for d in own for f in drafted.get(d.manifest, ()))):
-            if self.written_ms[file.path] < since_ms:
-                age_ms = self.clock.now_ms - self.written_ms[file.path]
+            written_ms = self.written_ms.get(file.path, since_ms)
+            if written_ms < since_ms:
+                age_ms = self.clock.now_ms - written_ms
                 raise Violation(Kind.LOSS, f"commits a file that is {age_ms} ms old: {file.path}")
 
     def checks_prefix(self, batch: Batch) -> None:
         """P1: what is written is written for the epoch and the transaction that are open."""
+        if self.forger.unsigned:
+            return  # it may have said where
         open_ = batch.transaction
         for table in (batch.table, batch.quarantine or batch.table):
             folder, number = table.file_prefix.rsplit("/", 2)[1:]
@@ -367,6 +381,7 @@ class World:
         else:
             self.idle += 1
         self.unheard.look()
+        self.forger.look()
         for whole in self.wholes:
             whole.look()
         self.oracle.look()

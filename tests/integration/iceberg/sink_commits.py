@@ -62,7 +62,7 @@ class SinkOnTable:
     ) -> SinkOnTable:
         declaration = TableDeclaration(columns, partition_by, properties or {})
         ensure_table(catalog, identifier, declaration)
-        table = IcebergTable(catalog, identifier, SINK)
+        table = IcebergTable(catalog, identifier, SINK, threads=False)
         outcome = table.commit(CommitAttempt(table.read(), record(1, 0)))
         assert isinstance(outcome, Landed), outcome
         return cls(catalog, identifier, table, outcome.view)

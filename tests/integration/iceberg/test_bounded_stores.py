@@ -13,10 +13,12 @@ from object_store import BUCKET, ObjectStore
 from store_proxy import HANGS, StoreProxy, s3_error
 from unit.participant.writers.test_renewing import SOURCE
 
+from headgate.control_protocol import s3_files
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.ports import Unknown
+from headgate.control_protocol.s3_files import KeptFiles
 from headgate.participant.writers.plan import plan_for
 from headgate.participant.writers.store_trial import try_store
 
@@ -92,7 +94,7 @@ def test_point_3_glues_client_has_bounds_of_its_own(object_store: ObjectStore) -
 
 @pytest.mark.soak
 def test_point_3_a_store_that_never_answers_is_given_up_in_time(
-    world: IcebergWorld, proxy: StoreProxy
+    world: IcebergWorld, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = world.open()
     view = claimed(table)
@@ -102,6 +104,7 @@ def test_point_3_a_store_that_never_answers_is_given_up_in_time(
     assert seconds(lambda: outcomes.append(commit(table, view, record(1, 1, 3), file))) < ENDS_S
     assert isinstance(outcomes[0], Unknown)
     proxy.refuse(".*", HANGS)
+    monkeypatch.setattr(s3_files, "KEPT", KeptFiles())  # a process that has read nothing yet
     with pytest.raises(Unreachable):
         table.read()
 

@@ -173,7 +173,7 @@ def test_refs_and_other_sinks_lineage_stay(catalog: Catalog) -> None:
     manage = sink.loaded().manage_snapshots()
     manage.create_tag(sink.view.head, "release").create_branch(sink.view.head, "audit").commit()
     commits(sink, range(3, 30))
-    idle = IcebergTable(catalog, "db.t", SinkName("idle"))
+    idle = IcebergTable(catalog, "db.t", SinkName("idle"), threads=False)
     claim = idle.commit(CommitAttempt(idle.read(), record(7, 0, sink="idle")))
     assert isinstance(claim, Landed)
     sink.view = sink.table.read()
@@ -228,7 +228,7 @@ def tag_what_is_due(sink: SinkOnTable) -> None:
 
 
 def lead_elsewhere(sink: SinkOnTable) -> None:
-    heir = IcebergTable(sink.catalog, "db.t", SINK)
+    heir = IcebergTable(sink.catalog, "db.t", SINK, threads=False)
     assert isinstance(heir.commit(CommitAttempt(heir.read(), record(2, 0))), Landed)
 
 
@@ -307,7 +307,7 @@ def test_a_crash_between_removal_and_deletion_leaves_orphans_only(
     assert len(snapshots(sink)) == KEEP
     orphans = stored(sink) - reached(sink)
     assert orphans
-    heir = IcebergTable(sink.catalog, "db.t", SINK)
+    heir = IcebergTable(sink.catalog, "db.t", SINK, threads=False)
     revived = SinkOnTable(sink.catalog, "db.t", heir, heir.read(), sink.number)
     commits(revived, range(10, 50))
     assert stored(revived) == reached(revived) | orphans

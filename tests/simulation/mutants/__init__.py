@@ -12,6 +12,7 @@ from simulation.mutants import (
     collecting,
     evolving,
     following,
+    forging,
     positions,
     real_tables,
     requesting,
@@ -23,7 +24,7 @@ from simulation.mutants.mutant import Mutant
 
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
-    *(setting_aside, following, evolving),
+    *(setting_aside, following, forging, evolving),
     real_tables,
 )
 
@@ -32,6 +33,7 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 UNSHOWN = {
+    "R1": "routes are the writers' own: unit/participant/writers/test_routes.py",
     "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
     "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "
     "protocol/test_q1_second_table.py",
@@ -48,10 +50,8 @@ UNSHOWN = {
     "P12": "as C12: protocol/test_p12_presence.py",
     "P10": "a writer that hangs, or fails for no reason of others, is not in the simulation: "
     "protocol/test_p10_hopeless.py",
-    "G4": "signatures are judged in front of the machines: protocol/test_g4_signed.py",
     "G5": "its parts are C3, C5, C6, C9, C11 and P7, and each is judged by itself: "
     "protocol/test_g5_replays.py",
-    "G6": "nobody there forges numbers: protocol/test_g6_bounds.py",
     "Q6": "what a writer makes of a record is not the machines': protocol/test_q6_disposal.py and "
     "unit/participant/writers/test_aside.py",
     "T7": "the simulation has one sink: protocol/test_t7_shared.py and "

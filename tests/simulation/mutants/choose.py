@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from simulation.climate import FOR_EVER_MS, Climate, Weather, drawn
 from simulation.columns import has_some
-from simulation.mutants import MUTANTS
+from simulation.forger import ONE_SEED_IN, WITH_KEY, WITHOUT_KEY
+from simulation.mutants import MUTANTS, forging
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.notice import Notice, noticed, notices, written
 from simulation.mutants.worlds import STATES_ROUGHLY, WORLDS
@@ -117,7 +118,10 @@ def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
     if mutant.rule[0] == "S":
         return filter(has_some, seeds)
-    return filter(has_one, seeds) if mutant.rule[0] in "DQ" else seeds
+    if mutant in forging.FAMILY:
+        forger = WITH_KEY if mutant.rule == "G4" else WITHOUT_KEY
+        seeds = (s for s in seeds if s % ONE_SEED_IN == forger)
+    return filter(has_one, seeds) if mutant.rule[0] in "DQR" else seeds
 
 
 if __name__ == "__main__":

@@ -93,3 +93,20 @@ def lapses_unnamed() -> tuple[Planted, ...]:
 def followers_of_the_past_unclaimed(right: Any, *given: Any) -> Any:
     """A lead that went back claims no follower."""
     return ()
+
+
+@FAMILY.replaces("R5", (commitment, "judge"))
+def routed_not_owed(right: Any, statuses: Any, by: Any) -> Any:
+    """What went to tables that START does not name is let in, and owed to nobody."""
+    verdict = right(statuses, by)
+    named = {name for name, follower in by.followers.items() if not follower.uuid}
+    files = {name: each for name, each in verdict.follower_files.items() if name in named}
+    return replace(verdict, follower_files=files)
+
+
+@FAMILY.replaces("R5", (commitment, "with_tables"))
+def routed_as_once_seen(right: Any, state: Any, given: Any) -> Any:
+    """A routed table that was read is taken for one that is named, whose rows are quarantined."""
+    after = right(state, given)
+    named = (*state.identity.followers, *given.views)
+    return replace(after, identity=replace(state.identity, followers=tuple(dict.fromkeys(named))))

@@ -25,7 +25,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import OPERATOR, Debt
 from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.operations.set_offsets import OffsetMove, OffsetPlan, _resolved, _stored, carry_out
+from headgate.operations.set_offsets import OffsetMove, OffsetPlan, _resolved, carry_out, stored
 from headgate.sink.settings import SinkSettings
 
 ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
@@ -103,13 +103,13 @@ def test_point_9_only_a_table_in_order_has_offsets_to_set(
     table: IcebergTable, settings: SinkSettings, filled: FilledTable
 ) -> None:
     view = table.read()
-    assert _stored(settings, view) == view.record
+    assert stored(settings, view) == view.record
     filled.table.refresh()
     filled.table.manage_snapshots().rollback_to_snapshot(
         filled.table.snapshots()[1].snapshot_id
     ).commit()
     with pytest.raises(StopSink, match="rolled-back"):
-        _stored(settings, table.read())
+        stored(settings, table.read())
 
 
 def test_point_9_another_groups_offsets_are_not_ours(
@@ -117,7 +117,7 @@ def test_point_9_another_groups_offsets_are_not_ours(
 ) -> None:
     filled.commit(filled.record(1, 0, {0: 0}, group_id="other"))
     with pytest.raises(SinkNameTaken):
-        _stored(settings, IcebergTable(catalog, "db.trips", SINK).read())
+        stored(settings, IcebergTable(catalog, "db.trips", SINK).read())
 
 
 def test_d9_debts_stay_and_followers_are_claimed_before_the_next_start(

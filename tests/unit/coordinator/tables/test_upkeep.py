@@ -311,7 +311,7 @@ def test_point_8_a_zombies_removal_is_refused_by_the_server(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     def around(send: Send) -> CommitTableResponse:
-        heir = IcebergTable(server, "db.t", SINK)  # type: ignore[arg-type]
+        heir = IcebergTable(server, "db.t", SINK, threads=False)  # type: ignore[arg-type]
         assert isinstance(heir.commit(CommitAttempt(heir.read(), record(2, 0))), Landed)
         return send()
 

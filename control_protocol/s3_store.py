@@ -1,0 +1,286 @@
+"""S3 through botocore: one client per store and process, which keeps its connections.
+
+pyarrow's client asks before each upload whether it may send it (``Expect: 100-continue``), cannot
+delete many objects at once, and begins a new pool of connections with each table that is loaded.
+Keys resolve as pyiceberg's properties say and as pyarrow's client does: those given, else a role,
+else environment, profile, container or instance. Who asks brings its own keys along: a catalog that
+vends new ones with each table costs no new connection.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    CredentialProvider,
+    CredentialResolver,
+    Credentials,
+    DeferredRefreshableCredentials,
+)
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.handlers import add_expect_header
+from botocore.session import Session
+
+TRIES = 5
+DELETED_AT_ONCE = 1000
+_CONNECTIONS = 32
+TIMEOUT_S = 3.0
+_MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+_REFUSED_STATUSES = (401, 403)
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A store as it is reached; what is the same for all of its callers."""
+
+    endpoint: str | None
+    region: str | None
+    proxy: str | None = None
+    connect_s: float = TIMEOUT_S
+    read_s: float = TIMEOUT_S
+    anonymous: bool = False
+    virtual: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Whose keys sign: these, else the role's, else whatever this machine has."""
+
+    access: str | None = None
+    secret: str | None = None
+    token: str | None = None
+    role: str | None = None
+    role_session: str | None = None
+
+
+class _CallersKeys(Credentials):  # type: ignore[misc] # botocore is not typed
+    """The keys of whichever thread is signing a request."""
+
+    def __init__(self) -> None:
+        super().__init__("", "")
+        self._here = threading.local()
+
+    def signing(self, keys: Credentials | None) -> None:
+        self._here.keys = keys
+
+    def get_frozen_credentials(self) -> Any:
+        keys: Credentials | None = getattr(self._here, "keys", None)
+        return keys.get_frozen_credentials() if keys is not None else None
+
+
+class _Provider(CredentialProvider):  # type: ignore[misc] # botocore is not typed
+    METHOD = "callers-keys"
+
+    def __init__(self, keys: _CallersKeys) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def load(self) -> Credentials:
+        return self._keys
+
+
+class S3Store:
+    """Objects in buckets. Raises ``OSError``: ``FileNotFoundError``, ``PermissionError``, others.
+
+    Each call is tried five times, with pauses that double.
+    """
+
+    def __init__(self, place: Place, keys: Keys) -> None:
+        self._place = place
+        self._keys = keys
+
+    def put(self, bucket: str, key: str, data: bytes) -> None:
+        self._ask((bucket, key), lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=data))
+
+    def get(self, bucket: str, key: str) -> bytes:
+        return bytes(
+            self._ask(
+                (bucket, key),
+                lambda s3: s3.get_object(Bucket=bucket, Key=key)["Body"].read(),
+            )
+        )
+
+    def tail(self, bucket: str, key: str, count: int) -> tuple[bytes, int]:
+        """Return the last ``count`` bytes, or all, and the object's size."""
+
+        def ask(s3: Any) -> tuple[bytes, int]:
+            found = s3.get_object(Bucket=bucket, Key=key, Range=f"bytes=-{count}")
+            data = found["Body"].read()
+            total = str(found.get("ContentRange", "")).rpartition("/")[2]
+            return data, int(total) if total.isdecimal() else len(data)
+
+        return self._ask((bucket, key), ask)
+
+    def size(self, bucket: str, key: str) -> int:
+        return int(
+            self._ask(
+                (bucket, key),
+                lambda s3: s3.head_object(Bucket=bucket, Key=key)["ContentLength"],
+            )
+        )
+
+    def delete(self, bucket: str, key: str) -> None:
+        """An object that is not there is no error: S3 does not say."""
+        self._ask((bucket, key), lambda s3: s3.delete_object(Bucket=bucket, Key=key))
+
+    def delete_many(self, bucket: str, keys: Sequence[str]) -> dict[str, str]:
+        """Delete a thousand at once; return what was refused, and why."""
+        refused: dict[str, str] = {}
+        for begin in range(0, len(keys), DELETED_AT_ONCE):
+            some = keys[begin : begin + DELETED_AT_ONCE]
+            asked = {"Objects": [{"Key": key} for key in some], "Quiet": True}
+            answer = self._ask((bucket, some[0]), partial(_delete, bucket=bucket, asked=asked))
+            for error in answer.get("Errors", ()):
+                refused[error["Key"]] = f"{error.get('Code')}: {error.get('Message')}"
+        return refused
+
+    def under(self, bucket: str, prefix: str) -> Iterator[str]:
+        """The keys that begin so, a thousand per request."""
+        more: dict[str, str] = {}
+        while True:
+            page = self._ask(
+                (bucket, prefix), partial(_listed, Bucket=bucket, Prefix=prefix, **more)
+            )
+            yield from (entry["Key"] for entry in page.get("Contents", ()))
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def begin(self, bucket: str, key: str) -> str:
+        """Begin an upload in parts; return its id."""
+        return str(
+            self._ask(
+                (bucket, key),
+                lambda s3: s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"],
+            )
+        )
+
+    def part(self, bucket: str, key: str, upload: str, numbered: tuple[int, bytes]) -> str:
+        number, data = numbered
+        of = {"Bucket": bucket, "Key": key, "UploadId": upload, "PartNumber": number}
+        return str(self._ask((bucket, key), lambda s3: s3.upload_part(Body=data, **of)["ETag"]))
+
+    def complete(self, bucket: str, key: str, upload: str, parts: Sequence[str]) -> None:
+        """Raises ``UploadUnknown`` when there is no such upload: it may have been completed."""
+        listed = [{"PartNumber": n, "ETag": tag} for n, tag in enumerate(parts, 1)]
+        of = {"Bucket": bucket, "Key": key, "UploadId": upload}
+        whole = {"Parts": listed}
+        self._ask(
+            (bucket, key),
+            lambda s3: s3.complete_multipart_upload(MultipartUpload=whole, **of),
+        )
+
+    def abort(self, bucket: str, key: str, upload: str) -> None:
+        of = {"Bucket": bucket, "Key": key, "UploadId": upload}
+        self._ask((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
+
+    def _ask(self, of: tuple[str, str], ask: Callable[[Any], _Answer]) -> _Answer:
+        bucket, key = of
+        try:
+            client, signing = _client(os.getpid(), self._place)
+            signing.signing(_credentials(os.getpid(), self._keys, self._place.region))
+            try:
+                return ask(client)
+            finally:
+                signing.signing(None)
+        except ClientError as error:
+            raise _of_store(f"s3://{bucket}/{key}", error) from error
+        except BotoCoreError as error:
+            raise OSError(f"s3://{bucket}/{key}: {type(error).__name__}: {error}") from error
+
+
+def _delete(s3: Any, *, bucket: str, asked: Mapping[str, Any]) -> Any:
+    return s3.delete_objects(Bucket=bucket, Delete=asked)
+
+
+def _listed(s3: Any, **asked: str) -> Any:
+    return s3.list_objects_v2(**asked)
+
+
+class UploadUnknown(OSError):
+    """The store does not know an upload that it has begun."""
+
+
+def _of_store(what: str, error: Any) -> OSError:
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if code == "NoSuchUpload":
+        return UploadUnknown(f"{what}: {error}")
+    if code in _MISSING:
+        return FileNotFoundError(f"{what} does not exist: {error}")
+    if status in _REFUSED_STATUSES:
+        return PermissionError(f"{what}: {error}")
+    return OSError(f"{what}: {error}")
+
+
+@lru_cache(maxsize=16)
+def _client(_process: int, place: Place) -> tuple[Any, _CallersKeys]:
+    """A forked process must not share connections: it gets a client of its own."""
+    keys = _CallersKeys()
+    session = Session()
+    session.register_component("credential_provider", CredentialResolver([_Provider(keys)]))
+    config = Config(
+        connect_timeout=place.connect_s,
+        read_timeout=place.read_s,
+        retries={"total_max_attempts": TRIES, "mode": "legacy"},
+        max_pool_connections=_CONNECTIONS,
+        tcp_keepalive=True,
+        proxies={"http": place.proxy, "https": place.proxy} if place.proxy else None,
+        signature_version=UNSIGNED if place.anonymous else None,
+        # Every body is signed with its SHA-256; what else there is not every store knows.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={
+            "addressing_style": "virtual"
+            if place.virtual
+            else ("path" if place.endpoint else "auto"),
+            "payload_signing_enabled": True,
+        },
+    )
+    client = session.create_client(
+        "s3", endpoint_url=place.endpoint, region_name=place.region, config=config
+    )
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+    return client, keys
+
+
+@lru_cache(maxsize=64)
+def _credentials(_process: int, keys: Keys, region: str | None) -> Credentials:
+    """Kept, so that a role's or an instance's are renewed in time and not asked for each call."""
+    if keys.access and keys.secret:
+        return Credentials(keys.access, keys.secret, keys.token)
+    session = Session()
+    found = session.get_credentials()
+    if keys.role is None:
+        if found is None:
+            raise OSError("unable to locate credentials for S3: no keys, no role, no profile")
+        return found
+    fetcher = AssumeRoleCredentialFetcher(
+        client_creator=partial(session.create_client, region_name=region),
+        source_credentials=found,
+        role_arn=keys.role,
+        extra_args={"RoleSessionName": keys.role_session} if keys.role_session else {},
+    )
+    return DeferredRefreshableCredentials(
+        method="assume-role", refresh_using=fetcher.fetch_credentials
+    )
+
+
+def endpoint_of(properties: Mapping[str, str]) -> str | None:
+    """Return the store's address with its scheme, or ``None`` for Amazon's own."""
+    named = (
+        properties.get("s3.endpoint")
+        or os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+    )
+    return named if not named or "://" in named else f"https://{named}"

@@ -1,0 +1,119 @@
+"""A sink of many tables, judged: the ledger's commits, and every table that they filled."""
+
+from __future__ import annotations
+
+from pyiceberg.table import Table
+
+from headgate.operations.audit import Inquiry
+from headgate.operations.audit_chain import examine_chain
+from headgate.operations.audit_files import examine_commits, examine_live, live_files
+from headgate.operations.audit_records import TableRecords, scan_draft, scan_records
+from headgate.operations.audit_report import Finding
+from headgate.operations.audit_source import rewound
+from headgate.operations.history import History, read_history
+from headgate.operations.routed_tables import filled_tables
+
+Columns = tuple[str, str, str]
+
+
+class RoutedInquiry(Inquiry):
+    """As an audit of one table, whose rows are those of all tables together."""
+
+    def examine_table(self) -> None:
+        history = self._history
+        self._findings += examine_chain(history, ledger=True)
+        self._examine_moves()
+        if not history.complete:
+            self._expired.append("older snapshots have expired: their commits cannot be examined")
+        if history.commits:
+            back = "" if any(move.end < move.begin for move in self._allowed) else ", offsets"
+            self._proven.append(f"{len(history.commits)} commits in order: epochs{back} never fall")
+
+    def _scan_table(self) -> TableRecords | None:
+        record = self._history.record
+        assert record is not None, "asked only then"
+        seen = TableRecords(rewound=rewound(self._allowed))
+        columns = self._settings.tables.record_columns.coordinates
+        if columns is None:
+            self._unproven.append(
+                "tables.record_columns names no topic, partition and offset: single records cannot "
+                "be told apart, only counts"
+            )
+        tables = filled_tables(self._settings, self._table.catalog, record)
+        rows, complete = 0, self._history.complete and not record.lapsed
+        for table in tables.values():
+            brought, whole = self._examine_follower(table, columns, seen)
+            rows, complete = rows + brought, complete and whole
+        self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
+        decided = sum(commit.record.records for commit in self._history.commits)
+        if complete and decided != rows:
+            self._findings.append(
+                Finding(
+                    "row-count",
+                    f"the ledger decided {decided} rows, its tables received or are owed {rows}",
+                )
+            )
+        return seen if columns else None
+
+    def _examine_follower(
+        self, table: Table, columns: Columns | None, seen: TableRecords
+    ) -> tuple[int, bool]:
+        """The rows that it received or is owed, and whether that is all that there ever was."""
+        history = read_history(table, self._settings.name, self._settings.table.branch)
+        files = live_files(table, history.head)
+        live, damaged = examine_live(table.io, files, self._on_progress)
+        self._files += files
+        others = {other.snapshot_id for other in history.foreign if other.sink is not None}
+        left_out = damaged | {file.path for file in files if file.added_by in others}
+        absent = [n for n in columns or () if n not in table.schema().column_names]
+        if absent:
+            self._unproven.append(f"{history.table} has no column {', '.join(absent)}")
+            columns = None
+        if columns and history.head is not None:
+            scan_records(
+                table,
+                history.head,
+                columns,
+                left_out,
+                rewound=seen.rewound,
+                on_progress=self._on_progress,
+                into=seen,
+            )
+        owed, missing = self._examine_debts(table, history, columns, seen)
+        found = [
+            *examine_chain(history, follows=True),
+            *examine_commits(table, history, self._on_progress),
+            *live,
+            *missing,
+        ]
+        self._findings += [Finding(f.what, f"{history.table}: {f.evidence}") for f in found]
+        lead = str(self._table.metadata.table_uuid)
+        paid = sum(c.record.records for c in history.commits if c.record.lead == lead)
+        return paid + owed, history.complete
+
+    def _examine_debts(
+        self, table: Table, history: History, columns: Columns | None, seen: TableRecords
+    ) -> tuple[int, list[Finding]]:
+        """How many rows the table is owed (D7)."""
+        record, lead = self._history.record, str(self._table.metadata.table_uuid)
+        rows, findings = 0, list[Finding]()
+        for debt in record.debts if record else ():
+            paid = history.record is not None and history.record.pays(debt, lead)
+            if debt.follower != history.uuid or not debt.manifest or paid:
+                continue
+            rows += debt.rows
+            self._remarks.append(
+                f"{debt.rows} rows of transaction {debt.transaction} are owed to {history.table}"
+            )
+            findings += _examine_debt(table, debt.manifest, columns, seen) if columns else []
+        return rows, findings
+
+
+def _examine_debt(
+    table: Table, manifest: str, columns: Columns, seen: TableRecords
+) -> list[Finding]:
+    try:
+        scan_draft(table, manifest, columns, seen)
+    except FileNotFoundError as error:
+        return [Finding("debt-missing", f"{manifest} cannot be paid: {error}")]
+    return []

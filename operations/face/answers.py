@@ -1,0 +1,64 @@
+"""What is answered over HTTP, with the headers that keep a browser from doing anything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    RetryLater,
+    TableMissing,
+)
+
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+HTML = "text/html; charset=utf-8"
+
+CAREFUL: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""On every answer; a page's own policy allows its one style sheet besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer; ``headers`` are besides ``CAREFUL``."""
+
+    status: int
+    body: bytes
+    kind: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def text(status: int, said: str) -> Answer:
+    return Answer(status, f"{said}\n".encode(), TEXT)
+
+
+def document(status: int, said: Any) -> Answer:
+    return Answer(status, json.dumps(said, indent=2, default=str).encode() + b"\n")
+
+
+def refusal(status: int, said: str, hint: str = "") -> Answer:
+    """A request that cannot be; the same form as an error of headgate."""
+    return document(status, {"error": said, "hint": hint})
+
+
+def of_error(error: HeadgateError) -> Answer:
+    """An error with its code: 503 to try again, 404 for a table that is not there, else 409."""
+    status = 409
+    if isinstance(error, RetryLater):
+        status = 503
+    elif isinstance(error, TableMissing):
+        status = 404
+    elif type(error) is ConfigurationError:
+        status = 400
+    return document(status, {"code": error.code, "error": error.message, "hint": error.hint})

@@ -1,0 +1,100 @@
+"""What an operator may do over HTTP: the functions behind the commands, each with a dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.record import CommitRecord
+from headgate.operations import rollback
+from headgate.operations.pause import pause, resume
+from headgate.operations.set_offsets import carry_out, plan_moves
+from headgate.operations.table_access import opened_table, stored_record
+from headgate.sink.settings import SinkSettings
+
+Given = Mapping[str, Any]
+Move = Callable[[SinkSettings, Given, bool], Mapping[str, Any]]
+
+
+def _pause(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    return _toggle(settings, given, dry_run=dry_run, wanted=True)
+
+
+def _resume(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    return _toggle(settings, given, dry_run=dry_run, wanted=False)
+
+
+def _toggle(
+    settings: SinkSettings, given: Given, *, dry_run: bool, wanted: bool
+) -> Mapping[str, Any]:
+    _refuse_unknown(given, frozenset())
+    if not dry_run:
+        record: CommitRecord | None = (pause if wanted else resume)(settings)
+    else:
+        with opened_table(settings) as table:
+            record = stored_record(settings, table)
+    return {
+        "dry_run": dry_run,
+        "changes": record is None or record.paused is not wanted if dry_run else True,
+        "paused": wanted if not dry_run else bool(record and record.paused),
+        "positions": {str(at): offset for at, offset in sorted(record.offsets.items())}
+        if record
+        else {},
+    }
+
+
+def _set_offsets(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    """``{"offsets": {"topic/0": 17, "topic/1": "earliest"}}``; only of a stopped sink."""
+    _refuse_unknown(given, frozenset({"offsets"}))
+    wanted = given.get("offsets")
+    if not isinstance(wanted, dict) or not wanted:
+        raise ConfigurationError("no offset is named", 'send {"offsets": {"TOPIC/PARTITION": 17}}')
+    plan = plan_moves(settings, [f"{at}={offset}" for at, offset in wanted.items()])
+    if not dry_run and plan.moves:
+        carry_out(settings, plan)
+    return {
+        "dry_run": dry_run,
+        "changes": bool(plan.moves),
+        "moves": [
+            {"partition": str(m.partition), "from": m.begin, "to": m.end, "means": str(m)}
+            for m in plan.moves
+        ],
+    }
+
+
+def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    """``{"to": "4.17", "drop_foreign": false}``; only of a stopped sink."""
+    _refuse_unknown(given, frozenset({"to", "drop_foreign"}))
+    to, drop_foreign = given.get("to"), given.get("drop_foreign", False)
+    if not isinstance(to, str) or not isinstance(drop_foreign, bool):
+        raise ConfigurationError("where to go back is not said", 'send {"to": "EPOCH.NUMBER"}')
+    plan = rollback.plan_rollback(settings, to, drop_foreign=drop_foreign)
+    if not dry_run:
+        rollback.carry_out(settings, plan)
+    return {
+        "dry_run": dry_run,
+        "changes": True,
+        "to": str(plan.record.transaction),
+        "snapshot": plan.target,
+        "dropped": plan.dropped,
+        "rows": plan.rows,
+        "foreign": plan.foreign,
+        "kept_as": plan.kept_as,
+        "positions": {str(at): offset for at, offset in sorted(plan.record.offsets.items())},
+    }
+
+
+def _refuse_unknown(given: Given, known: frozenset[str]) -> None:
+    if unknown := sorted(given.keys() - known):
+        raise ConfigurationError(
+            f"{unknown[0]!r} is not a known key", f"known are: {', '.join(sorted(known)) or 'none'}"
+        )
+
+
+MOVES: Mapping[tuple[str, str], Move] = {
+    ("PUT", "pause"): _pause,
+    ("PUT", "resume"): _resume,
+    ("PATCH", "offsets"): _set_offsets,
+    ("POST", "rollback"): _roll_back,
+}

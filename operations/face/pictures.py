@@ -1,0 +1,127 @@
+"""Draws small charts as SVG: no script, no style but classes of the page's own sheet. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from headgate.control_protocol.redaction import printable
+
+WIDTH, HEIGHT = 420, 130
+_LEFT, _TOP, _BOTTOM = 4, 24, 20
+_BAR_HEIGHT, _ROW_HEIGHT = 8, 28
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values over time, oldest first; ``unit`` goes behind the largest. ``steps``: no slopes."""
+
+    title: str
+    points: Sequence[tuple[int, float]]
+    unit: str = ""
+    bars: bool = False
+    steps: bool = False
+
+
+def over_time(series: Series, begin: str, end: str) -> str:
+    """One chart; ``begin`` and ``end`` are written below."""
+    values = [value for _, value in series.points]
+    if not values:
+        return _empty(series.title)
+    highest = max(values)
+    times = [moment for moment, _ in series.points]
+    first, last = times[0], max(times[-1], times[0] + 1)
+
+    def x(moment: int) -> float:
+        return _LEFT + (moment - first) / (last - first) * (WIDTH - 2 * _LEFT)
+
+    def y(value: float) -> float:
+        return HEIGHT - _BOTTOM - (value / highest if highest else 0) * (HEIGHT - _TOP - _BOTTOM)
+
+    base = HEIGHT - _BOTTOM
+    if series.bars:
+        width = max(1.0, (WIDTH - 2 * _LEFT) / len(values) - 1)
+        step = (WIDTH - 2 * _LEFT) / len(values)
+        drawn = "".join(
+            f'<rect class="bar" x="{_LEFT + number * step:.1f}" y="{y(value):.1f}" '
+            f'width="{width:.1f}" height="{base - y(value):.1f}"/>'
+            for number, value in enumerate(values)
+        )
+    else:
+        path = f"M{x(times[0]):.1f},{y(values[0]):.1f}"
+        for moment, value in series.points[1:]:
+            path += (
+                f"H{x(moment):.1f}V{y(value):.1f}"
+                if series.steps
+                else (f"L{x(moment):.1f},{y(value):.1f}")
+            )
+        drawn = f'<path class="line" d="{path}"/>'
+    top = f"max {number(highest)}{series.unit}"
+    return _svg(
+        series.title,
+        HEIGHT,
+        f'<text class="title" x="{_LEFT}" y="14">{_e(series.title)}</text>'
+        f'<text class="small end" x="{WIDTH - _LEFT}" y="14">{_e(top)}</text>'
+        f'<line class="axis" x1="{_LEFT}" y1="{base}" x2="{WIDTH - _LEFT}" y2="{base}"/>{drawn}'
+        f'<text class="small" x="{_LEFT}" y="{HEIGHT - 6}">{_e(begin)}</text>'
+        f'<text class="small end" x="{WIDTH - _LEFT}" y="{HEIGHT - 6}">{_e(end)}</text>',
+    )
+
+
+def by_name(title: str, values: Mapping[str, float], unit: str = "", shown_max: int = 20) -> str:
+    """Horizontal bars, the largest first; the rest are counted."""
+    if not values:
+        return _empty(title)
+    ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    rows, left_out = ordered[:shown_max], len(ordered) - shown_max
+    highest = max(value for _, value in rows) or 1
+    drawn = []
+    for index, (name, value) in enumerate(rows):
+        top = 24 + index * _ROW_HEIGHT
+        width = max(0.0, value) / highest * (WIDTH - 2 * _LEFT)
+        drawn.append(
+            f'<text class="small" x="{_LEFT}" y="{top + 14}">{_e(shortened(name))}</text>'
+            f'<text class="small end" x="{WIDTH - _LEFT}" y="{top + 14}">'
+            f"{_e(number(value) + unit)}</text>"
+            f'<rect class="bar" x="{_LEFT}" y="{top + 18}" width="{width:.1f}" '
+            f'height="{_BAR_HEIGHT}"><title>{_e(name)}</title></rect>'
+        )
+    height = 30 + len(rows) * _ROW_HEIGHT
+    if left_out > 0:
+        height += 16
+        drawn.append(f'<text class="small" x="{_LEFT}" y="{height - 6}">and {left_out} more</text>')
+    head = f'<text class="title" x="{_LEFT}" y="14">{_e(title)}</text>'
+    return _svg(title, height, head + "".join(drawn))
+
+
+def number(value: float) -> str:
+    """1234567 as 1.23 M; small ones as they are."""
+    for size, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if letter == ' k' else size):.3g}{letter}"
+    return f"{value:.0f}" if value == int(value) else f"{value:.3g}"
+
+
+def shortened(name: str, characters: int = 26) -> str:
+    """The name with its middle left out, for its end tells partitions apart."""
+    if len(name) <= characters:
+        return name
+    half = (characters - 1) // 2
+    return f"{name[:half]}…{name[-half:]}"
+
+
+def _svg(title: str, height: int, inside: str) -> str:
+    return (
+        f'<svg role="img" aria-label="{_e(title)}" '
+        f'viewBox="0 0 {WIDTH} {height}" xmlns="http://www.w3.org/2000/svg">{inside}</svg>'
+    )
+
+
+def _empty(title: str) -> str:
+    head = f'<text class="title" x="{_LEFT}" y="14">{_e(title)}</text>'
+    return _svg(title, 40, f'{head}<text class="small" x="{_LEFT}" y="32">nothing yet</text>')
+
+
+def _e(text: str) -> str:
+    return escape(printable(text), quote=True)

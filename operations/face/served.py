@@ -1,0 +1,100 @@
+"""A sink as a server sees it: its report, asked for at most every so often, and its gauges."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.operations.status import StatusReport, status
+from headgate.sink.condition import Condition
+from headgate.sink.settings import SinkSettings
+from headgate.sink.telemetry import instruments as names
+from headgate.sink.telemetry.port import Gauge
+
+KEPT_S = 2.0
+COURSE = 200
+"""Commits that the pictures show."""
+_ASKED_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    at_s: float
+    report: StatusReport | HeadgateError
+
+
+class ServedSink:
+    """One sink file's sink. Safe for several threads: one asks, the others wait for its answer."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._seen: _Seen | None = None
+
+    def report(self) -> StatusReport:
+        """The sink's state, not older than ``KEPT_S``. Raises what ``status`` raises."""
+        with self._lock:
+            if self._seen is None or time.monotonic() - self._seen.at_s > KEPT_S:
+                self._seen = _Seen(time.monotonic(), self._asked())
+            found = self._seen.report
+        if isinstance(found, HeadgateError):
+            raise found
+        return found
+
+    def forget(self) -> None:
+        """Ask anew: something was done to the sink."""
+        with self._lock:
+            self._seen = None
+
+    def _asked(self) -> StatusReport | HeadgateError:
+        try:
+            return status(self.settings, COURSE, with_age=True)
+        except HeadgateError as error:
+            return self.settings.redaction.of_error(error)
+
+
+def gauges(sinks: Iterable[ServedSink]) -> list[Gauge]:
+    """The sink-wide gauges of all, several asked at once; one that is away is ``not known``."""
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+        return [gauge for told in threads.map(_gauges, sinks) for gauge in told]
+
+
+def _gauges(sink: ServedSink) -> list[Gauge]:
+    try:
+        found: Iterable[Gauge] = report_gauges(sink.report())
+    except HeadgateError as error:
+        found = [*_state(Condition.UNKNOWN), Gauge(names.ERROR_INFO, 1, {"code": error.code})]
+    name = sink.settings.name
+    return [Gauge(g.name, g.value, {"sink": name, **g.labels}) for g in found]
+
+
+def report_gauges(report: StatusReport) -> Iterable[Gauge]:
+    """What a report says, as the coordinator of the sink would tell it."""
+    yield from _state(Condition(report.condition))
+    if report.last_error and not report.last_error.past:
+        yield Gauge(names.ERROR_INFO, 1, {"code": report.last_error.code})
+    yield Gauge(names.EPOCH, report.epoch)
+    yield Gauge(names.STALLED_PARTITIONS, len(report.stalled))
+    yield Gauge(names.OWED_ROWS, report.owed_rows)
+    if report.participants_known:
+        yield Gauge(names.PARTICIPANTS, len(report.participants))
+    if report.last_commit_ms is not None:
+        yield Gauge(names.LAST_COMMIT, report.last_commit_ms / 1000)
+    if report.valid_through_ms is not None:
+        yield Gauge(names.VALID_THROUGH, report.valid_through_ms / 1000)
+    lags: dict[str, int] = {}
+    for partition in report.partitions:
+        if partition.lag is not None:
+            lags[partition.topic] = lags.get(partition.topic, 0) + partition.lag
+    for topic, lag in lags.items():
+        yield Gauge(names.LAG_RECORDS, lag, {"topic": topic})
+    for topic, age in report.lag_seconds.items():
+        yield Gauge(names.LAG_SECONDS, age, {"topic": topic})
+
+
+def _state(condition: Condition) -> Iterable[Gauge]:
+    return (Gauge(names.STATE, float(c is condition), {"state": c.value}) for c in Condition)

@@ -1,0 +1,206 @@
+"""Takes table and offsets back together: a claim whose coordinator is a person (rule C2).
+
+One catalog call adds an empty snapshot that continues the one gone back to, with its offsets under
+a new epoch, and moves branch and tag there; the head until then stays under a tag of its own, to
+which the way back is the same move. The sink's tag never points to an old snapshot again: an old
+coordinator's requirement would fit it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, TopicState, Unknown
+from headgate.control_protocol.record import OPERATOR, CommitRecord
+from headgate.control_protocol.record_codec import decode
+from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.coordinator.tables.proposal import GoingBack
+from headgate.operations.history import sink_of, summary_of
+from headgate.operations.kafka_access import source_topics
+from headgate.operations.set_offsets import claimed, require_stopped, stored
+from headgate.operations.table_access import opened_catalog
+from headgate.sink.settings import SinkSettings
+
+KEPT_MS = 7 * 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPlan:
+    """What a rollback would do, on the table as it was read; nothing is changed by making one.
+
+    ``dropped``: transactions of the sink whose rows would leave the branch, ``foreign`` snapshots
+    of others that would. ``rows`` are those of ``dropped``, ``kept_as`` is the way back.
+    """
+
+    view: TableView
+    target: int
+    record: CommitRecord
+    dropped: tuple[str, ...]
+    foreign: tuple[str, ...]
+    rows: int
+    kept_as: str
+
+    def __str__(self) -> str:
+        back = self.record.transaction
+        told = [f"back to transaction {back}, snapshot {self.target}"]
+        told.append(f"{len(self.dropped)} commits leave the branch, with {self.rows} rows")
+        told += [f"so does a snapshot of others: {snapshot}" for snapshot in self.foreign]
+        told += [
+            f"{at}: goes on from {offset}" for at, offset in sorted(self.record.offsets.items())
+        ]
+        told.append(f"the way back: headgate rollback SINK {self.kept_as}, for seven days")
+        return "\n".join(told)
+
+
+def kept_tag(sink: str, epoch: int) -> str:
+    """The tag that keeps what a rollback left; no sink's own tag begins so."""
+    return f"headgate.{sink}.before-{epoch}"
+
+
+def plan_rollback(settings: SinkSettings, to: str, *, drop_foreign: bool = False) -> RollbackPlan:
+    """Plan the way to a transaction (``4.17``) or to the tag that a rollback kept.
+
+    Raises ``ConfigurationError`` for what cannot be meant, while participants are alive, for
+    snapshots of others in between, and for records that the source does not hold any more;
+    ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
+    """
+    require_stopped(settings)
+    with opened_catalog(settings.catalog) as catalog:
+        view = IcebergTable(
+            catalog, settings.table.identifier, settings.name, settings.table.branch
+        ).read()
+        metadata = catalog.load_table(settings.table.identifier).metadata
+    before = stored(settings, view)
+    if metadata.snapshot_by_id(view.head or 0) is None:
+        raise RetryLater("the table has moved on since it was read", "try again")
+    target, record = _target(settings, metadata, to)
+    kept = {snapshot.snapshot_id for snapshot in _line(metadata, target.snapshot_id)}
+    leaving = [s for s in _line(metadata, view.head) if s.snapshot_id not in kept]
+    if not leaving:
+        raise ConfigurationError(f"{to} is where the table is", "name an earlier transaction")
+    foreign = tuple(_foreign(settings, leaving))
+    if foreign and not drop_foreign:
+        raise ConfigurationError(
+            f"others have written since {to}: {'; '.join(foreign)}",
+            "--drop-foreign takes their snapshots off the branch too",
+        )
+    with source_topics(settings) as topics:
+        refuse_lost(record, topics.describe())
+    own = [found for s in leaving if (found := decode(settings.name, summary_of(s)))]
+    return RollbackPlan(
+        view=view,
+        target=target.snapshot_id,
+        record=replace(
+            before,
+            offsets=record.offsets,
+            topic_ids=record.topic_ids,
+            transaction=record.transaction,
+            valid_through_ms=record.valid_through_ms,
+        ),
+        dropped=tuple(str(found.transaction) for found in own),
+        foreign=foreign,
+        rows=sum(found.records for found in own),
+        kept_as=kept_tag(settings.name, before.transaction.epoch + 1),
+    )
+
+
+def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
+    """One commit, on the table as it was when the plan was made.
+
+    Raises ``RetryLater`` when it was refused, or when nobody knows whether it landed.
+    """
+    assert plan.view.record is not None, "planned on a record"
+    operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
+    epoch = Epoch(plan.view.record.transaction.epoch + 1)
+    transaction = TransactionId(epoch, TransactionNumber(0))
+    claim = replace(
+        plan.record,
+        transaction=transaction,
+        coordinator=operator,
+        records=0,
+        quarantined=0,
+        skipped=0,
+        debts=claimed(settings, plan.view.record, transaction, operator),
+        command="rollback",
+    )
+    back = GoingBack(plan.target, plan.kept_as, KEPT_MS)
+    with opened_catalog(settings.catalog) as catalog:
+        table = IcebergTable(
+            catalog, settings.table.identifier, settings.name, settings.table.branch
+        )
+        outcome = table.commit(CommitAttempt(plan.view, claim), back)
+        unknown = isinstance(outcome, Unknown)
+        if isinstance(outcome, Landed) or (unknown and claim.same_commit(table.read().record)):
+            return
+    raise RetryLater(
+        f"sink {settings.name} was not rolled back: {outcome.reason}",
+        "look with headgate status, and try again",
+    )
+
+
+def refuse_lost(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
+    """Raise ``ConfigurationError`` where the source has lost what would be read again."""
+    for at, offset in sorted(record.offsets.items()):
+        topic = topics.get(at.topic)
+        log = topic.partitions.get(at.partition) if topic else None
+        if topic is None or log is None:
+            raise ConfigurationError(
+                f"{at} is not in the source any more", "its rows would be lost"
+            )
+        if record.topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
+            raise ConfigurationError(
+                f"{at.topic} was created anew since, so that its offsets name other records",
+                "its rows would be lost",
+            )
+        if offset < log.begin:
+            raise ConfigurationError(
+                f"{at}: records [{offset}, {log.begin}) would be read again, and the source has "
+                "lost them",
+                "choose a later transaction; these rows are nowhere else",
+            )
+
+
+def _target(
+    settings: SinkSettings, metadata: TableMetadata, to: str
+) -> tuple[Snapshot, CommitRecord]:
+    ref = metadata.refs.get(to)
+    candidates = [s for s in metadata.snapshots if ref is None or s.snapshot_id == ref.snapshot_id]
+    for snapshot in reversed(candidates):
+        record = decode(settings.name, summary_of(snapshot))
+        if record is not None and (ref is not None or str(record.transaction) == to):
+            return snapshot, record
+    if ref is not None:
+        raise StopSink(f"{to} keeps no commit of sink {settings.name}", "name a transaction")
+    raise ConfigurationError(
+        f"the table holds no commit {to!r} of sink {settings.name}",
+        "headgate status shows the last ones, as EPOCH.NUMBER; older ones have expired",
+    )
+
+
+def _line(metadata: TableMetadata, head: int | None) -> Iterable[Snapshot]:
+    snapshot = metadata.snapshot_by_id(head) if head is not None else None
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = metadata.snapshot_by_id(parent) if parent is not None else None
+
+
+def _foreign(settings: SinkSettings, snapshots: Iterable[Snapshot]) -> Iterable[str]:
+    for snapshot in snapshots:
+        if sink_of(snapshot) != settings.name:
+            who = sink_of(snapshot)
+            operation = snapshot.summary.operation.value if snapshot.summary else "append"
+            by = f" of sink {who}" if who else ""
+            yield f"snapshot {snapshot.snapshot_id} ({operation}{by})"

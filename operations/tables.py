@@ -1,0 +1,120 @@
+"""The tables that a sink's routes fill: what each has received and is owed; and example topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyiceberg.table import Table
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.identifiers import tag_name
+from headgate.control_protocol.record import CommitRecord
+from headgate.operations.history import read_history
+from headgate.operations.kafka_access import source_topics
+from headgate.operations.routed_tables import filled_tables
+from headgate.operations.table_access import opened_table, unpaid_debts
+from headgate.sink.settings import SinkSettings
+
+EXAMPLES_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FilledTable:
+    """One table. ``state``: ``open``, or ``missing`` where it is owed rows and not there.
+
+    ``transaction``: the last one that it was paid for; ``valid_through_ms`` as of that payment.
+    """
+
+    table: str
+    state: str
+    transaction: str | None
+    owed_rows: int
+    valid_through_ms: int | None
+    schema_id: int | None
+    snapshot_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TablesReport:
+    """All tables, by name, and the newest transaction that the ledger decided."""
+
+    ledger: str
+    transaction: str | None
+    tables: tuple[FilledTable, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if any(table.state != "open" for table in self.tables) else 0
+
+    def as_json(self) -> Mapping[str, Any]:
+        return asdict(self)
+
+
+def tables(settings: SinkSettings) -> TablesReport:
+    """Raises what opening the ledger raises, ``ConfigurationError`` for a sink of one table."""
+    if not settings.tables:
+        raise ConfigurationError(
+            "this sink fills one table", "headgate status shows it; [tables] is for many"
+        )
+    with opened_table(settings) as ledger:
+        record = read_history(ledger, settings.name, settings.table.branch).record
+        owed: dict[str, int] = {}
+        for debt in unpaid_debts(settings, ledger, record):
+            owed[debt.table] = owed.get(debt.table, 0) + debt.rows
+        found = filled_tables(settings, ledger.catalog, record)
+        names = sorted({*found, *owed} - {settings.quarantine.table})
+        return TablesReport(
+            settings.tables.ledger,
+            str(record.transaction) if record else None,
+            tuple(_filled(settings, name, found.get(name), owed.get(name, 0)) for name in names),
+        )
+
+
+def _filled(settings: SinkSettings, name: str, table: Table | None, owed: int) -> FilledTable:
+    if table is None:
+        return FilledTable(name, "missing", None, owed, None, None, None)
+    history = read_history(table, settings.name, settings.table.branch)
+    record: CommitRecord | None = history.record
+    ref = table.metadata.refs.get(tag_name(settings.name, settings.table.branch))
+    return FilledTable(
+        table=name,
+        state="open",
+        transaction=str(record.transaction) if record else None,
+        owed_rows=owed,
+        valid_through_ms=record.valid_through_ms if record else None,
+        schema_id=table.schema().schema_id,
+        snapshot_id=ref.snapshot_id if ref else None,
+    )
+
+
+def routes(settings: SinkSettings) -> str:
+    """Each route with topics that it takes, and names that collide. Raises as ``source_topics``."""
+    with source_topics(settings) as topics:
+        known = sorted(topics.describe())
+    return "; ".join([*_taken(settings, known), *_collisions(settings, known)])
+
+
+def _taken(settings: SinkSettings, topics: list[str]) -> Iterator[str]:
+    routing = settings.tables.routing
+    takes: dict[int, list[str]] = {number: [] for number in range(len(routing.routes))}
+    for topic in topics:
+        for route, _ in routing.of_topic(topic):
+            takes[routing.routes.index(route)].append(topic)
+    for number, route in enumerate(routing.routes):
+        some = takes[number][:EXAMPLES_MAX]
+        more = len(takes[number]) - len(some)
+        named = f"{', '.join(some)}{f' and {more} more' if more else ''}" if some else "no topic"
+        yield f"{named} -> {route.to}"
+    if alone := [topic for topic in topics if not any(True for _ in routing.of_topic(topic))]:
+        yield f"no route takes {', '.join(alone[:EXAMPLES_MAX])}"
+
+
+def _collisions(settings: SinkSettings, topics: list[str]) -> Iterator[str]:
+    routing = settings.tables.routing
+    winners = routing.tables_of(topics)
+    for topic in topics:
+        target = routing.named_by(topic)
+        if target and topic not in winners:
+            yield f"{topic} would become {target.table}, which another topic takes: unmatched"

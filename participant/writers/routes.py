@@ -1,0 +1,188 @@
+"""Which table a record goes to: the routes of a sink file, column by column (rules R1 to R3).
+
+A route looks at the record alone, never at a clock or catalog, so that every participant decides
+alike. The first route that matches wins; a record that none matches is *unmatched*.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from headgate.control_protocol.errors import RouteUnfit
+
+NAME_CHARACTERS_MAX = 120
+RAW_NAME_PROPERTY = "headgate.raw-name"
+"""A table's property: the name, before it was sanitised, whose records the table takes."""
+
+_HASH_CHARACTERS = 16
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9_]")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_INPUTS = ("field", "header", "record")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One route: which records it takes, and the table that its placeholders make.
+
+    ``topic``, ``value`` and ``record`` are names, or patterns that begin with ``^``. ``field`` is a
+    path in the record's value, ``header`` a header's name; ``value`` says which of their values
+    match (empty: any but none). ``merge``: other names may become the same table.
+    """
+
+    to: str
+    topic: str = ""
+    field: str = ""
+    header: str = ""
+    record: str = ""
+    value: str = ""
+    merge: bool = False
+
+    @property
+    def by_topic(self) -> bool:
+        """Whether the topic alone decides."""
+        return not (self.field or self.header or self.record)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Target:
+    """A table's name, and the name that it was made of (``raw``)."""
+
+    table: str
+    raw: str
+    merge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """All routes of a sink, in order, and how many tables they may name (R4)."""
+
+    routes: tuple[Route, ...]
+    tables_max: int = 1_000
+
+    def of_topic(self, topic: str) -> Iterator[tuple[Route, Mapping[str, str]]]:
+        """The routes that take records of the topic, with what the topic puts into their names."""
+        for route in self.routes:
+            groups = _matched(route.topic, topic)
+            if groups is not None:
+                yield route, {"topic": topic, **groups}
+                if route.by_topic:
+                    return
+
+    def named_by(self, topic: str) -> Target | None:
+        """The table of the topic's records, where nothing but the topic decides."""
+        for route, parts in self.of_topic(topic):
+            return target(route, parts) if route.by_topic else None
+        return None
+
+    def tables_of(self, topics: Sequence[str]) -> Mapping[str, Target]:
+        """By topic, the tables that topics alone name. Of two raw names for one table one is left:
+        that which is the table's own, else the first in order (R3)."""
+        found = {topic: self.named_by(topic) for topic in sorted(topics)}
+        first: dict[str, Target] = {}
+        for named in found.values():
+            if named and (named.table not in first or named.raw == named.table):
+                first[named.table] = named
+        return {
+            topic: named
+            for topic, named in found.items()
+            if named and (named.merge or first[named.table].raw == named.raw)
+        }
+
+
+def target(route: Route, parts: Mapping[str, str]) -> Target | None:
+    """The route's table; ``None`` where a placeholder has nothing to stand for."""
+    values = {name: parts.get(name) or "" for name in _PLACEHOLDER.findall(route.to)}
+    if not all(values.values()):
+        return None
+    raw = _PLACEHOLDER.sub(lambda found: values[found[1]], route.to)
+    table = _PLACEHOLDER.sub(lambda found: sanitised(values[found[1]]), route.to)
+    namespace, _, name = table.rpartition(".")
+    return Target(f"{namespace}.{_shortened(name, raw)}", raw, route.merge)
+
+
+def sanitised(value: str) -> str:
+    """R3: lower case, and everything but letters, digits and underscores as an underscore."""
+    return _NOT_IN_NAMES.sub("_", value.lower())
+
+
+def _shortened(name: str, raw: str) -> str:
+    if len(name) <= NAME_CHARACTERS_MAX:
+        return name
+    mark = hashlib.sha256(raw.encode(errors="surrogateescape")).hexdigest()[:_HASH_CHARACTERS]
+    return f"{name[: NAME_CHARACTERS_MAX - _HASH_CHARACTERS - 1]}_{mark}"
+
+
+def value_matches(route: Route, value: str) -> Mapping[str, str] | None:
+    """What a field's, header's or record name's value puts into names; ``None``: no match."""
+    wanted = route.record or route.value
+    groups = _matched(wanted, value) if value else None
+    if groups is None:
+        return None
+    name = "record" if route.record else "field" if route.field else "header"
+    return {name: value, **groups}
+
+
+@lru_cache(maxsize=4_096)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text)
+
+
+def _matched(wanted: str, text: str) -> Mapping[str, str] | None:
+    """The groups of a pattern that matches; none of a name, or of nothing, which takes all."""
+    if not wanted.startswith("^"):
+        return {} if wanted in ("", text) else None
+    found = _pattern(wanted).search(text)
+    return None if found is None else {k: v or "" for k, v in found.groupdict().items()}
+
+
+def check_route(route: Route, where: str) -> None:
+    """Raises ``RouteUnfit``, a ``ConfigurationError``."""
+    inputs = [name for name in _INPUTS if getattr(route, name)]
+    if len(inputs) > 1:
+        raise RouteUnfit(f"{where} has {' and '.join(inputs)}", "a route looks at one of them")
+    if route.value and not (route.field or route.header):
+        raise RouteUnfit(f"{where} has a value without a field or header", "name one of them")
+    known = {"topic", *inputs}
+    for name in ("topic", "value", "record"):
+        text = getattr(route, name)
+        if text.startswith("^"):
+            try:
+                known |= set(_pattern(text).groupindex)
+            except re.error as error:
+                raise RouteUnfit(f"{where}: {name} is no pattern: {error}", "mend it") from None
+    unknown = sorted(set(_PLACEHOLDER.findall(route.to)) - known)
+    if unknown:
+        raise RouteUnfit(
+            f"{where}: to = {route.to!r} names {unknown[0]!r}, which the route does not have",
+            f"known are {', '.join(sorted(known))}; patterns name others, as (?P<name>...)",
+        )
+    plain = _PLACEHOLDER.sub("x", route.to)
+    if "{" in plain or "}" in plain or not all(plain.split(".")) or plain.count(".") < 1:
+        raise RouteUnfit(f"{where}: to cannot be {route.to!r}", 'write "namespace.{name}"')
+
+
+@dataclass(slots=True)
+class Names:
+    """Targets by value, per route and topic: each different value is looked at once."""
+
+    route: Route
+    parts: Mapping[str, str]
+    _known: dict[str, Target | None] = field(default_factory=dict)
+
+    def of(self, value: str) -> Target | None:
+        """The table for a value of the route's field, header or record name."""
+        if value not in self._known:
+            if len(self._known) > _VALUES_KEPT_MAX:
+                self._known.clear()
+            more = value_matches(self.route, value)
+            self._known[value] = (
+                None if more is None else target(self.route, {**self.parts, **more})
+            )
+        return self._known[value]
+
+
+_VALUES_KEPT_MAX = 100_000

@@ -1,0 +1,74 @@
+"""How batches are written: plans for the sink's table, or for those that its routes name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pyiceberg.catalog import Catalog
+
+from headgate.control_protocol.identifiers import tag_name
+from headgate.control_protocol.ports import Batch, BatchOutcome
+from headgate.participant.writers.plan import Handling, Plans, SourcePlan, WriterPlan
+from headgate.participant.writers.routed_plans import RoutedPlans
+from headgate.participant.writers.shaping import Shaping
+from headgate.sink.column_rules import rules_of
+from headgate.sink.declaration import transform_plan
+from headgate.sink.routed_tables import source_of
+from headgate.sink.settings import SinkSettings
+
+
+class Planning:
+    """The plans of one sink. Used by one thread at a time."""
+
+    def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
+        self._settings = settings
+        self.plans = Plans(catalog, shaping(settings))
+        self._routed = (
+            RoutedPlans(catalog, self.plans, partial(source_of, settings))
+            if settings.tables
+            else None
+        )
+
+    def written(self, batch: Batch, write: Callable[[WriterPlan], BatchOutcome]) -> BatchOutcome:
+        """Write the batch by its plan. Raises what planning raises."""
+        source = source_plan(self._settings, batch)
+        if self._routed is None:
+            return write(self.plans.plan_of(batch, source))
+        return self._routed.written(batch, source, write)
+
+    def forget_temporary(self) -> bool:
+        """As ``Plans.forget_temporary``."""
+        return (self._routed or self.plans).forget_temporary()
+
+
+def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
+    """Where the batch's records come from, and how their values are read."""
+    tables = settings.tables
+    return SourcePlan(
+        kafka=dict(settings.kafka),
+        topic_ids=batch.topic_ids,
+        format_name=settings.format.type,
+        format_options=dict(settings.format.options),
+        record_columns=settings.table.record_columns.named(),
+        rules={} if tables else rules_of(settings),
+        key_format_name=settings.format.key_type,
+        key_format_options=dict(settings.format.key_options),
+        handling=Handling(
+            policy=settings.quarantine.policy,
+            tombstones=settings.quarantine.tombstones,
+            limits=settings.quarantine.limits,
+            tag=tag_name(settings.name, settings.table.branch),
+            excerpts=settings.quarantine.excerpts,
+            **({"unmatched": tables.unmatched} if tables else {}),
+        ),
+        sink=settings.name,
+        redaction=settings.redaction,
+        schema_policy=settings.table.schema.policy,
+        routing=tables.routing if tables else None,
+    )
+
+
+def shaping(settings: SinkSettings) -> Shaping:
+    """What becomes of rows between decoding and files."""
+    return Shaping(transform_plan(settings.transform), settings.spark.distribution)

@@ -1,0 +1,167 @@
+"""What a sink file says of routed tables: whether it can be, and what holds for one table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headgate.control_protocol.errors import ConfigurationError, RouteUnfit, TablesUnfit
+from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, TagMissingPolicy
+from headgate.participant.formats.column_rules import FROM, path_of
+from headgate.participant.formats.registry import ValueOptions, record_format
+from headgate.participant.settings import Distribution
+from headgate.participant.writers.routes import check_route
+from headgate.sink.column_rules import check_columns, rules_of_columns
+from headgate.sink.declaration import check_declaration
+from headgate.sink.table_settings import ColumnSettings, TableSettings
+from headgate.sink.tables_settings import CreateFrom, OneTableSettings, TablesSettings
+
+if TYPE_CHECKING:
+    from headgate.participant.writers.plan import SourcePlan
+    from headgate.sink.settings import SinkSettings
+
+_ONE_OF = re.compile(r"[^(),\s|]+(?:\|[^(),\s|]+)+")
+
+
+def check_tables(settings: SinkSettings) -> None:
+    """Raises ``ConfigurationError`` for what does not go together with many tables."""
+    tables = settings.tables
+    if not tables:
+        if tables != TablesSettings():
+            raise TablesUnfit("tables.ledger is missing", "name the table that decides for all")
+        return
+    if not tables.route:
+        raise TablesUnfit("tables.route is missing", "say which records go to which table")
+    for number, route in enumerate(tables.routing.routes, start=1):
+        check_route(route, f"route {number}")
+        _check_inputs(settings, number)
+    _check_others(settings)
+    _check_limits(tables)
+    for each in tables.table:
+        _check_one(settings, each)
+
+
+def _check_inputs(settings: SinkSettings, number: int) -> None:
+    route = settings.tables.routing.routes[number - 1]
+    made = record_format(
+        settings.format.type, ValueOptions.taken(settings.format.options).of_format
+    )
+    if route.record and not hasattr(made, "record_names"):
+        raise RouteUnfit(
+            f"route {number} looks at Avro record names, but values are {settings.format.type}",
+            'format.type = "avro" and "avro-registry" have them',
+        )
+    if route.field:
+        try:
+            path = path_of(route.field)
+        except ValueError as error:
+            raise RouteUnfit(f"route {number}: field = {error}", "write a.b.c") from None
+        if len(path) > 1 and FROM not in getattr(made, "rules", frozenset()):
+            raise RouteUnfit(
+                f"route {number}: the format {settings.format.type} knows no paths",
+                "name a field of the record itself",
+            )
+
+
+def _check_others(settings: SinkSettings) -> None:
+    if settings.transform:
+        raise TablesUnfit(
+            "a transform does not go with tables.route yet", "remove [transform], or the routes"
+        )
+    if settings.spark.distribution in (Distribution.HASH, Distribution.RANGE):
+        raise TablesUnfit(
+            f"spark.distribution = {settings.spark.distribution} does not go with tables.route yet",
+            "leave it out: each task writes its records into all their tables",
+        )
+    policies = settings.coordinator
+    for name, value, lets_go_back in (
+        ("on_rollback", policies.on_rollback, RollbackPolicy.FOLLOW_TABLE),
+        ("on_tag_missing", policies.on_tag_missing, TagMissingPolicy.FOLLOW_TABLE),
+        ("on_table_recreated", policies.on_table_recreated, TableRecreatedPolicy.RESTART),
+    ):
+        refuse_going_back(settings, name, back=value is lets_go_back)
+
+
+def refuse_going_back(settings: SinkSettings, name: str, *, back: bool) -> None:
+    """D9: what a ledger forgets, its tables hold already. Raises ``TablesUnfit``."""
+    if settings.tables and back:
+        raise TablesUnfit(
+            f"coordinator.{name} would let the ledger {settings.tables.ledger} go back, and its "
+            "tables would get rows twice",
+            "restore the ledger; or set the tables back too, and fill them by a sink of another "
+            "name with another ledger",
+        )
+
+
+def _check_limits(tables: TablesSettings) -> None:
+    if tables.max < 1 or tables.new_per_minute_max < 1:
+        raise ConfigurationError("tables.max or tables.new_per_minute_max is below 1", "raise it")
+    if tables.create.schema is CreateFrom.OFF and (
+        tables.create.partition_by or any(each.partition_by for each in tables.table)
+    ):
+        raise TablesUnfit(
+            "a partitioning is given, but no table is made", 'set tables.create.schema = "declared"'
+        )
+
+
+def _check_one(settings: SinkSettings, each: OneTableSettings) -> None:
+    where = f"tables.table {each.match!r}"
+    try:
+        re.compile(each.match)
+    except re.error as error:
+        raise TablesUnfit(f"{where}: match is no pattern: {error}", "mend it") from None
+    check_columns(where, each.columns, settings)
+    if each.columns:
+        try:
+            check_declaration(one_table(settings.tables, "any.table", each))
+        except ConfigurationError as error:
+            raise type(error)(f"{where}: {error.message}", error.hint) from None
+
+
+def section_of(tables: TablesSettings, table: str) -> OneTableSettings | None:
+    """The first section whose pattern matches all of the name."""
+    return next((each for each in tables.table if re.fullmatch(each.match, table)), None)
+
+
+def one_table(tables: TablesSettings, table: str, each: OneTableSettings) -> TableSettings:
+    """What is declared of one table. Raises ``ConfigurationError`` where N3 has no column."""
+    columns = {column.name for column in each.columns}
+    columns |= set(tables.record_columns.named().values())
+    by = each.partition_by or tables.create.partition_by
+    return TableSettings(
+        identifier=table,
+        create=tables.create.schema is CreateFrom.DECLARED,
+        columns=each.columns,
+        partition_by=tuple(first_that_is(text, columns) for text in by),
+        properties=tables.create.properties,
+        location=each.location.replace("{table}", table.rpartition(".")[2]),
+        record_columns=tables.record_columns,
+    )
+
+
+def first_that_is(text: str, columns: set[str]) -> str:
+    """N3: of ``day(a|b)`` the first column that there is. Raises ``ConfigurationError``."""
+    found = _ONE_OF.search(text)
+    if found is None:
+        return text
+    names = found[0].split("|")
+    there = next((name for name in names if name in columns), None)
+    if there is None:
+        raise ConfigurationError(
+            f"partition {text!r}: there is no column {' or '.join(names)}",
+            "the table is not made without its partitioning",
+        )
+    return text.replace(found[0], there)
+
+
+def source_of(settings: SinkSettings, source: SourcePlan, table: str) -> SourcePlan:
+    """How records are read for one of the tables."""
+    each = section_of(settings.tables, table)
+    columns: tuple[ColumnSettings, ...] = each.columns if each else ()
+    return replace(
+        source,
+        record_columns=settings.tables.record_columns.named(),
+        rules=rules_of_columns(f"tables.table {table!r}", columns),
+        routing=None,
+    )

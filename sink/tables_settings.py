@@ -1,0 +1,201 @@
+"""What a sink file says of many tables: the ledger, the routes, and how tables are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
+from headgate.participant.writers.routes import Route, Routing
+from headgate.sink.properties import Properties
+from headgate.sink.table_settings import ColumnSettings, RecordColumns, TableSettings, about
+
+
+class CreateFrom(StrEnum):
+    """Of what a missing table is made."""
+
+    OFF = "off"
+    DECLARED = "declared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSettings:
+    """Which records go to which table. The first route that matches a record wins."""
+
+    topic: str = field(
+        default="",
+        metadata=about(
+            "Topic whose records the route takes, or a pattern that begins with ^; empty: all."
+        ),
+    )
+    to: str = field(
+        metadata=about(
+            'Table, as "namespace.name"; {topic}, {field}, {header}, {record} and the named groups '
+            "of a pattern stand for what they matched, in lower case, with _ for what is neither "
+            "letter nor digit."
+        )
+    )
+    value_field: str = field(
+        default="",
+        metadata=about(
+            "Field of the record's value that decides, as a path; without it, or when it is null, "
+            "the next route is tried.",
+            key="field",
+        ),
+    )
+    header: str = field(default="", metadata=about("Header that decides, instead of a field."))
+    record: str = field(
+        default="",
+        metadata=about(
+            "Avro record's full name, or a pattern that begins with ^, that decides instead."
+        ),
+    )
+    value: str = field(
+        default="",
+        metadata=about(
+            "Value that the field or header must have, or a pattern that begins with ^; empty: any."
+        ),
+    )
+    merge: bool = field(
+        default=False,
+        metadata=about(
+            "Whether different names may become one table: otherwise records of the second name "
+            "are unmatched."
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSettings:
+    """Whether the coordinator makes tables that topics name and that are missing."""
+
+    schema: CreateFrom = field(
+        default=CreateFrom.OFF,
+        metadata=about("Make no tables, or make them of the columns under [[tables.table]]."),
+    )
+    partition_by: tuple[str, ...] = field(
+        default=(),
+        metadata=about(
+            "Partitioning of tables that are made, as table.partition_by; day(a|b) takes the first "
+            "column that there is."
+        ),
+    )
+    properties: Mapping[str, str] = field(
+        default_factory=Properties, metadata=about("Iceberg properties of tables that are made.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneTableSettings:
+    """What holds for tables of these names; the first section that matches counts."""
+
+    match: str = field(
+        metadata=about("A table's name, or a pattern for all of it: lake.event_.* is one.")
+    )
+    columns: tuple[ColumnSettings, ...] = field(
+        default=(), metadata=about("Columns, as table.columns.")
+    )
+    partition_by: tuple[str, ...] = field(
+        default=(), metadata=about("Partitioning of such a table; empty: tables.create's.")
+    )
+    location: str = field(
+        default="",
+        metadata=about("Location of such a table; {table} stands for its name. Empty: catalog's."),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesSettings:
+    """Many tables, instead of [table]: docs/tables.md."""
+
+    ledger: str = field(
+        default="",
+        metadata=about(
+            'Table without rows, as "namespace.table", whose commits decide for all others; it is '
+            "made when missing. Set it, and the sink fills the tables of its routes."
+        ),
+    )
+    unmatched: Disposal = field(
+        default=Disposal.QUARANTINE,
+        metadata=about(
+            "What to do with a record that no route sends to a table that there is: keep it in the "
+            "quarantine, stop before it, or skip it and count it."
+        ),
+    )
+    max: int = field(
+        default=1_000,
+        metadata=about("So many tables at most; records of further ones are unmatched.", "tables"),
+    )
+    new_per_minute_max: int = field(
+        default=20,
+        metadata=about("So many tables at most are made in a minute; others later.", "tables"),
+    )
+    shared_with: tuple[str, ...] = field(
+        default=(),
+        metadata=about("Names of other sinks that may fill these tables from the same topics."),
+    )
+    route: tuple[RouteSettings, ...] = field(
+        default=(), metadata=about("Which records go to which table, in order.")
+    )
+    create: CreateSettings = field(
+        default_factory=CreateSettings, metadata=about("How missing tables are made.")
+    )
+    table: tuple[OneTableSettings, ...] = field(
+        default=(), metadata=about("What holds for single tables.")
+    )
+    record_columns: RecordColumns = field(
+        default_factory=RecordColumns,
+        metadata=about("Columns of every table for a record's origin, key and headers."),
+    )
+
+    def __bool__(self) -> bool:
+        return bool(self.ledger)
+
+    @property
+    def routing(self) -> Routing:
+        """The routes, as the writers take them."""
+        return Routing(
+            tuple(
+                Route(
+                    to=route.to,
+                    topic=route.topic,
+                    field=route.value_field,
+                    header=route.header,
+                    record=route.record,
+                    value=route.value,
+                    merge=route.merge,
+                )
+                for route in self.route
+            ),
+            self.max,
+        )
+
+    @property
+    def lead(self) -> TableSettings:
+        """The ledger, as the table that the sink commits to first."""
+        note = ColumnSettings(
+            name="note", type="string", doc="No rows: the snapshots say what was decided."
+        )
+        return TableSettings(
+            identifier=self.ledger, create=True, columns=(note,), shared_with=self.shared_with
+        )
+
+
+NO_TABLE = TableSettings(identifier="")
+"""Stands where a sink file has no [table]."""
+
+
+def led(table: TableSettings, tables: TablesSettings) -> TableSettings:
+    """The table that leads. Raises ``ConfigurationError`` unless there is just one."""
+    if not tables:
+        if table == NO_TABLE:
+            raise ConfigurationError("table is missing", "The table to fill.")
+        return table
+    if table not in (NO_TABLE, tables.lead):
+        raise TablesUnfit(
+            "both table and tables.ledger are set",
+            "a sink fills one table, or those of its routes: keep one of the sections",
+        )
+    return tables.lead

@@ -1,0 +1,221 @@
+"""How many requests a commit and a file take on an object store: counted, never timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from contract.iceberg_table_world import IcebergWorld
+from contract.test_sink_table import claimed, commit, landed, own_table, record
+from counting_proxy import CountingProxy, Exchange, kinds, sequential, waits
+from object_store import BUCKET, ObjectStore
+from small_rest_catalog import SmallRestCatalog
+from unit.participant.writers.test_renewing import SOURCE
+
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.s3_upload import PART_BYTES
+from headgate.control_protocol.table_files import open_files
+from headgate.participant.writers.parquet import DataFiles, file_shape
+from headgate.participant.writers.partitioning import PartitionKey
+from headgate.participant.writers.plan import plan_for
+
+pytestmark = pytest.mark.integration
+
+SEQUENTIAL_MAX = {"sql": 3, "rest": 4, "glue": 6}
+REQUESTS = {
+    "sql": {"PUT list": 1, "PUT manifest": 1, "PUT metadata": 1},
+    "rest": {"PUT list": 1, "PUT manifest": 1, "GET catalog": 1, "POST catalog": 1},
+    "glue": {
+        "PUT list": 1,
+        "PUT manifest": 1,
+        "PUT metadata": 1,
+        "GetTable": 2,
+        "UpdateTable": 1,
+    },
+}
+
+
+class Lake:
+    """A catalog with its files on S3, both behind proxies that count."""
+
+    def __init__(self, world: IcebergWorld, proxies: list[CountingProxy]) -> None:
+        self.world = world
+        self.proxies = proxies
+
+    def forget(self) -> None:
+        for proxy in self.proxies:
+            proxy.forget()
+
+    def exchanges(self) -> list[Exchange]:
+        return [exchange for proxy in self.proxies for exchange in proxy.exchanges]
+
+
+@pytest.fixture
+def proxy(object_store: ObjectStore) -> Iterator[CountingProxy]:
+    with CountingProxy(object_store.port) as proxy:
+        yield proxy
+
+
+def lake_of(
+    kind: str, folder: Path, store: ObjectStore, proxy: CountingProxy, **more: str
+) -> Iterator[Lake]:
+    if kind != "rest":
+        files = {**store.s3(proxy.uri), **more}
+        own = store.glue(proxy.uri) if kind == "glue" else {}
+        world = IcebergWorld(folder, {**own, **files}, table=own_table())
+        yield Lake(world, [proxy])
+        world.close()
+        return
+    with (
+        SmallRestCatalog(folder, store.s3()) as server,
+        CountingProxy(server.server_port) as asked,
+    ):
+        rest = {"type": "rest", "uri": asked.uri, **store.s3(proxy.uri), **more}
+        world = IcebergWorld(folder, rest, table=own_table())
+        yield Lake(world, [proxy, asked])
+        world.close()
+
+
+@pytest.fixture(params=["sql", "rest", "glue"])
+def catalog(
+    request: pytest.FixtureRequest, tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
+) -> Iterator[tuple[str, Lake]]:
+    kind = str(request.param)
+    for lake in lake_of(kind, tmp_path, object_store, proxy):
+        yield kind, lake
+
+
+def test_point_1_a_commit_takes_a_handful_of_requests(catalog: tuple[str, Lake]) -> None:
+    kind, lake = catalog
+    table = lake.world.open()
+    view = landed(commit(table, claimed(table), record(1, 1, 3), lake.world.file(1)))
+    for number in (2, 3):
+        file = lake.world.file(number)
+        before = {exchange.connection for exchange in lake.proxies[0].exchanges}
+        lake.forget()
+        view = landed(commit(table, view, record(1, number, 3 * number), file))
+        exchanges = lake.exchanges()
+        assert kinds(exchanges) == REQUESTS[kind]
+        assert waits(exchanges) == 0
+        assert sequential(exchanges) <= SEQUENTIAL_MAX[kind]
+        used = {exchange.connection for exchange in lake.proxies[0].exchanges}
+        assert len(used - before) <= 1  # the manifest and its list are written at once
+    assert lake.world.numbers() == [1, 2, 3]
+
+
+def test_point_1_vended_keys_that_change_with_each_table_cost_no_connection(
+    tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
+) -> None:
+    for lake in lake_of("rest", tmp_path, object_store, proxy):
+        table = lake.world.open()
+        view = claimed(table)
+        connections = []
+        for number in (1, 2, 3, 4):
+            lake.world.catalog.properties["s3.access-key-id"] = f"key-{number}"
+            view = landed(commit(table, view, record(1, number, number)))
+            connections.append(len({e.connection for e in proxy.exchanges}))
+        assert connections[1:] == [connections[1]] * 3
+
+
+@pytest.fixture
+def files(
+    tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
+) -> Iterator[tuple[Lake, Any]]:
+    for lake in lake_of("sql", tmp_path, object_store, proxy):
+        view = lake.world.open().read()
+        start = TableStart(lake.world.name, view.uuid, view.schema_id, view.spec_id, view.location)
+        shape = file_shape(plan_for(lake.world.catalog, start, SOURCE))
+        lake.forget()
+        yield lake, DataFiles(shape, f"{view.location}/data/x", 2**30)
+
+
+def rows(lake: Lake, count: int) -> pa.Table:
+    numbers = pa.array(range(count), pa.int64())
+    table = pa.table({"number": numbers, "row": numbers})
+    return table.cast(lake.world.table().schema().as_arrow())
+
+
+def test_point_1_a_small_file_is_one_request(files: tuple[Lake, DataFiles]) -> None:
+    lake, written = files
+    written.write(PartitionKey(), rows(lake, 1000))
+    (file,) = written.finish()
+    exchanges = [e for e in lake.exchanges() if e.kind.endswith("data")]
+    assert kinds(exchanges) == {"PUT data": 1}
+    assert waits(exchanges) == 0
+    assert lake.world.table().io.new_input(file.path).exists()
+
+
+def test_point_1_a_file_that_is_given_up_leaves_nothing(files: tuple[Lake, DataFiles]) -> None:
+    lake, written = files
+    written.write(PartitionKey(), rows(lake, 1000))
+    lake.forget()
+    written.discard()
+    assert lake.exchanges() == []
+
+
+def test_point_1_a_large_object_goes_in_parts_while_it_is_written(
+    tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
+) -> None:
+    files = open_files(object_store.s3(proxy.uri), "s3://")
+    location = f"s3://{BUCKET}/{tmp_path.name}/large.parquet"
+    data = bytes(range(256)) * (PART_BYTES // 256)
+    with files.new_output(location).create() as stream:
+        for _ in range(3):
+            stream.write(data)
+        stream.write(b"end")
+        assert stream.tell() == 3 * PART_BYTES + 3
+    counted = kinds(proxy.exchanges)
+    assert counted == {"CreateMPU data": 1, "UploadPart data": 4, "CompleteMPU data": 1}
+    with files.new_input(location).open() as found:
+        assert found.read() == data * 3 + b"end"
+
+
+def test_point_1_a_lost_answer_to_the_last_request_of_a_large_object_is_found_out(
+    tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
+) -> None:
+    """The client asks again, and the store knows the upload no more: S3's own behaviour."""
+    files = open_files({**object_store.s3(proxy.uri), "s3.request-timeout": "1"}, "s3://")
+    location = f"s3://{BUCKET}/{tmp_path.name}/lost.parquet"
+    lost = [1]
+
+    def lose(request: Any, body: bytes) -> bytes:
+        if request.method == "POST" and "uploadId" in request.path and lost:
+            lost.pop()
+            raise ConnectionError("the answer is lost")
+        return body
+
+    proxy.after = lose
+    with files.new_output(location).create() as stream:
+        stream.write(bytes(PART_BYTES + 1))
+    assert not lost
+    assert len(files.new_input(location)) == PART_BYTES + 1
+
+
+def test_point_1_what_is_given_up_halfway_leaves_no_upload(
+    tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
+) -> None:
+    files = open_files(object_store.s3(proxy.uri), "s3://")
+    stream = files.new_output(f"s3://{BUCKET}/{tmp_path.name}/none.parquet").create()
+    stream.write(bytes(2 * PART_BYTES))
+    stream.abort()
+    stream.close()
+    assert object_store.keys(tmp_path.name) == []
+    assert "Uploads" not in object_store.client("s3").list_multipart_uploads(Bucket=BUCKET)
+
+
+def test_point_1_a_thousand_files_are_deleted_by_one_request(
+    tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
+) -> None:
+    files = open_files(object_store.s3(proxy.uri), "s3://")
+    folder = f"s3://{BUCKET}/{tmp_path.name}"
+    for number in range(5):
+        with files.new_output(f"{folder}/{number}").create() as stream:
+            stream.write(b"x")
+    proxy.forget()
+    assert sorted(files.under(folder)) == [f"{folder}/{number}" for number in range(5)]
+    assert files.delete_many([f"{folder}/{number}" for number in range(1000)]) == {}
+    assert kinds(proxy.exchanges) == {"LIST": 1, "DELETE many": 1}
+    assert object_store.keys(tmp_path.name) == []

@@ -1,0 +1,174 @@
+"""One sink fills many tables: each record is in one of them once, whatever dies (R1 to R7)."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from integration.conftest import Deploy
+from integration.iceberg.rest_server import LyingProxy
+from integration.tables.routed_sink import (
+    ROUTED_COLUMNS,
+    judge,
+    routed,
+    rows_of,
+    table_of,
+    with_zones,
+)
+
+from headgate.operations.audit import audit
+from headgate.operations.check import State
+from headgate.operations.check import check as check_sink
+from headgate.operations.status import status
+from headgate.operations.tables import tables
+
+pytestmark = pytest.mark.integration
+
+
+def test_point_3_three_topics_go_into_their_tables(deploy: Deploy) -> None:
+    sink = routed(deploy)
+    with_zones(sink)
+    for topic in sink.topics:
+        sink.produce(300, topic)
+    sink.start(2)
+    sink.wait_until_lag_zero()
+    sink.stop()
+    by_name = table_of(sink, sink.topics[1])
+    counts = judge(sink, ["db.orders", by_name, "db.zone_a", "db.zone_b"])
+    assert counts == {
+        "db.orders": 300,
+        by_name: 300,
+        "db.zone_a": 100,
+        "db.zone_b": 100,
+        "db.rejected": 100,
+    }
+    assert rows_of(sink, "db.ledger").num_rows == 0
+    report = audit(sink.settings)
+    assert (report.findings, report.unproven) == ((), ())
+    assert (report.total("in_table"), report.total("in_quarantine")) == (800, 100)
+    shown = tables(sink.settings)
+    assert [(table.table, table.state, table.owed_rows) for table in shown.tables] == [
+        (name, "open", 0) for name in sorted(["db.orders", by_name, "db.zone_a", "db.zone_b"])
+    ]
+    assert len({table.valid_through_ms for table in shown.tables}) >= 1
+    said = {check.what: check for check in check_sink(sink.settings)}
+    assert {check.state for check in said.values()} <= {State.OK, State.UNCHECKED}
+    assert f"{sink.topics[2]} -> db.zone_{{field}}" in said["routes"].detail
+    messages = set(rows_of(sink, "db.rejected")["message"].to_pylist())
+    assert all("no table db.zone_c" in message for message in messages)
+
+
+def test_point_3_the_coordinator_is_killed_between_decision_and_payment(
+    deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
+) -> None:
+    """The ledger has landed, the call for one of the tables is under way and will be lost."""
+    space = unique_name.replace("-", "_")
+    catalog = {"type": "rest", "uri": lying_proxy.uri, "warehouse": None}
+    sink = routed(deploy, {"catalog.properties": catalog}, namespace=space)
+    with_zones(sink, space)
+    sink.start(2)
+    with sink.load():
+        sink.wait_for_commits(2)
+        for topic in sink.topics[1:]:
+            sink.produce(200, topic)
+        leader = sink.leader()
+        lying_proxy.lose_next("orders")
+        sink.wait_until(lying_proxy.kept.is_set, "payment")
+        sink.kill(leader)
+        lying_proxy.let_go()
+        assert {debt.table for debt in sink.owed()} >= {f"{space}.orders"}
+        assert status(sink.settings).owed_rows == sum(debt.rows for debt in sink.owed())
+        sink.start()
+        sink.wait_for_commits(2)
+    sink.wait_until_lag_zero()
+    sink.stop()
+    by_name = table_of(sink, sink.topics[1], space)
+    tables = [f"{space}.{name}" for name in ("orders", "zone_a", "zone_b")]
+    counts = judge(sink, [*tables, by_name], f"{space}.rejected")
+    assert counts[by_name] == 200
+    report = audit(sink.settings)
+    assert (report.findings, report.unproven) == ((), ())
+    assert len(report.epochs) >= 2
+
+
+def test_point_3_routes_are_edited_between_a_kill_and_a_restart(deploy: Deploy) -> None:
+    """What was decided stays where it was decided to; what was not goes by the new routes."""
+    sink = routed(deploy)
+    with_zones(sink)
+    sink.start()
+    with sink.load():
+        sink.wait_for_commits(2)
+        sink.kill(sink.leader())
+        first, _, third = sink.topics
+        sink.change(
+            {
+                "tables.route": [
+                    {"topic": first, "field": "zone", "to": "db.zone_{field}"},
+                    {"topic": third, "to": "db.orders"},
+                ]
+            }
+        )
+        sink.produce(100, third)
+        sink.start()
+        sink.wait_for_commits(2)
+    sink.wait_until_lag_zero()
+    sink.stop()
+    counts = judge(sink, ["db.orders", "db.zone_a", "db.zone_b"])
+    assert all(counts.values()), counts
+    report = audit(sink.settings)
+    assert (report.findings, report.unproven) == ((), ())
+
+
+def test_point_3_topics_of_a_pattern_appear_and_vanish_while_the_sink_runs(
+    deploy: Deploy, admin: AdminClient, unique_name: str
+) -> None:
+    """A new one has its table before anybody reads it; what a deleted one brought stays."""
+    sink = routed(deploy, topics=3)
+    with_zones(sink)
+    late = f"{unique_name}.late"
+    pattern = f"^{unique_name}\\..+$"
+    route = {"topic": f"^{unique_name}\\.(?P<name>.+)$", "to": "db.of_{name}"}
+    routes = [{"topic": sink.topics[0], "to": "db.orders"}, route]
+    own = {"match": "db.(orders|of_.*)", "columns": ROUTED_COLUMNS}
+    sink.change(
+        {
+            "source": {"topics": [sink.topics[0], pattern]},
+            "kafka": {"topic.metadata.refresh.interval.ms": 500},
+            "tables.route": routes,
+            "tables.table": [own],
+        }
+    )
+    sink.start()
+    sink.produce(100)
+    sink.wait_until(lambda: sink.committed() >= 100, "the first rows")
+    admin.create_topics([NewTopic(late, 2, 1)])[late].result()
+    sink.produce(100, late)
+    sink.wait_until(lambda: sink.committed() >= 200, "rows of the topic that appeared")
+    admin.delete_topics([late])[late].result()
+    sink.produce(100)
+    sink.wait_until(lambda: sink.committed() >= 300, "rows after the topic vanished")
+    sink.stop()
+    assert rows_of(sink, "db.of_late").num_rows == 100
+    assert rows_of(sink, "db.orders").num_rows == 200
+    assert rows_of(sink, "db.rejected").num_rows == 0
+
+
+@pytest.mark.spark
+def test_point_3_through_spark_in_one_job(deploy: Deploy) -> None:
+    sink = routed(deploy, {"spark": {"writer": "spark", "master": "local[2]"}})
+    with_zones(sink)
+    for topic in sink.topics:
+        sink.produce(300, topic)
+    sink.start()
+    sink.wait_until_lag_zero(180)
+    sink.kill(sink.leader())
+    for topic in sink.topics:
+        sink.produce(300, topic)
+    sink.start()
+    sink.wait_until_lag_zero(180)
+    sink.stop()
+    by_name = table_of(sink, sink.topics[1])
+    counts = judge(sink, ["db.orders", by_name, "db.zone_a", "db.zone_b"])
+    assert counts["db.orders"] == counts[by_name] == 600
+    assert counts["db.zone_a"] + counts["db.zone_b"] + counts["db.rejected"] == 600
+    report = audit(sink.settings)
+    assert (report.findings, report.unproven) == ((), ())

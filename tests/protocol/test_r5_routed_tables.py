@@ -1,0 +1,180 @@
+"""R5: tables that no START names are known by the statuses that name them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
+from protocol.following import LEAD, deciding, follower, owed
+from protocol.values import ALICE, P0, P1, SINK, TABLE, data_file, folder, offsets, view
+
+from headgate.control_protocol.errors import (
+    FollowerForeign,
+    HeadgateError,
+    SourceShared,
+    TableRolledBack,
+    TagMissing,
+)
+from headgate.control_protocol.events import Claim, Settlement, TableStatus, WriteStatus
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import Lineage, TableView
+from headgate.control_protocol.record import Debt
+from headgate.coordinator.actions import (
+    CallFailed,
+    CommitTable,
+    DescribeFollowers,
+    DraftManifests,
+    FollowersRead,
+)
+from headgate.coordinator.speech import start_event
+from headgate.coordinator.transitions import Phase
+
+ORDERS, UUID = "lake.orders", "uuid-orders"
+ASIDE = "lake.trips_quarantine"
+
+
+def table(uuid: str = UUID, lineage: Lineage = Lineage.FRESH) -> TableView:
+    fresh = replace(view(None, uuid=uuid), table=ORDERS, location=f"s3://{ORDERS}")
+    return replace(fresh, lineage=lineage)
+
+
+def collecting(*debts: Debt) -> Coordinator:
+    """A ledger's coordinator that knows its quarantine, and is about to judge."""
+    made = Coordinator(view(deciding(EPOCH - 1, 4, *debts)), SETTINGS)
+    made.follow(follower(ASIDE))
+    made.state = replace(made.state, identity=replace(made.state.identity, routed=True))
+    made.until(Phase.COLLECTING)
+    return made
+
+
+def announces(
+    made: Coordinator, rows: int = 3, *, uuid: str = UUID, at: str = ORDERS, number: int = 1
+) -> None:
+    """A status of three records that were routed to one table."""
+    path = f"s3://{at}/data/headgate/{SINK}/{EPOCH}-c1/1/{number}.parquet"
+    tables = (TableStatus(at, (data_file(path, rows),), uuid, 2),)
+    claims = {P0: Claim(OffsetRange(10, 13), 3), P1: Claim(OffsetRange(20, 20))}
+    made.hears(WriteStatus(number, claims, tables), ALICE, transaction=1)
+    made.waits(0)
+
+
+def reads(made: Coordinator, *tables: TableView) -> None:
+    made.owed = None
+    views = {found.table: found for found in tables}
+    made.given(FollowersRead(views, made.now_ms + WALL_AHEAD_MS))
+
+
+def settlement(made: Coordinator) -> Settlement:
+    assert made.term.settlement is not None
+    return made.term.settlement
+
+
+def stopped(made: Coordinator) -> HeadgateError:
+    assert made.phase is Phase.STOPPED
+    assert made.error is not None
+    return made.error
+
+
+def test_point_3_an_unknown_table_is_read_before_its_status_is_judged() -> None:
+    made = collecting()
+    announces(made)
+    assert made.only(DescribeFollowers).tables == (ORDERS,)
+    made.waits(SETTINGS.commit_timeout_ms)
+    assert not made.actions, "asked once"
+    reads(made, table())
+    (draft,) = made.only(DraftManifests).drafts
+    assert (draft.table.table, draft.table.uuid) == (ORDERS, UUID)
+    assert settlement(made).offsets == offsets(13, 20)
+
+
+def test_point_3_a_known_one_is_not_read_again() -> None:
+    made = collecting()
+    made.state = replace(
+        made.state, term=replace(made.term, followers={**made.term.followers, ORDERS: table()})
+    )
+    announces(made)
+    assert not made.wants(DescribeFollowers)
+    assert made.wants(DraftManifests)
+
+
+def test_point_3_where_it_cannot_be_asked_it_is_asked_again() -> None:
+    made = collecting()
+    announces(made)
+    made.given(CallFailed("no catalog"))
+    made.waits(SETTINGS.retry_backoff_max_ms)
+    assert made.only(DescribeFollowers).tables == (ORDERS,)
+
+
+@pytest.mark.parametrize("found", [(), (table(uuid="uuid-another"),)])
+def test_point_3_files_of_a_table_that_is_gone_or_another_are_refused_whole(
+    found: tuple[TableView, ...],
+) -> None:
+    made = collecting()
+    announces(made)
+    reads(made, *found)
+    assert settlement(made).offsets == offsets(10, 20)
+    assert ORDERS in settlement(made).reason
+    assert not made.wants(CommitTable)
+    assert not made.wants(DraftManifests)
+
+
+def test_point_3_rows_over_all_tables_add_up_to_the_claims() -> None:
+    made = collecting()
+    announces(made, rows=2)
+    reads(made, table())
+    assert "add up" in settlement(made).reason
+
+
+def test_point_3_the_ledger_takes_no_rows() -> None:
+    made = collecting()
+    files = (data_file(f"{folder(EPOCH, 1)}/f.parquet", 3),)
+    claims = {P0: Claim(OffsetRange(10, 13), 3), P1: Claim(OffsetRange(20, 20))}
+    said = WriteStatus(1, claims, (TableStatus(TABLE, files),))
+    made.hears(said, ALICE, transaction=1)
+    made.waits(0)
+    assert f"files of {TABLE}, which takes no rows" in settlement(made).reason
+
+
+def test_point_3_start_says_the_folder_and_names_no_routed_table() -> None:
+    made = collecting()
+    announces(made)
+    reads(made, table())
+    made.until(Phase.OPEN)
+    start = start_event(made.state, first=False)
+    assert start.folder == f"data/headgate/{SINK}/{EPOCH}-c1/2"
+    assert [named.table for named in start.tables] == [TABLE, ASIDE]
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (table(lineage=Lineage.ROLLED_BACK), TableRolledBack),
+        (table(lineage=Lineage.TAG_MISSING), TagMissing),
+        (replace(follower(ASIDE, lead="uuid-lost"), table=ORDERS, uuid=UUID), FollowerForeign),
+        (
+            replace(table(), others={SinkName("twin"): {"trips": "id-trips"}}),
+            SourceShared,
+        ),
+    ],
+)
+def test_point_3_a_table_that_is_not_in_order_stops_the_sink_by_name(
+    found: TableView, kind: type[HeadgateError]
+) -> None:
+    made = collecting()
+    topic_ids = {"trips": "id-trips"}
+    made.state = replace(made.state, term=replace(made.term, topic_ids=topic_ids))
+    announces(made)
+    reads(made, found)
+    assert type(stopped(made)) is kind
+    assert ORDERS in stopped(made).message
+
+
+def test_point_3_a_claim_carries_on_what_is_owed_to_a_table_that_cannot_be_read() -> None:
+    """One bad table holds up no start."""
+    debt = replace(owed(ASIDE, EPOCH - 1, 4), table=ORDERS, follower=UUID)
+    made = collecting(debt)
+    assert debt in made.term.debts
+    assert made.term.epoch == EPOCH
+    assert made.term.view.uuid == LEAD

@@ -1,0 +1,119 @@
+"""G4, G6 and C7 before an outsider who writes to the control topic (``simulation/forger.py``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from simulation.mutants.mutant import Family, Planted
+
+import headgate.control_protocol.testing.log as fake_log
+from headgate.control_protocol import codec
+from headgate.control_protocol.codec import Skipped
+from headgate.control_protocol.events import Envelope
+from headgate.control_protocol.identifiers import LEAP_MAX
+from headgate.control_protocol.seal import Keys, taken_apart
+from headgate.coordinator import admission, machine
+from headgate.coordinator.state import HeardStatus, State
+from headgate.participant import machine as participant
+
+FAMILY = Family()
+
+
+@FAMILY.replaces("G4", (fake_log, "_read"))
+def hears_unsigned(right: Any, wire: Any, message: bytes, topic_id: Any) -> Envelope | Skipped:
+    """What nobody signed is heard, though there is a key."""
+    unsigned = taken_apart(message) is None
+    return codec.decode(message) if unsigned else right(wire, message, topic_id)
+
+
+@FAMILY.replaces("G4", (Keys, "genuine"))
+def any_signature(_right: Any, *_: object) -> bool:
+    """Whatever is sealed is taken for genuine."""
+    return True
+
+
+@FAMILY.replaces("G6", (participant, "believed"))
+def no_leap_is_followed(right: Any, state: Any, record: Any) -> bool:
+    """A participant follows no coordinator that had to leap further than it knows."""
+    said = record.envelope
+    leaps = state.epoch and said.epoch > state.epoch + LEAP_MAX
+    return bool(right(state, record)) and not leaps
+
+
+@FAMILY.replaces("G6", (participant, "believed"))
+def nobody_leads_back(right: Any, state: Any, record: Any) -> bool:
+    """From a START that leapt no START leads back."""
+    return bool(right(state, record)) and record.envelope.epoch >= state.epoch
+
+
+@FAMILY.replaces("G6", (participant, "believed"))
+def any_place(right: Any, state: Any, record: Any) -> bool:
+    """An L that lies behind its own place is believed."""
+    event = record.envelope.event
+    if getattr(event, "settled_to", None) is not None:
+        place = min(event.settled_to, record.offset)
+        said = replace(record.envelope, event=replace(event, settled_to=place))
+        record = replace(record, envelope=said)
+    return bool(right(state, record))
+
+
+@FAMILY.replaces("G6", (machine, "_beyond"))
+def its_own_voice(_right: Any, *_: object) -> bool:
+    """A coordinator takes no notice of who speaks in its name."""
+    return False
+
+
+@FAMILY.replaces("G6", (machine, "_heard_status"))
+def silenced_by_a_number(right: Any, state: State, heard: HeardStatus) -> Any:
+    """Whoever is below a number that was judged is late, however far below."""
+    term = state.term
+    assert term is not None
+    late = heard.status.status_number <= term.judged.get(heard.sender, 0)
+    return (state, ()) if late else right(state, heard)
+
+
+@FAMILY.replaces("G6", (participant, "_heard_self"))
+def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
+    """A participant does not count on from what was said in its name."""
+    after = right(state, record)
+    return replace(after, statuses=state.statuses)
+
+
+@FAMILY.replaces("C7", (admission, "_beyond"))
+def beyond_the_end(_right: Any, *_: object) -> None:
+    """Records that the log does not hold are taken for read."""
+
+
+@FAMILY.replaces("C7", (admission, "_impossible"))
+def skips_what_no_setting_skips(right: Any, heard: Any, written: Any, by: Any) -> Any:
+    """Records may be skipped, whatever the settings say."""
+    return right(heard, written, replace(by, may_skip=True))
+
+
+@FAMILY.replaces("C7", (admission, "_impossible"))
+def commits_a_file_again(right: Any, heard: Any, written: Any, by: Any) -> Any:
+    """What is in the table already is let in once more."""
+    return right(heard, written, replace(by, committed={}))
+
+
+@FAMILY.replaces("C7", (admission, "_miscounted"))
+def rows_as_they_come(_right: Any, *_: object) -> None:
+    """Row counts are not compared."""
+
+
+@FAMILY.replaces("C7", (admission, "_misquarantined"))
+def nobodys_quarantine(_right: Any, *_: object) -> None:
+    """Records are taken for quarantined that no quarantine holds."""
+
+
+@FAMILY.patches("C7")
+def detours_are_fine() -> tuple[Planted, ...]:
+    """Of a path only the beginning is looked at."""
+    return (
+        (
+            admission.Prefixes,
+            "allow",
+            lambda self, path, _: path.startswith(self.root + "/"),
+        ),
+    )

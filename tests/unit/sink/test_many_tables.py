@@ -1,0 +1,216 @@
+"""A sink file of many tables: what it says, what cannot be, and tables that topics make."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_catalog import LocalCatalog, local_catalog
+from pyiceberg.exceptions import ForbiddenError
+
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import ConfigurationError, RouteUnfit, TablesUnfit
+from headgate.control_protocol.iceberg_catalog import load_catalog
+from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.ports import TopicState
+from headgate.coordinator.settings import RollbackPolicy
+from headgate.operations.accept import accept
+from headgate.operations.rehearsal import rehearse
+from headgate.operations.tables import tables
+from headgate.participant.writers.routes import RAW_NAME_PROPERTY
+from headgate.sink.agreement import agreed
+from headgate.sink.load import parse
+from headgate.sink.made_tables import AGAIN_S, TableMaker
+from headgate.sink.routed_tables import first_that_is
+from headgate.sink.settings import SinkSettings
+
+FILE = """
+name = "shop"
+[source]
+topics = ["shop.orders", "^shop\\\\..+"]
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+[tables]
+ledger = "db.ledger"
+[[tables.route]]
+topic = "^shop\\\\.(?P<name>.+)$"
+to = "db.{name}"
+[tables.create]
+schema = "declared"
+partition_by = ["day(at|ts)"]
+[[tables.table]]
+match = "db.(orders|a_b)"
+columns = [{ name = "id", type = "long" }, { name = "ts", type = "timestamptz" }]
+[[tables.table]]
+match = "db.bare"
+columns = [{ name = "id", type = "long" }]
+partition_by = ["id"]
+[spark]
+writer = "in-process"
+"""
+ONE_TABLE = FILE.split("[tables]", 1)[0] + '[table]\nidentifier = "db.t"\n'
+
+
+def refusal(text: str) -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(text)
+    return caught.value
+
+
+def test_point_3_the_ledger_leads_and_the_quarantine_takes_what_is_unmatched() -> None:
+    settings = parse(FILE)
+    assert settings.table.identifier == "db.ledger"
+    assert settings.quarantine.keeps
+    assert settings.quarantine.table == "db.ledger_quarantine"
+    assert replace(settings) == settings
+    skipping = parse(FILE.replace("[tables]\n", '[tables]\nunmatched = "skip"\n'))
+    assert not skipping.quarantine.keeps
+    assert (settings.limits.may_skip, skipping.limits.may_skip) == (False, True)
+    assert settings.tables.unmatched is Disposal.QUARANTINE
+
+
+def test_point_3_participants_agree_on_the_routes_and_a_sink_of_one_table_says_nothing() -> None:
+    one, other = parse(FILE), parse(FILE.replace('to = "db.{name}"', 'to = "db.x_{name}"'))
+    differing = {name for name, said in agreed(one).items() if agreed(other)[name] != said}
+    assert differing == {"tables.route"}
+    assert not any(name.startswith("tables.") for name in agreed(parse(ONE_TABLE)))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "why"),
+    [
+        (FILE + '[table]\nidentifier = "db.t"\n', TablesUnfit, "both table and tables.ledger"),
+        (FILE.replace('ledger = "db.ledger"', "max = 3"), ConfigurationError, "table is missing"),
+        (ONE_TABLE + "[tables]\nmax = 3\n", TablesUnfit, "tables.ledger is missing"),
+        (FILE.split("[[tables.route]]", maxsplit=1)[0], TablesUnfit, "tables.route is missing"),
+        (FILE.replace('to = "db.{name}"', 'to = "db.{other}"'), RouteUnfit, "'other'"),
+        (FILE.replace('to = "db', 'record = "a.B"\nto = "db'), RouteUnfit, "record names"),
+        (FILE + '[transform]\nsql = "SELECT * FROM records"\n', ConfigurationError, "transform"),
+        (FILE + '[coordinator]\non_rollback = "follow-table"\n', TablesUnfit, "go back"),
+        (FILE.replace('schema = "declared"', ""), TablesUnfit, "no table is made"),
+        (FILE.replace('type = "long" }]', 'type = "lang" }]'), ConfigurationError, "lang"),
+    ],
+)
+def test_point_3_what_cannot_be_is_refused_by_name(
+    text: str, kind: type[ConfigurationError], why: str
+) -> None:
+    error = refusal(text)
+    assert type(error) is kind
+    assert why in f"{error.message} {error.hint}"
+
+
+def test_point_3_a_distribution_of_spark_is_refused_with_routes() -> None:
+    spark = FILE.replace('writer = "in-process"', 'distribution = "hash"')
+    assert "spark.distribution" in refusal(spark).message
+
+
+def test_point_3_a_ledger_is_not_let_back_by_hand_either() -> None:
+    for choice in ("HG-201=follow-table", "HG-202=restart", "HG-203=follow-table"):
+        with pytest.raises(TablesUnfit, match="go back"):
+            accept(parse(FILE), [choice])
+    assert parse(FILE).coordinator.on_rollback is RollbackPolicy.FAIL
+
+
+def test_point_3_what_is_for_one_table_says_so() -> None:
+    with pytest.raises(TablesUnfit, match="dry run"):
+        rehearse(parse(FILE), 10)
+    with pytest.raises(ConfigurationError, match="fills one table"):
+        tables(parse(ONE_TABLE))
+
+
+def test_point_3_the_first_column_that_there_is_partitions() -> None:
+    assert first_that_is("day(at|ts)", {"ts"}) == "day(ts)"
+    assert first_that_is("bucket(16, a|b)", {"a", "b"}) == "bucket(16, a)"
+    assert first_that_is("zone", set()) == "zone"
+    with pytest.raises(ConfigurationError, match="no column at or ts"):
+        first_that_is("day(at|ts)", {"id"})
+
+
+# ------------------------------------------------------------------------------ tables are made
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalCatalog]:
+    made = local_catalog(tmp_path)
+    yield made
+    made.catalog.close()
+
+
+def topics(*names: str) -> dict[str, TopicState]:
+    return {name: TopicState(TopicId(name), {}) for name in names}
+
+
+def maker(local: LocalCatalog, settings: SinkSettings | None = None) -> TableMaker:
+    return TableMaker(settings or parse(FILE), local.catalog, lambda: 0.0)
+
+
+def test_point_3_a_declared_table_is_made_for_its_topic(local: LocalCatalog) -> None:
+    maker(local).make(topics("shop.orders", "shop.a-b", "shop.undeclared"))
+    table = local.catalog.load_table("db.orders")
+    assert [field.name for field in table.schema().fields] == ["id", "ts"]
+    assert [str(field.transform) for field in table.spec().fields] == ["day"]
+    assert local.catalog.load_table("db.a_b").properties[RAW_NAME_PROPERTY] == "db.a-b"
+    assert not local.catalog.table_exists("db.undeclared")
+    assert local.catalog.table_exists("db.bare"), "declared by its full name"
+
+
+def test_point_3_a_table_that_cannot_be_made_is_tried_again_and_holds_up_no_other(
+    local: LocalCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, now_s = local.catalog.create_table, [0.0]
+
+    def refusing(name: str, *given: Any, **more: Any) -> Any:
+        if name == "db.bare":
+            raise ForbiddenError("not you")
+        return create(name, *given, **more)
+
+    monkeypatch.setattr(local.catalog, "create_table", refusing)
+    making = TableMaker(parse(FILE), local.catalog, lambda: now_s[0])
+    making.make(topics("shop.orders"))
+    assert local.catalog.table_exists("db.orders")
+    assert not local.catalog.table_exists("db.bare")
+    monkeypatch.undo()
+    making.make(topics("shop.orders"))
+    assert not local.catalog.table_exists("db.bare"), "not at once"
+    now_s[0] += AGAIN_S
+    making.make(topics("shop.orders"))
+    assert local.catalog.table_exists("db.bare")
+
+
+def test_point_3_a_table_without_its_partitioning_is_refused() -> None:
+    error = refusal(FILE.replace('partition_by = ["id"]\n', ""))
+    assert "'db.bare': partition 'day(at|ts)': there is no column at or ts" in error.message
+
+
+def test_point_3_racing_creators_make_one_table(local: LocalCatalog) -> None:
+    """N4: who comes second finds it, and goes on with it as it is."""
+    others = [load_catalog(local.name, local.properties) for _ in range(3)]
+    makers = [TableMaker(parse(FILE), one, lambda: 0.0) for one in others]
+    threads = [threading.Thread(target=one.make, args=[topics("shop.orders")]) for one in makers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert local.catalog.table_exists("db.orders")
+    maker(local).make(topics("shop.orders"))
+    for other in others:
+        other.close()
+
+
+def test_point_3_only_so_many_tables_are_made_in_a_minute(local: LocalCatalog) -> None:
+    text = FILE.replace("db.(orders|a_b)", "db.t.*").replace(
+        'ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 2'
+    )
+    now_s = [0.0]
+    making = TableMaker(parse(text), local.catalog, lambda: now_s[0])
+    wild = topics(*(f"shop.t{number}" for number in range(5)))
+    counts = []
+    for _ in range(3):
+        making.make(wild)
+        counts.append(sum(local.catalog.table_exists(f"db.t{number}") for number in range(5)))
+        now_s[0] += 61
+    assert counts == [1, 3, 5], "with db.bare, which is declared by its name"
