@@ -110,7 +110,7 @@ class StartCommit:
 
     C is settled up to ``settled_to`` (L): statuses at or behind that control offset are not in C
     yet. ``None`` marks an epoch's first START, whose L is the offset behind itself (rule C3).
-    ``folder``: where files of tables that are not named go, below the location of each; empty: such
+    ``folder``: where files of tables that are not named go, below the data of each; empty: such
     tables take nothing. ``configuration`` says what the coordinator's sink file has in the parts
     that must be equal for all participants, by their names; long values and what may hold secrets
     as digests (P11).

@@ -38,8 +38,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.object_stores import refused_operation
-from headgate.control_protocol.s3_files import S3Files
-from headgate.control_protocol.table_files import PATIENCE, is_ours
+from headgate.control_protocol.table_files import PATIENCE, is_ours, open_files
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import IcebergTables
@@ -198,7 +197,9 @@ def _with_own_files(catalog: Catalog) -> Catalog:
 
     def files(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         merged = {**catalog.properties, **properties}
-        return S3Files(merged) if is_ours(merged, location) else theirs(properties, location)
+        if is_ours(merged, location):
+            return open_files(merged, location)
+        return theirs(properties, location)
 
     catalog._load_file_io = files  # type: ignore[method-assign]  # noqa: SLF001
     if hasattr(catalog, "_convert_orm_to_iceberg"):

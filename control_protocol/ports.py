@@ -79,7 +79,8 @@ class TableView:
 
     ``record`` is the commit record under the tag; ``branch_record`` the newest one that the branch
     itself still holds (they differ after a rollback). ``others``: what other sinks' tags on this
-    branch say that they read (rule T7).
+    branch say that they read (rule T7). ``data_location``: where the table wants its data files,
+    if not under ``location``.
     """
 
     table: str
@@ -93,6 +94,7 @@ class TableView:
     lineage: Lineage
     branch_record: CommitRecord | None = None
     others: Mapping[SinkName, Mapping[str, TopicId]] = field(default_factory=dict)
+    data_location: str = ""
 
     @property
     def settled(self) -> CommitRecord | None:
@@ -171,9 +173,8 @@ class Lead(Protocol):
         """Give the table what these columns need and it lacks, in one call (rules S3, S5).
 
         The call requires UUID, tag, head, schema and last column id as they are read now. Where the
-        UUID or the tag is not the base's any more, nothing is done, and the view shows it. What is
-        there already needs no call, so an unknown outcome is asked for again (rule S9).
-        Raises ``RetryLater`` when it is not there, or perhaps not.
+        UUID or the tag is not the base's any more, nothing is done. What is there already needs no
+        call (rule S9). Raises ``RetryLater`` when it is not there, or perhaps not.
         """
 
     def close(self) -> None: ...

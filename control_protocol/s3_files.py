@@ -44,8 +44,8 @@ from pyiceberg.utils.properties import get_first_property_value, property_as_boo
 
 from headgate.control_protocol.s3_store import TIMEOUT_S, Keys, Place, S3Store, endpoint_of
 from headgate.control_protocol.s3_upload import S3Upload
+from headgate.control_protocol.table_files import SCHEMES
 
-SCHEMES = ("s3", "s3a", "s3n")
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 _DESCRIBES = (".avro", ".metadata.json", ".metadata.json.gz")
 

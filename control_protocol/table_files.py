@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.s3_files import SCHEMES, S3Files
+
+if TYPE_CHECKING:
+    from headgate.control_protocol.s3_files import S3Files
 
 PATIENCE = "headgate.control_protocol.iceberg_catalog.StorePatience"
 """How S3 is tried again where the sink file has no ``s3.retry-strategy-impl``."""
 
+SCHEMES = ("s3", "s3a", "s3n")
+
+_S3_FILES = "headgate.control_protocol.s3_files"
 _ARROWS_OWN = ("s3.retry-strategy-impl", "s3.signer")
 _AT_ONCE = 8
 
@@ -24,8 +30,26 @@ _log = redacted_logger(__name__)
 def open_files(properties: Mapping[str, Any], location: str | None = None) -> FileIO:
     """Return what reads and writes files at ``location``: the one that ``py-io-impl`` names, else
     ours on S3, else pyiceberg's choice. What only pyarrow's client of S3 understands keeps it."""
-    mine = is_ours(properties, location)
-    return S3Files(dict(properties)) if mine else load_file_io(dict(properties), location)
+    if not is_ours(properties, location):
+        return load_file_io(dict(properties), location)
+    from headgate.control_protocol.s3_files import S3Files  # brings botocore: only where S3 is
+
+    return S3Files(dict(properties))
+
+
+def on_s3(files: FileIO) -> TypeGuard[S3Files]:
+    """Whether these are our files of S3. Nobody has any before their module was loaded."""
+    module = sys.modules.get(_S3_FILES)
+    return module is not None and isinstance(files, module.S3Files)
+
+
+@runtime_checkable
+class Unhurried(Protocol):
+    """A stream whose object is finished by other threads, or given up without a trace."""
+
+    def close_later(self) -> Future[None]: ...
+
+    def abort(self) -> None: ...
 
 
 def is_ours(properties: Mapping[str, Any], location: str | None) -> bool:
@@ -58,7 +82,7 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
     """Delete files, a thousand per request where the store can; log what stays as an orphan."""
     if not paths:
         return
-    if not isinstance(files, S3Files) or len(paths) == 1:
+    if not on_s3(files) or len(paths) == 1:
         _each(files, paths)
         return
     try:
@@ -69,6 +93,16 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
         return
     for path, why in refused.items():
         _log.warning("%s was not deleted and is an orphan now: %s", path, why)
+
+
+def delete_later(files: FileIO, paths: Collection[str]) -> None:
+    """As ``delete_quietly``; nobody waits for an object store, which may be failing just now."""
+    if on_s3(files):
+        from headgate.control_protocol.s3_upload import threads
+
+        threads().submit(delete_quietly, files, paths)
+    else:
+        delete_quietly(files, paths)
 
 
 def _each(files: FileIO, paths: Iterable[str]) -> None:

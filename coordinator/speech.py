@@ -43,13 +43,14 @@ def say(state: State) -> tuple[Action, ...]:
 
 def prefixes(state: State, table: TableView) -> Prefixes:
     """Epoch and incarnation make the folder one that was never used before."""
-    return Prefixes(f"{table.location}/{_folder(state)}", term_of(state).number)
+    data = table.data_location or f"{table.location}/data"
+    return Prefixes(f"{data}/{_folder(state)}", term_of(state).number)
 
 
 def _folder(state: State) -> str:
-    """Below the location of every table."""
+    """Below the data of every table."""
     sender, epoch = state.identity.sender, term_of(state).epoch
-    return f"data/headgate/{state.identity.sink}/{epoch}-{sender.incarnation}"
+    return f"headgate/{state.identity.sink}/{epoch}-{sender.incarnation}"
 
 
 def addressed(state: State) -> Mapping[str, TableView]:

@@ -78,7 +78,7 @@ EXAMPLES: dict[str, Event] = {
         ),
         limits=Limits(1_000, 2_000, 3_000, 4_000),
         paused=True,
-        folder="data/headgate/orders/3-a1/7",
+        folder="headgate/orders/3-a1/7",
         configuration={"table.branch": "main", "format": "sha256:1f"},
     ),
     "end-commit": EndCommit(),

@@ -178,7 +178,7 @@ class FakeBatchWriter:
         for record in rows:
             by_table.setdefault(self.takes(record), []).append(record)
         return {
-            at: (self._storage.write(f"{location}/{batch.folder}/", 0, share),)
+            at: (self._storage.write(f"{location}/data/{batch.folder}/", 0, share),)
             for (at, location), share in sorted(by_table.items())
         }
 

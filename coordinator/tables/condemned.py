@@ -16,8 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.s3_files import S3Files
-from headgate.control_protocol.table_files import delete_quietly
+from headgate.control_protocol.table_files import delete_quietly, on_s3
 from headgate.coordinator.tables.unreachable import STORAGE_THREADS, referred_to
 
 READ_BACK_MAX_S = 30.0
@@ -61,7 +60,7 @@ class Condemned:
         until_s = now_s() + _DELETING_MAX_S
         with ThreadPoolExecutor(STORAGE_THREADS) as threads:
             while self._files and now_s() < until_s and now_s() - read_s < READ_BACK_MAX_S:
-                many = isinstance(table.io, S3Files)
+                many = on_s3(table.io)
                 count = min(BULK if many else _DELETED_AT_ONCE, len(self._files))
                 paths = [self._files.popleft() for _ in range(count)]
                 if many:

@@ -38,7 +38,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import Draft
 from headgate.control_protocol.record import Debt
-from headgate.control_protocol.s3_files import S3Files
+from headgate.control_protocol.table_files import on_s3
 from headgate.coordinator.tables import row_ids
 from headgate.coordinator.tables.manifests import manifest_files, writable
 from headgate.coordinator.tables.unreachable import STORAGE_THREADS
@@ -196,7 +196,7 @@ def _drafts_under(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
 
 def _below(files: FileIO, root: str) -> list[str]:
     """The files' paths from ``root`` on."""
-    if isinstance(files, S3Files) and root.startswith("s3"):
+    if on_s3(files) and root.startswith("s3"):
         return [location[len(root) + 1 :] for location in files.under(root)]
     from pyarrow.fs import FileSelector, FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO  # brings pandas: not for every command

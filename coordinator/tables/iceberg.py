@@ -17,7 +17,7 @@ from pyiceberg.exceptions import (
     OAuthError,
     UnauthorizedError,
 )
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
@@ -196,6 +196,7 @@ class IcebergTable:
             table=self._identifier,
             uuid=str(metadata.table_uuid),
             location=metadata.location,
+            data_location=metadata.properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/"),
             schema_id=metadata.current_schema_id,
             spec_id=metadata.default_spec_id,
             head=head,

@@ -41,9 +41,7 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from headgate.control_protocol.errors import StopSink, TableChanged
 from headgate.control_protocol.events import DataFile
-from headgate.control_protocol.s3_files import S3Files
-from headgate.control_protocol.s3_upload import threads
-from headgate.control_protocol.table_files import MemoryFile, delete_quietly, store_files
+from headgate.control_protocol.table_files import MemoryFile, delete_later, store_files
 from headgate.coordinator.tables import row_ids
 
 _VERSION: Final = 2
@@ -180,10 +178,7 @@ class SnapshotFiles:
     def take_back(self) -> None:
         """Delete what was written; only for a snapshot that can never land any more."""
         stored, self._stored = self._stored, []
-        if isinstance(self._table.io, S3Files):  # nobody waits for a store that may be failing
-            threads().submit(delete_quietly, self._table.io, stored)
-        else:
-            delete_quietly(self._table.io, stored)
+        delete_later(self._table.io, stored)
 
     def _store(self) -> None:
         self._stored = list(self._written)

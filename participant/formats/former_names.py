@@ -10,8 +10,10 @@ from headgate.control_protocol.column_growth import Former
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 
 
-def with_former_names(mapping: str | None, columns: Struct, past: Former) -> str:
-    """A name mapping in which former names lead to the columns too."""
+def with_former_names(mapping: str | None, columns: Struct, past: Former) -> str | None:
+    """A name mapping in which former names lead to the columns too, where there are any."""
+    if not past.renamed:
+        return mapping
     known = dict(_listed(json.loads(mapping))) if mapping is not None else {}
     entries = []
     for inside, column in _fields(columns, 0):

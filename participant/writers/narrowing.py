@@ -139,7 +139,7 @@ def discard(plan: WriterPlan, files: Iterable[DataFile]) -> None:
     """Remove files that were never announced: only this process ever knew their names."""
     for file in files:
         owner = _owner(plan, file)
-        io = open_files(owner.io_properties, owner.location)
+        io = open_files(owner.io_properties, owner.data_location)
         try:
             io.delete(file.path)
         except OSError as error:

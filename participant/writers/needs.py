@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyiceberg.schema import Schema
+
 from headgate.control_protocol.column_growth import Former, Refusal, former, grown
 from headgate.control_protocol.columns import (
     Path,
@@ -54,6 +56,15 @@ def evolution_of(
     """From the table's schemas as JSON, the oldest first."""
     now = from_json(current)
     return Evolution(policy, now, former(now, map(from_json, older)), refused)
+
+
+def older_schemas(
+    schemas: Mapping[int, Schema], current: int, policy: SchemaPolicy
+) -> tuple[str, ...]:
+    """As JSON, the oldest first; none where their names do not matter."""
+    if policy.unknown_fields is UnknownFields.IGNORE:
+        return ()
+    return tuple(schemas[id_].model_dump_json() for id_ in sorted(schemas) if id_ != current)
 
 
 class Needs:

@@ -6,15 +6,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, OutputStream
 
 from headgate.control_protocol.events import DataFile
-from headgate.control_protocol.s3_upload import S3Upload
-from headgate.control_protocol.table_files import delete_quietly, open_files
+from headgate.control_protocol.table_files import Unhurried, delete_quietly, open_files
 from headgate.participant.writers.dictionaries import with_dictionary
 from headgate.participant.writers.hidden_nulls import filled, hiding
 from headgate.participant.writers.metrics import FileMetrics, leaves_of
@@ -24,6 +22,7 @@ from headgate.participant.writers.partitioning import Partitioner, PartitionKey
 from headgate.participant.writers.plan import WriterPlan
 from headgate.participant.writers.pools import OPEN_FILES_MAX, OpenFiles
 from headgate.participant.writers.sorting import Sorter
+from headgate.participant.writers.spread import Spread
 
 _SHRINKAGE_GUESS = 4
 _ROWS_MIN = 1024
@@ -38,9 +37,10 @@ class FileShape:
         self.arrow_schema: pa.Schema = plan.arrow_schema()
         self.hiding = hiding(self.arrow_schema)
         self.spec_id = plan.spec().spec_id
-        self.io: FileIO = open_files(plan.io_properties, plan.location)
+        self.io: FileIO = open_files(plan.io_properties, plan.data_location)
         self.leaves = leaves_of(schema, metrics_modes(schema, properties, order))
         self.options = ParquetOptions(properties, self.leaves)
+        self.spread = Spread.of(properties)
         self.sorter = Sorter(order, schema)
         self.partitioner = Partitioner(plan.spec(), schema)
 
@@ -121,10 +121,10 @@ class DataFiles:
 
     def discard(self) -> None:
         """Remove every file of this batch. Only while none was announced."""
-        begun = {file.path for file in self._open.values() if isinstance(file.stream, S3Upload)}
+        begun = {file.path for file in self._open.values() if isinstance(file.stream, Unhurried)}
         for key, file in self._open.items():
             self._pool.closed((id(self), key))
-            if isinstance(file.stream, S3Upload):
+            if isinstance(file.stream, Unhurried):
                 file.stream.abort()
             _quietly(file.writer.close)
             _quietly(file.stream.close)
@@ -150,8 +150,7 @@ class DataFiles:
             self._pool.used((id(self), key))
             return self._open[key]
         self._pool.make_room()
-        folder = f"{self._prefix}/{key.folder}" if key.folder else self._prefix
-        path = f"{folder}/{uuid4()}.parquet"
+        path = f"{self._prefix}/{self._shape.spread.path(key.folder)}.parquet"
         self._paths.append(path)
         stream = self._shape.io.new_output(path).create()
         try:
@@ -172,7 +171,7 @@ class DataFiles:
             file.writer.close()
             size = file.stream.tell()
         finally:
-            if isinstance(file.stream, S3Upload):  # others are decoded and written meanwhile
+            if isinstance(file.stream, Unhurried):  # others are decoded and written meanwhile
                 self._endings.append(file.stream.close_later())
             else:
                 file.stream.close()

@@ -41,8 +41,6 @@ _BLOOM_ENABLED = f"{_PARQUET}bloom-filter-enabled.column."
 _UNHEEDED = {
     "write.format.default": ("parquet", "files are always Parquet"),
     "write.parquet.page-version": ("v1", "data pages are of version 1"),
-    "write.data.path": (None, "files go under the table's location"),
-    "write.object-storage.enabled": ("false", "files go under the sink's own prefix"),
     "write.location-provider.impl": (None, "files go under the sink's own prefix"),
 }
 _UNHEEDED_PREFIXES = {

@@ -20,7 +20,7 @@ from pyiceberg.expressions import (
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
@@ -46,8 +46,8 @@ from headgate.control_protocol.redaction import Redaction
 from headgate.participant.formats import names
 from headgate.participant.formats.column_rules import ColumnRule
 from headgate.participant.formats.former_names import with_former_names
-from headgate.participant.settings import SchemaPolicy, UnknownFields
-from headgate.participant.writers.needs import Evolution, evolution_of
+from headgate.participant.settings import SchemaPolicy
+from headgate.participant.writers.needs import Evolution, evolution_of, older_schemas
 from headgate.participant.writers.routes import Routing
 from headgate.participant.writers.shaping import Shaping
 
@@ -83,8 +83,7 @@ class SourcePlan:
     ``kafka``: librdkafka settings. ``topic_ids``: what the topics must be; one without is not
     checked. ``record_columns``: from a part of the record (``RECORD_PARTS``) to the table's column
     that takes it. ``format_options``: the format's own, and those of every one (``ValueOptions``).
-    ``rules``: by column, of those that have one.
-    ``key_format_name``: empty for text in a column of text, and the bytes as they are elsewhere.
+    ``rules``: by column. ``key_format_name``: empty for text in a text column, else bytes.
     ``redaction`` masks the sink's secrets in what is told of records. ``routing``: where rows go to
     tables that no START names. ``schema_policy``: what becomes of fields without a column.
     """
@@ -129,7 +128,6 @@ class WriterPlan:
     a commit that ended between the two tables (rule Q5). ``condemned``: records that were found to
     make the batch fail, by offset with the reason (``narrowing``). ``tables``: those lately used of
     the tables that routes name; ``listed``: by namespace, the tables that there are.
-    ``older_schemas``, the oldest first, where the names of columns in them matter.
     """
 
     source: SourcePlan
@@ -146,6 +144,12 @@ class WriterPlan:
     older_schemas: tuple[str, ...] = ()
     tables: Mapping[str, RoutedTable] = field(default_factory=dict)
     listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def data_location(self) -> str:
+        """Where the table wants its data files, without a slash at its end."""
+        named = self.table_properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/")
+        return named or f"{self.location}/data"
 
     def __hash__(self) -> int:
         """Of what is text and tells tables apart; equality looks at everything."""
@@ -178,14 +182,10 @@ class WriterPlan:
     def name_mapping(self) -> str | None:
         """The table's, which says nothing of columns that a transform declares."""
         transform = self.shaping.transform
-        declared = transform is not None and bool(transform.schema_json)
-        if declared:
+        if transform is not None and transform.schema_json:
             return None
-        mapping = self.table_properties.get(names.MAPPING_PROPERTY)
-        past = self.evolution(()).past if self.older_schemas else None
-        if past is None or not past.renamed:
-            return mapping
-        return with_former_names(mapping, self.evolution(()).columns, past)
+        known, mapping = self.evolution(()), self.table_properties.get(names.MAPPING_PROPERTY)
+        return with_former_names(mapping, known.columns, known.past)
 
     def evolution(self, refused: tuple[Refusal, ...]) -> Evolution:
         """What is to be done with fields that the table lacks."""
@@ -231,17 +231,22 @@ class Plans:
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """For both tables of a batch. Raises as ``plan_for``, and ``WriteFailed`` for folders
         that no coordinator of these tables issues."""
-        plan = self.plan_for(batch.table, source)
-        check_folder(batch.table, plan.location)
+        plan = self._within_folder(batch.table, source)
         if batch.quarantine is None or not source.handling.keeps:
             return plan
-        aside = self.plan_for(
-            batch.quarantine,
-            replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy()),
-        )
-        check_folder(batch.quarantine, aside.location)
+        own = replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy())
+        aside = self._within_folder(batch.quarantine, own)
         known = known_offsets(self._catalog, batch, source)
         return replace(plan, quarantine=aside, known=known)
+
+    def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+        """The plan, made anew where the table may want its files elsewhere since."""
+        plan = self.plan_for(start, source)
+        if not _is_inside(start, plan.data_location):
+            self._kept.pop((start.uuid, start.schema_id, start.spec_id), None)
+            plan = self.plan_for(start, source)
+        check_folder(start, plan.data_location)
+        return plan
 
     def plan_for(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """Raises ``TableChanged``, ``ConfigurationError``, ``Unreachable``."""
@@ -293,28 +298,24 @@ def plan_of_table(
         io_properties=for_files(table.io.properties),
         location=table.location(),
         shaping=(shaping or Shaping()).settled(start.table, table.properties),
-        older_schemas=_older(table, start.schema_id, source),
+        older_schemas=older_schemas(table.schemas(), start.schema_id, source.schema_policy),
     )
 
 
-def _older(table: Table, schema_id: int, source: SourcePlan) -> tuple[str, ...]:
-    if source.schema_policy.unknown_fields is UnknownFields.IGNORE:
-        return ()
-    older = sorted(id_ for id_ in table.schemas() if id_ != schema_id)
-    return tuple(table.schemas()[id_].model_dump_json() for id_ in older)
+def _is_inside(start: TableStart, data: str) -> bool:
+    inside = start.file_prefix.removeprefix(f"{data}/")
+    return inside != start.file_prefix and not {"", ".", ".."} & set(inside.split("/"))
 
 
-def check_folder(start: TableStart, location: str) -> None:
-    """P9: rows go below the table's own location, wherever else the credentials reach.
+def check_folder(start: TableStart, data: str) -> None:
+    """P9: rows go below the table's own folder of data, wherever else the credentials reach.
 
     It is no reason to stop: the next START may be the coordinator's again.
     """
-    root = f"{location}/data/"
-    inside = start.file_prefix.removeprefix(root)
-    if inside == start.file_prefix or {"", ".", ".."} & set(inside.split("/")):
+    if not _is_inside(start, data):
         raise WriteFailed(
             f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
-            f"which is not below {root}",
+            f"which is not below {data}/",
             "no coordinator says so: look who may write to the control topic (docs/security.md)",
         )
 

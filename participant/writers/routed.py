@@ -268,7 +268,7 @@ class _Tables:
         table = self._open.get(known.name)
         if table is None:
             shape = file_shape(plan)
-            prefix = f"{plan.location}/{self._batch.folder}"
+            prefix = f"{plan.data_location}/{self._batch.folder}"
             target_bytes = self._batch.target_file_bytes
             files = DataFiles(shape, prefix, target_bytes, pool=self._pool)
             decoding = Decoding(

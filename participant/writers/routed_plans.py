@@ -88,7 +88,8 @@ class RoutedPlans:
         lead = replace(source, record_columns={}, rules={}, routing=None)
         plan = self._plans.plan_of(batch, lead)
         check_folder(
-            replace(batch.table, file_prefix=f"{plan.location}/{batch.folder}"), plan.location
+            replace(batch.table, file_prefix=f"{plan.data_location}/{batch.folder}"),
+            plan.data_location,
         )
         alone = {
             target.table

@@ -7,11 +7,13 @@ from typing import get_args
 
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.participating import Participant
-from protocol.values import ALICE, COORDINATOR, LOCATION, P0, P1, SINK, offsets, status
+from protocol.values import ALICE, COORDINATOR, LOCATION, P0, P1, SINK, offsets, status, view
 
 from headgate.control_protocol.events import AckCommit, StartCommit
+from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.coordinator import actions as coordinator_actions
 from headgate.coordinator.actions import CommitTable, ReadTable
+from headgate.coordinator.speech import prefixes
 from headgate.coordinator.transitions import Phase
 from headgate.participant import actions as participant_actions
 
@@ -107,3 +109,11 @@ def collected() -> Coordinator:
     whole = status(1, {P0: (10, 15), P1: (20, 20)}, written_in=(EPOCH, 1))
     coordinator.hears(whole, ALICE, transaction=1)
     return coordinator
+
+
+def test_point_6_the_prefix_lies_where_the_table_wants_its_data() -> None:
+    coordinator = Coordinator.at(Phase.STARTING)
+    elsewhere = replace(view(), data_location="s3://elsewhere/trips")
+    issued = prefixes(coordinator.state, elsewhere)
+    folder = f"s3://elsewhere/trips/headgate/{SINK}/{EPOCH}-{COORDINATOR.incarnation}/1"
+    assert issued.of(TransactionNumber(1)) == folder

@@ -143,7 +143,7 @@ def test_point_3_start_says_the_folder_and_names_no_routed_table() -> None:
     reads(made, table())
     made.until(Phase.OPEN)
     start = start_event(made.state, first=False)
-    assert start.folder == f"data/headgate/{SINK}/{EPOCH}-c1/2"
+    assert start.folder == f"headgate/{SINK}/{EPOCH}-c1/2"
     assert [named.table for named in start.tables] == [TABLE, ASIDE]
 
 

@@ -51,9 +51,8 @@ def _status(status: WriteStatus) -> str:
         parts.append(f"unknown {_partitions(status.unknown)}")
     if status.failure:
         parts.append(f"failed: {status.failure}")
-    aside = [table for table in status.tables if table.table.endswith("_quarantine")]
-    files = sum(len(table.files) for table in status.tables if table not in aside)
-    parts += [f"{files} files", *(f"{len(table.files)} quarantined" for table in aside)]
+    files = "+".join(str(len(table.files)) for table in status.tables) or "0"
+    parts.append(f"{files} files")
     return " ".join([f"#{status.status_number}", *parts])
 
 

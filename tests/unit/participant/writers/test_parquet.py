@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -361,3 +362,56 @@ def test_bloom_filters_exclude_what_is_not_there(catalog: Catalog) -> None:
         }
     assert excluded.pop(present) == [(False,)]
     assert list(excluded.values()).count([(True,)]) > 90
+
+
+@pytest.mark.parametrize(
+    ("asked", "path"),
+    [
+        ({}, r"p=x/[0-9a-f-]{36}"),
+        ({"write.object-storage.enabled": "true"}, r"([01]{4}/){3}[01]{8}/p=x/[0-9a-f-]{36}"),
+        (
+            {
+                "write.object-storage.enabled": "true",
+                "write.object-storage.partitioned-paths": "false",
+            },
+            r"([01]{4}/){3}[01]{8}-[0-9a-f-]{36}",
+        ),
+    ],
+)
+def test_point_6_files_are_spread_below_the_sinks_folder_where_the_table_asks(
+    catalog: Catalog, asked: dict[str, str], path: str
+) -> None:
+    table = catalog.create_table("db.spread", numbers_schema(), properties=asked)
+    files = files_of(catalog, table)
+    files.write(PartitionKey(folder="p=x"), numbers(table, 3))
+    (file,) = files.finish()
+    prefix = start_of(table).file_prefix
+    assert re.fullmatch(rf"{re.escape(prefix)}/{path}\.parquet", file.path)
+    assert table.io.new_input(file.path).exists()
+
+
+def test_point_6_a_table_that_wants_its_data_elsewhere_has_it_there(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    table = catalog.create_table("db.elsewhere", numbers_schema())
+    plans = Plans(catalog)
+
+    def written(prefix: str) -> str:
+        batch = Batch(
+            number=1,
+            transaction=TransactionId(Epoch(1), TransactionNumber(1)),
+            table=replace(start_of(table), file_prefix=prefix),
+            ranges={},
+            target_file_bytes=1,
+        )
+        return plans.plan_of(batch, SourcePlan({})).data_location
+
+    assert written(f"{table.location()}/data/nonce") == f"{table.location()}/data"
+    elsewhere = (tmp_path / "elsewhere").as_uri()
+    with table.transaction() as transaction:
+        transaction.set_properties({"write.data.path": f"{elsewhere}/"})
+    # The plan that is kept knows nothing of it: it is made anew, and not after ten minutes.
+    assert written(f"{elsewhere}/headgate/sink/1-a/1") == elsewhere
+    for outside in (f"{elsewhere}-not/1", f"{elsewhere}/../1", f"{table.location()}/data/nonce"):
+        with pytest.raises(WriteFailed, match="which is not below"):
+            written(outside)

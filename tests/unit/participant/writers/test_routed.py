@@ -98,7 +98,7 @@ class Desk:
             target_file_bytes=1 << 27,
             topic_ids={topic: TopicId(topic) for topic in topics},
             quarantine=self._start("db.q"),
-            folder="data/headgate/shop/3-a1/7",
+            folder="headgate/shop/3-a1/7",
         )
         chunk = chunk_of(records)
 

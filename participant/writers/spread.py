@@ -1,0 +1,59 @@
+"""Where in the sink's folder a file goes: by partition, or spread as object stores like it.
+
+Stores divide what they hold by the first characters of names. A table that asks for it
+(``write.object-storage.enabled``) has twenty random bits in front of each file's name, as Iceberg's
+own writers have it; here they stand behind the sink's folder, so that orphans stay provably ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+from uuid import uuid4
+
+from pyiceberg.table import TableProperties
+from pyiceberg.utils.properties import property_as_bool
+
+_BITS = 20
+_FOLDERS = (slice(0, 4), slice(4, 8), slice(8, 12), slice(12, _BITS))
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """``partitioned``: whether the partition is in the path of files that are spread."""
+
+    enabled: bool = False
+    partitioned: bool = True
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Self:
+        """Raises ``ValueError`` for what is neither true nor false."""
+        asked = dict(properties)
+        return cls(
+            bool(
+                property_as_bool(
+                    asked,
+                    TableProperties.OBJECT_STORE_ENABLED,
+                    TableProperties.OBJECT_STORE_ENABLED_DEFAULT,
+                )
+            ),
+            bool(
+                property_as_bool(
+                    asked,
+                    TableProperties.WRITE_OBJECT_STORE_PARTITIONED_PATHS,
+                    TableProperties.WRITE_OBJECT_STORE_PARTITIONED_PATHS_DEFAULT,
+                )
+            ),
+        )
+
+    def path(self, partition: str) -> str:
+        """A new file's path below the sink's folder, without its ending."""
+        name = uuid4()
+        if not self.enabled:
+            return f"{partition}/{name}" if partition else str(name)
+        bits = f"{name.int & (1 << _BITS) - 1:0{_BITS}b}"
+        spread = "/".join(bits[part] for part in _FOLDERS)
+        if not self.partitioned:
+            return f"{spread}-{name}"
+        return f"{spread}/{partition}/{name}" if partition else f"{spread}/{name}"
