@@ -169,6 +169,13 @@ class Calm:
                 raise Violation(Kind.WASTE, f"calm, but {at} {offsets} is read again")
             before.append(offsets)
 
+    def gives_back(self, batch: Batch) -> None:
+        """S2: what met a need counts as not read."""
+        for at, offsets in batch.ranges.items():
+            read = self._read.get((batch.transaction.epoch, at), [])
+            if offsets in read:
+                read.remove(offsets)
+
     def stands_still(self) -> None:
         """A partition that has rows, an owner and no pause goes on, through elections too."""
         world, now_ms = self._world, self._world.clock.now_ms

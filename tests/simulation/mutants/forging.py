@@ -58,7 +58,7 @@ def any_place(right: Any, state: Any, record: Any) -> bool:
     return bool(right(state, record))
 
 
-@FAMILY.replaces("G6", (machine, "_beyond"))
+@FAMILY.replaces("G6", (machine, "beyond"))
 def its_own_voice(_right: Any, *_: object) -> bool:
     """A coordinator takes no notice of who speaks in its name."""
     return False
