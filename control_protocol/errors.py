@@ -120,6 +120,12 @@ class TablesUnfit(ConfigurationError):
     code = "HG-135"
 
 
+class ColumnsCannotEvolve(ConfigurationError):
+    """The record format, the writer or a transform cannot tell of fields that a table lacks."""
+
+    code = "HG-140"
+
+
 class RemoteSigning(ConfigurationError):
     """The catalog gives no keys for the table's files, and wants to sign each request itself."""
 
@@ -205,6 +211,12 @@ class TooManyBadRecords(StopSink):
     """More records cannot be converted than the sink's limits bear."""
 
     code = "HG-211"
+
+
+class UnknownField(StopSink):
+    """A record has a field that its table has no column for, and the sink shall stop then."""
+
+    code = "HG-227"
 
 
 class TransformFailed(StopSink):

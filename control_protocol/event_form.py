@@ -21,11 +21,12 @@ from headgate.control_protocol.events import (
     Pause,
     Presence,
     PresenceKind,
+    Proposal,
     Resume,
     Settlement,
     StartCommit,
+    Tables,
     TableSettlement,
-    TableStart,
     Trouble,
     WriteStatus,
 )
@@ -38,6 +39,14 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.status_form import status_form, status_of
+from headgate.control_protocol.tables_form import (
+    proposal_form,
+    proposal_of,
+    table_start_form,
+    table_start_of,
+    tables_form,
+    tables_of,
+)
 from headgate.control_protocol.topic_form import (
     Form,
     by_topic,
@@ -64,6 +73,8 @@ _SCHEMA_NAMES: dict[type[Event], str] = {
     Resume: "resume",
     Departure: "departure",
     Trouble: "trouble",
+    Proposal: "proposal",
+    Tables: "tables",
 }
 
 
@@ -106,6 +117,10 @@ def _event_form(event: Event) -> Form:
             return _settlement_form(event)
         case Presence():
             return _presence_form(event)
+        case Proposal():
+            return proposal_form(event)
+        case Tables():
+            return tables_form(event)
         case Departure() | Trouble():
             return {"code": event.code, "error": event.error}
         case EndCommit() | Pause() | Resume():
@@ -120,17 +135,7 @@ def _start_form(start: StartCommit) -> Form:
         "settled_to": start.settled_to,
         "offsets": offsets_form(start.offsets),
         "topic_ids": dict(start.topic_ids),
-        "tables": [
-            {
-                "table": table.table,
-                "uuid": table.uuid,
-                "schema_id": table.schema_id,
-                "spec_id": table.spec_id,
-                "file_prefix": table.file_prefix,
-                "offsets": offsets_form(table.offsets),
-            }
-            for table in start.tables
-        ],
+        "tables": [table_start_form(table) for table in start.tables],
         "folder": start.folder,
         "limits": {
             "target_file_bytes": start.limits.target_file_bytes,
@@ -151,17 +156,7 @@ def _start(form: Form) -> StartCommit:
         settled_to=None if settled_to is None else ControlOffset(settled_to),
         offsets=offsets_of(form["offsets"]),
         topic_ids={topic: TopicId(topic_id) for topic, topic_id in form["topic_ids"].items()},
-        tables=tuple(
-            TableStart(
-                table=table["table"],
-                uuid=table["uuid"],
-                schema_id=natural(table["schema_id"]),
-                spec_id=natural(table["spec_id"]),
-                file_prefix=table["file_prefix"],
-                offsets=offsets_of(table["offsets"]),
-            )
-            for table in form["tables"]
-        ),
+        tables=tuple(map(table_start_of, form["tables"])),
         limits=Limits(
             target_file_bytes=natural(form["limits"]["target_file_bytes"]),
             commit_timeout_ms=natural(form["limits"]["commit_timeout_ms"]),
@@ -254,4 +249,6 @@ _EVENTS: dict[str, Callable[[Form], Event]] = {
     "resume": lambda _: Resume(),
     "departure": lambda form: Departure(form["code"], form["error"]),
     "trouble": lambda form: Trouble(form["code"], form["error"]),
+    "proposal": proposal_of,
+    "tables": tables_of,
 }

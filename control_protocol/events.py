@@ -1,4 +1,4 @@
-"""What travels on the control topic: ten events and their envelope (PROTOCOL.md, section 4).
+"""What travels on the control topic: twelve events and their envelope (PROTOCOL.md, section 4).
 
 Plain frozen values. Their Avro form is ``codec.py`` with the schemas of ``headgate.schemas``.
 """
@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,
@@ -75,7 +77,8 @@ class TableStart:
     """A table's part of START-COMMIT. ``offsets``: only where they differ from the sink's.
 
     The first table is the lead, which takes the rows unless they are routed; a second one, if there
-    is, is the quarantine.
+    is, is the quarantine. ``refused``: fields that
+    were proposed and become no columns (rule S2); one without a path: any more.
     """
 
     table: str
@@ -84,6 +87,7 @@ class TableStart:
     spec_id: int
     file_prefix: str
     offsets: Offsets = field(default_factory=Offsets)
+    refused: tuple[Refusal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +206,41 @@ class AbortCommit(Settlement):
     """The transaction admitted nothing (policy ``abort``); its ranges are written again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A participant's records have fields that its table lacks; it waits for TABLES (rule S2).
+
+    ``schema_id``: the schema under which they were read. ``columns``: only what has to be added,
+    widened or made optional. ``first``: in each partition the first record that needs any of it;
+    ``records``: how many do. ``source`` says where the types come from.
+    """
+
+    number: int
+    table: str
+    uuid: str
+    schema_id: int
+    columns: Struct
+    first: Offsets
+    records: int
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whose proposal is answered, and which one."""
+
+    sender: Sender
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The coordinator's answer to proposals: the tables as they are now (rule S3)."""
+
+    answers: tuple[Answer, ...]
+    tables: tuple[TableStart, ...]
+
+
 class PresenceKind(StrEnum):
     JOINED = "joined"
     GAINED = "gained"
@@ -276,6 +315,8 @@ Event = (
     | Resume
     | Departure
     | Trouble
+    | Proposal
+    | Tables
 )
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import DataFile, Destination, Envelope, LogRecord, TableStart
 from headgate.control_protocol.identifiers import (
@@ -143,6 +145,18 @@ class Unknown:
 CommitOutcome = Landed | Refused | Unknown
 
 
+@dataclass(frozen=True, slots=True)
+class Evolved:
+    """A table after its columns were asked for. ``view`` is the table as it is now.
+
+    ``changes`` says in words what was done to it, ``refused`` what is not going to be.
+    """
+
+    view: TableView
+    changes: tuple[str, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+
+
 class Lead(Protocol):
     """The table whose commit decides (rule D1). It never retries or rebases by itself."""
 
@@ -153,6 +167,14 @@ class Lead(Protocol):
         """One catalog call that requires the base's UUID, tag and branch head (rule C1).
 
         Raises ``StopSink`` only for what no repetition can mend (a file of an unknown spec).
+        """
+
+    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        """Give the table what these columns need and it lacks, in one call (rules S3, S5).
+
+        The call requires UUID, tag, head, schema and last column id as they are read now. Where the
+        UUID or the tag is not the base's any more, nothing is done. What is there already needs no
+        call (rule S9). Raises ``RetryLater`` when it is not there, or perhaps not.
         """
 
     def close(self) -> None: ...
@@ -299,7 +321,8 @@ class PartitionResult:
 class BatchWritten:
     """The batch is on storage: exactly these ranges in exactly these files of its tables.
 
-    ``quarantined`` are the quarantine's, ``followed`` those of other followers.
+    ``quarantined`` are the quarantine's, ``followed`` those of other followers. ``ignored``: by its
+    path how many records have a field that becomes no column (rule S6).
     """
 
     number: int
@@ -307,6 +330,7 @@ class BatchWritten:
     files: tuple[DataFile, ...] = field(default=())
     quarantined: tuple[DataFile, ...] = field(default=())
     followed: Mapping[Destination, tuple[DataFile, ...]] = field(default_factory=dict)
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def every_file(self) -> tuple[DataFile, ...]:
@@ -328,7 +352,22 @@ class BatchFailed:
     unforeseen: bool = False
 
 
-BatchOutcome = BatchWritten | BatchFailed
+@dataclass(frozen=True, slots=True)
+class BatchNeeds:
+    """Some of the batch's records have what the table lacks, and nothing of it was written (S2).
+
+    ``columns``: only what has to be added, widened or made optional. ``first``: in each partition
+    the first record that needs any of it; ``records``: how many do.
+    """
+
+    number: int
+    columns: Struct
+    first: Offsets
+    records: int
+    source: str = ""
+
+
+BatchOutcome = BatchWritten | BatchFailed | BatchNeeds
 
 
 class BatchWriter(Protocol):

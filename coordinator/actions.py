@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionNumber
@@ -14,6 +15,7 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Draft,
+    Evolved,
     TableView,
     TopicState,
 )
@@ -87,6 +89,13 @@ class CommitAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class TableEvolved:
+    """The table has what the proposals need, but for what is refused."""
+
+    evolved: Evolved
+
+
+@dataclass(frozen=True, slots=True)
 class CallFailed:
     """The action just asked for (a read, a description, an append) did not work: try later."""
 
@@ -115,6 +124,7 @@ Input = (
     | PaymentsAnswered
     | SourcesDescribed
     | CommitAnswered
+    | TableEvolved
     | CallFailed
     | Stopped
     | Ticked
@@ -173,6 +183,14 @@ class CommitTable:
 
 
 @dataclass(frozen=True, slots=True)
+class EvolveTable:
+    """Answer with ``TableEvolved`` or ``CallFailed``."""
+
+    base: TableView
+    columns: Struct
+
+
+@dataclass(frozen=True, slots=True)
 class Append:
     """Append in order; a failure comes back as ``CallFailed``, success as ``Heard``."""
 
@@ -204,6 +222,7 @@ Action = (
     | TidyDrafts
     | DescribeSources
     | CommitTable
+    | EvolveTable
     | Append
     | Tell
     | Stop

@@ -21,7 +21,7 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.admission import Verdict, judge, named, with_committed
 from headgate.coordinator.claim import start
-from headgate.coordinator.drafting import drafted_for, lapsing, with_what_is_owed
+from headgate.coordinator.drafting import drafted_for, fences, lapsing, with_what_is_owed
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.log_ends import asking, claimed_beyond
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
@@ -169,7 +169,7 @@ def _worth_committing(state: State, verdict: Verdict, now_ms: int) -> bool:
     stored = term.view.record
     assert stored is not None
     moved = any(not claim.range.empty for _, claim in verdict.claims)
-    lapses = bool(lapsing(state, now_ms))
+    lapses = bool(lapsing(state, now_ms)) or fences(state)
     return moved or lapses or renews(state, now_ms) or stored.paused != term.paused
 
 

@@ -173,6 +173,19 @@ def _objection(follower: TableView, lead: TableView) -> str:
     return ""
 
 
+def unfenced(follower: TableView, lapsed: Iterable[Debt], owed: Iterable[Debt]) -> bool:
+    """D8: whether a payment of a lapsed debt that is under way still finds the tag where it was.
+
+    Whatever the follower is owed besides will move it.
+    """
+    record = follower.settled
+    passed = any(
+        debt.follower == follower.uuid and not (record and record.transaction >= debt.transaction)
+        for debt in lapsed
+    )
+    return passed and all(debt.follower != follower.uuid for debt in owed)
+
+
 def renewal(decision: CommitRecord, follower: TableView) -> Debt:
     """An empty debt, by which a follower's tag is moved near its head (Q4)."""
     return Debt(decision.transaction, decision.coordinator, follower.uuid, follower.table)

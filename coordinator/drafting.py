@@ -14,7 +14,7 @@ from headgate.coordinator.actions import (
     FollowersRead,
 )
 from headgate.coordinator.admission import Verdict
-from headgate.coordinator.debts import overdue, renewal, without
+from headgate.coordinator.debts import overdue, renewal, unfenced, without
 from headgate.coordinator.moves import Step, move, recover, term_of
 from headgate.coordinator.renewal import renews_follower
 from headgate.coordinator.speech import addressed
@@ -40,16 +40,29 @@ def with_what_is_owed(state: State, record: CommitRecord, now_ms: int) -> Commit
     return replace(record, debts=without(term.debts, late), lapsed=(*before, *late))
 
 
+def fences(state: State) -> bool:
+    """D8: whether the record names a lapsed debt whose follower has not moved since."""
+    term = term_of(state)
+    lapsed = term.view.record.lapsed if term.view.record else ()
+    return bool(lapsed) and any(
+        unfenced(known, lapsed, term.debts) for known in term.followers.values()
+    )
+
+
 def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: int) -> Step:
     """D2: the manifests of followers are written before the decision; without any it is made."""
     term = term_of(state)
+    named, lapsed, owed = addressed(state), attempt.record.lapsed, attempt.record.debts
     renewed = tuple(
         renewal(attempt.record, follower)
-        for name, follower in addressed(state).items()
-        if name not in verdict.follower_files and renews_follower(state, name, now_ms)
+        for name, follower in {**named, **term.followers}.items()
+        if name not in verdict.follower_files
+        and (
+            (name in named and renews_follower(state, name, now_ms))
+            or unfenced(follower, lapsed, owed)
+        )
     )
-    debts = (*attempt.record.debts, *renewed)
-    attempt = replace(attempt, record=replace(attempt.record, debts=debts))
+    attempt = replace(attempt, record=replace(attempt.record, debts=(*owed, *renewed)))
     drafts = tuple(
         Draft(
             table=term.followers[name],

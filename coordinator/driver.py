@@ -44,6 +44,7 @@ from headgate.coordinator.actions import (
     Discontinued,
     Drafted,
     DraftManifests,
+    EvolveTable,
     FollowersRead,
     Heard,
     Input,
@@ -54,6 +55,7 @@ from headgate.coordinator.actions import (
     SourcesDescribed,
     Stop,
     Stopped,
+    TableEvolved,
     TableRead,
     Tell,
     Ticked,
@@ -200,6 +202,8 @@ class CoordinatorDriver:
                 return replace(found, control_topic_id=self._world.control_topic_id())
             case CommitTable(attempt):
                 return CommitAnswered(self._world.table.commit(attempt))
+            case EvolveTable(base, columns):
+                return TableEvolved(self._world.table.evolve(base, columns))
             case DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts():
                 return self._call_followers(action)
             case Append():

@@ -13,14 +13,14 @@ from dataclasses import replace
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
     EndCommit,
-    Envelope,
     LogRecord,
     Pause,
     Presence,
-    PresenceKind,
+    Proposal,
     Resume,
     Settlement,
     StartCommit,
+    Tables,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -45,6 +45,7 @@ from headgate.coordinator.actions import (
     ReadTable,
     SourcesDescribed,
     Stopped,
+    TableEvolved,
     TableRead,
     Tell,
     Ticked,
@@ -54,7 +55,9 @@ from headgate.coordinator.ageing import issued
 from headgate.coordinator.capacity import refuse_too_many
 from headgate.coordinator.claim import claim, followers_found, table_found
 from headgate.coordinator.commitment import answered, collected, judged, resolved, tables_told
+from headgate.coordinator.credibility import GAINS, beyond, leaps, news, said_again
 from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
+from headgate.coordinator.evolution import due, evolve, evolved, heard_tables, not_evolved, proposed
 from headgate.coordinator.fullness import enough, heard_of
 from headgate.coordinator.log_ends import ends_of, told
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
@@ -72,10 +75,8 @@ from headgate.coordinator.renewal import looked, looked_at_followers, prepared
 from headgate.coordinator.requests import requested
 from headgate.coordinator.routed import asked_again
 from headgate.coordinator.speech import say
-from headgate.coordinator.state import HeardStatus, State, Term
+from headgate.coordinator.state import HeardStatus, State
 from headgate.coordinator.transitions import Phase
-
-_GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 
 
 def step(state: State, given: Input, now_ms: int) -> Step:
@@ -104,15 +105,24 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _described(state, given, now_ms)
         case CommitAnswered(outcome):
             return answered(state, outcome, now_ms)
+        case TableEvolved(done):
+            return evolved(state, done)
         case CallFailed(reason) if state.phase is not Phase.FOLLOWING:
-            paying = state.phase is Phase.PAYING
-            return (failed if paying else wait)(state, now_ms, reason)
+            return _call_failed(state, reason, now_ms)
         case Discontinued(reason):
             return _discontinued(state, reason)
         case Stopped(error):
             return stop(state, error)
         case _:
             return state, ()
+
+
+def _call_failed(state: State, reason: str, now_ms: int) -> Step:
+    if state.phase is Phase.PAYING:
+        return failed(state, now_ms, reason)
+    if state.phase is Phase.EVOLVING and term_of(state).tables is None:
+        return not_evolved(state, now_ms, reason)
+    return wait(state, now_ms, reason)
 
 
 def _table_read(state: State, view: TableView, now_ms: int) -> Step:
@@ -178,11 +188,13 @@ def _ticked(state: State, now_ms: int) -> Step:
     if state.retry_at_ms is not None:
         return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
     match state.phase:
+        case Phase.OPEN if due(term_of(state), now_ms):
+            return evolve(state)
         case Phase.OPEN if now_ms >= term_of(state).end_due_ms or enough(state):
             return prepared(state, now_ms)
         case Phase.COLLECTING:
             return collected(state, now_ms)
-        case Phase.STARTING | Phase.CLOSING | Phase.SETTLING:
+        case Phase.STARTING | Phase.CLOSING | Phase.SETTLING | Phase.EVOLVING:
             # G1: confirmed is not heard; a truncated log may have swallowed what was said
             again_ms = now_ms + state.settings.commit_timeout_ms
             return replace(state, retry_at_ms=again_ms), ()
@@ -248,19 +260,19 @@ def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step
 
 def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
-    if _said_again(state, said) or _leaps(state, said):
+    if said_again(state, said) or leaps(state, said):
         return _at(state, record), ()
-    if isinstance(said.event, Presence) and said.event.kind in _GAINS:
+    if isinstance(said.event, Presence) and said.event.kind in GAINS:
         state = replace(state, gains={**state.gains, said.sender: said.sequence})
     if isinstance(said.event, Pause | Resume):
         return requested(_at(state, record), said, now_ms), ()
-    coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement)
+    coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement | Tables)
     rival = coordinates and said.sender != state.identity.sender
     if said.epoch > state.highest_epoch:
         state = replace(state, highest_epoch=said.epoch, rivals={})
     if rival and said.epoch == state.highest_epoch:
-        state, news = _news(state, said)
-        if news and state.term is None and state.rival_heard_ms is not None:
+        state, fresh = news(state, said)
+        if fresh and state.term is None and state.rival_heard_ms is not None:
             state = replace(state, rival_heard_ms=now_ms)
     if state.term is None:
         return state, ()
@@ -268,7 +280,7 @@ def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
         if rival:
             return superseded(state, said.epoch, now_ms)
         return recover(state, f"{said.sender} has seen epoch {said.epoch}: claims above it")
-    if coordinates and not rival and _beyond(state.term, said):
+    if coordinates and not rival and beyond(state.term, said):
         return recover(state, "somebody speaks in its name: claims a new epoch")
     if rival and said.epoch == state.term.epoch:
         # The table lost a claim (re-created while its coordinator slept), or the catalog confirmed
@@ -283,33 +295,6 @@ def _at(state: State, record: LogRecord) -> State:
     return replace(state, term=replace(state.term, heard_to=ControlOffset(record.offset + 1)))
 
 
-def _said_again(state: State, said: Envelope) -> bool:
-    """C5: a gain counts once; it would make ENDs come soon for nothing."""
-    gain = isinstance(said.event, Presence) and said.event.kind in _GAINS
-    return gain and said.sequence <= state.gains.get(said.sender, -1)
-
-
-def _leaps(state: State, said: Envelope) -> bool:
-    """G6: whoever claimed above such an epoch could not count up for ever."""
-    if isinstance(said.event, Pause | Resume):
-        return False
-    known = max(state.highest_epoch, state.term.epoch if state.term else 0)
-    return said.epoch > known + LEAP_MAX
-
-
-def _beyond(term: Term, said: Envelope) -> bool:
-    """G6: a transaction of this epoch that was never opened, or not ended yet."""
-    newest = term.number if isinstance(said.event, StartCommit) else term.closing
-    return said.epoch == term.epoch and said.transaction > newest
-
-
-def _news(state: State, said: Envelope) -> tuple[State, bool]:
-    """C9: a word that is heard again is no sign that its speaker is alive."""
-    news = said.sequence > state.rivals.get(said.sender, -1)
-    rivals = {**state.rivals, said.sender: said.sequence} if news else state.rivals
-    return replace(state, rivals=rivals), news
-
-
 def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
     said, term = record.envelope, term_of(state)
     current = said.epoch == term.epoch
@@ -319,7 +304,9 @@ def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
         case WriteStatus() as status if current:
             heard = HeardStatus(record.offset, said.sender, said.transaction, status)
             return _heard_status(state, heard)
-        case Presence(kind=kind, concerns=gained) if kind in _GAINS:
+        case Proposal() as proposal if current:
+            return proposed(state, said, proposal, now_ms), ()
+        case Presence(kind=kind, concerns=gained) if kind in GAINS:
             return _heard_gain(state, gained, now_ms)
         case _ if current and said.sender == state.identity.sender:
             return _heard_own(state, record, now_ms)
@@ -356,6 +343,8 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
                 end_due_ms=next_end_ms if paused == term.paused else now_ms,
             )
             return move(state, Phase.COLLECTING, term=collecting, failures=0), ()
+        case Phase.EVOLVING, Tables() as tables:
+            return heard_tables(state, tables, now_ms)
         case Phase.SETTLING, Settlement() if said.transaction == term.closing:
             return _opened(state, now_ms)
         case _:

@@ -32,6 +32,8 @@ def say(state: State) -> tuple[Action, ...]:
         case Phase.CLOSING:
             start = (term.number, start_event(state, first=False))
             return (Append(term.epoch, ((term.closing, EndCommit()), start)),)
+        case Phase.EVOLVING if term.tables is not None:
+            return (Append(term.epoch, ((term.number, term.tables),)),)
         case Phase.SETTLING:
             assert isinstance(term.settlement, AckCommit | AbortCommit)
             return (Append(term.epoch, ((term.closing, term.settlement),)),)
@@ -75,7 +77,7 @@ def fixed_set(state: State) -> frozenset[TopicPartition]:
 
 def start_event(state: State, *, first: bool) -> StartCommit:
     term = term_of(state)
-    tables = [_table_start(state, term.view)]
+    tables = [lead_start(state)]
     for follower in addressed(state).values():
         named = _table_start(state, follower)
         tables.append(replace(named, offsets=ahead(state, follower)))
@@ -94,6 +96,12 @@ def start_event(state: State, *, first: bool) -> StartCommit:
         folder=f"{_folder(state)}/{term.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
     )
+
+
+def lead_start(state: State) -> TableStart:
+    """The lead as START and TABLES name it."""
+    term = term_of(state)
+    return replace(_table_start(state, term.view), refused=term.refused)
 
 
 def _table_start(state: State, table: TableView) -> TableStart:

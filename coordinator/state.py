@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate.control_protocol.bad_records import BadRecordLimits
-from headgate.control_protocol.events import AbortCommit, AckCommit, WriteStatus
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.events import (
+    AbortCommit,
+    AckCommit,
+    Answer,
+    Proposal,
+    Tables,
+    WriteStatus,
+)
 from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,
@@ -61,6 +69,14 @@ class HeardStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class HeardProposal:
+    """A participant's proposal that is still to be answered (S3)."""
+
+    answer: Answer
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
 class Activity:
     """When a partition's offsets last moved (monotonic ms), and its largest timestamp, if any."""
 
@@ -104,6 +120,8 @@ class Term:
     waits for payments no longer; ``asked``: payments were made since the followers were read.
     ``started``: the epoch's first START was heard. ``held``: records and bytes that each
     participant says it holds since the newest START (C12).
+    ``proposals`` wait for their answer since ``evolve_due_ms`` was set, ``answered`` have it;
+    ``tables`` is the answer that was not heard yet, ``refused`` what becomes no column (S3).
     """
 
     epoch: Epoch
@@ -141,6 +159,11 @@ class Term:
     started: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     asks_ends: bool = False
+    proposals: tuple[HeardProposal, ...] = ()
+    evolve_due_ms: int = 0
+    answered: frozenset[Answer] = frozenset()
+    tables: Tables | None = None
+    refused: tuple[Refusal, ...] = ()
     asks_tables: bool = False
     held: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
 

@@ -21,6 +21,8 @@ class Phase(StrEnum):
     """The epoch's first START is sent, not yet read back (C3)."""
     OPEN = "open"
     """A transaction is open; the interval runs (C4)."""
+    EVOLVING = "evolving"
+    """The table is given columns that records need; TABLES is sent, not yet read back (S3)."""
     PREPARING = "preparing"
     """The interval is over; asks the sources which partitions the next START fixes (C4)."""
     CLOSING = "closing"
@@ -41,7 +43,8 @@ class Phase(StrEnum):
 
 _IN_A_TERM: Mapping[Phase, frozenset[Phase]] = {
     Phase.STARTING: frozenset({Phase.RECOVERING, Phase.PAYING, Phase.OPEN}),
-    Phase.OPEN: frozenset({Phase.RECOVERING, Phase.PREPARING}),
+    Phase.OPEN: frozenset({Phase.RECOVERING, Phase.EVOLVING, Phase.PREPARING}),
+    Phase.EVOLVING: frozenset({Phase.RECOVERING, Phase.OPEN}),
     Phase.PREPARING: frozenset({Phase.RECOVERING, Phase.CLOSING}),
     Phase.CLOSING: frozenset({Phase.RECOVERING, Phase.COLLECTING}),
     Phase.COLLECTING: frozenset(

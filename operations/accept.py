@@ -87,7 +87,8 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
     """
     chosen = _parsed(wanted)
     for code, choice in chosen.items():
-        refuse_going_back(settings, CHOICES[code][0], back=choice in _GOING_BACK)
+        if choice in _GOING_BACK:
+            refuse_going_back(settings, f"{code}={choice}")
     branch, start_ms = settings.table.branch, settings.source.start_at_ms
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:

@@ -25,6 +25,7 @@ from headgate.operations.check_table import NotChecked, TableCheck
 from headgate.operations.check_transform import check_transform
 from headgate.operations.demo.java import java_version, require_java
 from headgate.operations.kafka_access import ANSWER_S_MAX, Cluster, quiet, source_topics
+from headgate.operations.rights import RIGHTS, Rights, Role
 from headgate.operations.tables import routes
 from headgate.participant.loops import InPython, loops
 from headgate.sink.settings import SinkSettings, WriterKind
@@ -53,8 +54,13 @@ class Check:
     exit_code: int = 0
 
 
-def check(settings: SinkSettings) -> tuple[Check, ...]:
-    """Every question about a sink whose file could be loaded. Raises nothing foreseeable."""
+def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
+    """Every question about a sink whose file could be loaded. Raises nothing foreseeable.
+
+    Of another role than the sink's only the rights are asked that it needs.
+    """
+    if role is not Role.SINK:
+        return _check_role(settings, RIGHTS[role])
     questions = _Questions(settings)
     questions.ask("settings", lambda: _settings(settings))
     cluster = questions.ask_for("broker", lambda: Cluster(settings), _brokers)
@@ -86,6 +92,23 @@ def check(settings: SinkSettings) -> tuple[Check, ...]:
         questions.ask("executors", table.executors)
     if settings.transform and questions.well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
+    return tuple(questions.answers)
+
+
+def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
+    questions = _Questions(settings)
+    questions.ask("settings", lambda: _settings(settings))
+    cluster = questions.ask_for("broker", lambda: Cluster(settings), _brokers)
+    if cluster:
+        questions.ask("source topics", lambda: _source(settings, cluster, rights))
+        questions.ask("control topic", lambda: _control_topic(settings, cluster, rights))
+        questions.ask("consumer group", lambda: _group(settings, cluster, rights))
+    table = TableCheck(settings)
+    questions.ask("catalog", table.catalog)
+    if questions.well("catalog"):
+        questions.ask("table", table.table)
+        if questions.well("table") and rights.commits:
+            questions.ask("catalog rights", table.rights)
     return tuple(questions.answers)
 
 
@@ -149,21 +172,24 @@ def _brokers(cluster: Cluster) -> str:
     return f"{count} broker{'s' if count != 1 else ''} answer{'s' if count == 1 else ''}"
 
 
-def _source(settings: SinkSettings, cluster: Cluster) -> str:
+def _source(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]) -> str:
     with source_topics(settings) as topics:
         found = topics.describe()
     for name in found:
         granted = cluster.topic(name)
-        if granted and granted.lacks("read", "describe"):
+        if granted and (lacking := granted.lacks(*rights.source)):
             raise MissingRights(
-                f"topic {name} may not be read", "grant READ and DESCRIBE to the principal"
+                f"topic {name}: not allowed to {', '.join(lacking)}",
+                f"grant {_listed(rights.source)} to the principal",
             )
     return ", ".join(
         f"{name} ({len(topic.partitions)} partitions)" for name, topic in found.items()
     )
 
 
-def _control_topic(settings: SinkSettings, cluster: Cluster) -> str:
+def _control_topic(
+    settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]
+) -> str:
     name = settings.control.topic
     if not control_topic_exists(quiet(settings.kafka), name, int(ANSWER_S_MAX * 1000)):
         if not cluster.may_create(name):
@@ -173,12 +199,14 @@ def _control_topic(settings: SinkSettings, cluster: Cluster) -> str:
             )
         return f"{name} does not exist yet; the first start creates it"
     topic = cluster.topic(name)
-    if topic and (lacking := topic.lacks("read", "write", "describe")):
+    needed = tuple(operation for operation in rights.control if operation != "describe_configs")
+    if topic and (lacking := topic.lacks(*needed)):
         raise MissingRights(
             f"control topic {name}: not allowed to {', '.join(lacking)}",
-            "grant READ, WRITE and DESCRIBE to the principal",
+            f"grant {_listed(needed)} to the principal",
         )
-    return f"{name} is as it should be, and may be read and written"
+    written = " and written" if "write" in needed else ""
+    return f"{name} is as it should be, and may be read{written}"
 
 
 def _events(settings: SinkSettings, cluster: Cluster) -> str:
@@ -196,15 +224,22 @@ def _events(settings: SinkSettings, cluster: Cluster) -> str:
     return f"not signed: whoever may write to {name} is heard (docs/security.md)"
 
 
-def _group(settings: SinkSettings, cluster: Cluster) -> str:
+def _group(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]) -> str:
     name = settings.source.group_id
     group = cluster.group(name)
-    if group.lacks("read", "describe"):
+    may = "joined" if "read" in rights.group else "described"
+    if group.lacks(*rights.group):
         raise MissingRights(
-            f"consumer group {name} may not be joined", "grant READ and DESCRIBE to the principal"
+            f"consumer group {name} may not be {may}",
+            f"grant {_listed(rights.group)} to the principal",
         )
     state = "has no members" if group.state in ("dead", "empty") else f"is {group.state}"
-    return f"{name} may be joined, and {state} now"
+    return f"{name} may be {may}, and {state} now"
+
+
+def _listed(operations: tuple[str, ...]) -> str:
+    *most, last = (operation.upper() for operation in operations)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _dead_letter_topic(settings: SinkSettings, cluster: Cluster) -> str:

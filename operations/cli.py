@@ -10,15 +10,14 @@ import json
 import logging
 import os
 import traceback
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from headgate.control_protocol.errors import HeadgateError
+from headgate.operations.terminal import console, print_json
 
 if TYPE_CHECKING:
     from headgate.control_protocol.record import CommitRecord
@@ -52,6 +51,7 @@ def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
 
 
 _sink_file = click.argument("sink", type=click.Path(dir_okay=False, path_type=Path))
+_ROLES = click.Choice(["sink", "operator", "viewer"])
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document for scripts.")
 
 
@@ -82,35 +82,54 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 @main.command()
 @_sink_file
 @_as_json
+@click.option("--role", default="sink", type=_ROLES, help="Ask only what this role needs.")
 @click.pass_context
-def check(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
+def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
     """Test settings, reachability and rights; change nothing (docs/catalogs.md)."""
     from headgate.operations.check import check as ask
     from headgate.operations.check import exit_code
     from headgate.operations.rendering import show_checks
+    from headgate.operations.rights import Role
 
-    answers = ask(_loaded(ctx, sink))
+    answers = ask(_loaded(ctx, sink), Role(role))
     if as_json:
-        _print_json([asdict(answer) for answer in answers])
+        print_json([asdict(answer) for answer in answers])
     else:
-        show_checks(_console(), answers)
+        show_checks(console(), answers)
     ctx.exit(exit_code(answers))
 
 
 @main.command()
 @_sink_file
 @_as_json
+@click.option(
+    "--watch",
+    "every_s",
+    type=click.FloatRange(min=0.5),
+    is_flag=False,
+    flag_value=2.0,
+    metavar="[SECONDS]",
+    help="Show it again every so many seconds (2), until Ctrl-C.",
+)
 @click.pass_context
-def status(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
+def status(ctx: click.Context, sink: Path, *, as_json: bool, every_s: float | None) -> None:
     """Show epoch, offsets, lag, last transactions and participants."""
     from headgate.operations.rendering import show_status
     from headgate.operations.status import status as look
 
-    report = look(_loaded(ctx, sink))
+    settings = _loaded(ctx, sink)
+    if every_s is not None:
+        from headgate.operations.watch import watch
+
+        if as_json:
+            raise click.UsageError("--watch is for people; ask for --json as often as you like")
+        watch(console(), settings, every_s)
+        return
+    report = look(settings)
     if as_json:
-        _print_json(report.as_json())
+        print_json(report.as_json())
     else:
-        show_status(_console(), report)
+        show_status(console(), report)
     ctx.exit(report.exit_code)
 
 
@@ -141,13 +160,13 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
     from headgate.operations.rendering import show_event
 
     settings = _loaded(ctx, sink)
-    console = _console()
+    shown = console()
     try:
         for envelope in said(settings, last, follow=follow):
             if as_json:
                 click.echo(settings.redacted(json.dumps(fields(envelope))))
             else:
-                show_event(console, fields(envelope))
+                show_event(shown, fields(envelope))
     except KeyboardInterrupt:
         ctx.exit(0)
 
@@ -173,9 +192,9 @@ def audit(
     with shown_progress() as on_progress:
         report = judge(settings, with_source=not no_source, on_progress=on_progress)
     if as_json:
-        _print_json(report.as_json())
+        print_json(report.as_json())
     else:
-        show_audit(_console(), report)
+        show_audit(console(), report)
     ctx.exit(report.exit_code(accept_unproven=accept_unproven))
 
 
@@ -190,9 +209,9 @@ def tables(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
 
     report = look(_loaded(ctx, sink))
     if as_json:
-        _print_json(report.as_json())
+        print_json(report.as_json())
     else:
-        show_tables(_console(), report)
+        show_tables(console(), report)
     ctx.exit(report.exit_code)
 
 
@@ -216,41 +235,15 @@ def offsets(
 
     An OFFSET is a number, "earliest" or "latest".
     """
+    from headgate.operations.offsets_command import move, show
+
     settings = _loaded(ctx, sink)
     if action == "set":
-        _set_offsets(settings, wanted, yes=yes)
+        move(settings, wanted, yes=yes)
     elif wanted or yes:
         raise click.UsageError("only headgate offsets SINK set takes offsets")
     else:
-        _show_offsets(ctx, settings, as_json=as_json)
-
-
-def _show_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
-    from headgate.operations.rendering import show_notes, show_offsets
-    from headgate.operations.status import offsets as look
-
-    report = look(settings)
-    if as_json:
-        _print_json([asdict(partition) for partition in report.partitions])
-    else:
-        show_offsets(_console(), report.partitions)
-    show_notes(Console(stderr=True), report.notes)
-    ctx.exit(report.exit_code)
-
-
-def _set_offsets(settings: SinkSettings, wanted: Sequence[str], *, yes: bool) -> None:
-    from headgate.operations.set_offsets import carry_out, plan_moves
-
-    plan = plan_moves(settings, wanted)
-    for move in plan.moves:
-        click.echo(str(move))
-    if not plan.moves:
-        click.echo("nothing to do: these are the stored offsets")
-        return
-    if not yes:
-        click.confirm("Set them?", abort=True)
-    carry_out(settings, plan)
-    click.echo("set; the next start goes on from there, and headgate audit will tell of it")
+        show(ctx, settings, as_json=as_json)
 
 
 @main.command()
@@ -273,7 +266,7 @@ def run(ctx: click.Context, sink: Path, rehearsed: int | None) -> None:
         from headgate.operations.rendering import show_rehearsal
 
         seen = rehearse(settings, rehearsed)
-        show_rehearsal(_console(), seen)
+        show_rehearsal(console(), seen)
         ctx.exit(1 if seen.bad else 0)
     from headgate.operations.run import run as participate
 
@@ -326,6 +319,28 @@ def _echo_positions(record: CommitRecord) -> None:
 
 @main.command()
 @_sink_file
+@click.option("--role", default="sink", show_default=True, type=_ROLES)
+@click.option("--principal", default="PRINCIPAL", help="Kafka's user, and the database's.")
+@click.pass_context
+def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
+    """Print the rights that a role needs, as commands to paste (docs/security.md)."""
+    from headgate.operations.rights import Role, commands
+
+    click.echo(commands(_loaded(ctx, sink), Role(role), principal), nl=False)
+
+
+@main.command()
+@click.option("--folder", required=True, type=click.Path(file_okay=False, path_type=Path))
+@click.option("--port", default=9092, show_default=True, type=click.IntRange(1, 65_535))
+def kafka(folder: Path, port: int) -> None:
+    """Keep a real Kafka on this machine until Ctrl-C, for trying things out; data in FOLDER."""
+    from headgate.operations.embedded_kafka import keep
+
+    keep(folder, port, click.echo)
+
+
+@main.command()
+@_sink_file
 @click.argument("to", metavar="TRANSACTION|TAG")
 @click.option("--drop-foreign", is_flag=True, help="Take others' snapshots off the branch too.")
 @click.option("--dry-run", is_flag=True, help="Say what it would do; change nothing.")
@@ -368,13 +383,3 @@ def _loaded(ctx: click.Context, sink: Path) -> SinkSettings:
     ctx.find_root().obj = load(sink)
     settings: SinkSettings = ctx.find_root().obj
     return settings
-
-
-def _console() -> Console:
-    """Wide where nobody looks: what is written to a file or a pipe must not be folded."""
-    console = Console()
-    return console if console.is_terminal else Console(width=200)
-
-
-def _print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
-    click.echo(json.dumps(document, indent=2))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+from headgate.control_protocol.columns import Struct, changes
 from headgate.control_protocol.errors import LogDiscontinuity
 from headgate.control_protocol.events import (
     AbortCommit,
@@ -19,9 +20,11 @@ from headgate.control_protocol.events import (
     Pause,
     Presence,
     PresenceKind,
+    Proposal,
     Resume,
     Settlement,
     StartCommit,
+    Tables,
     Trouble,
     WriteStatus,
 )
@@ -129,5 +132,10 @@ def words(event: Event) -> str:
             return f"{code} {error}" if code else "in order"
         case Trouble(code=code, error=error):
             return error if code in error else f"{code} {error}"
+        case Proposal(table=table, columns=columns, records=records):
+            return f"{table}: {', '.join(changes(Struct(), columns))} for {records} records"
+        case Tables(tables=tables, answers=answers):
+            now = ", ".join(f"{table.table} schema {table.schema_id}" for table in tables)
+            return f"{now}; {len(answers)} proposals answered"
         case EndCommit() | Pause() | Resume():
             return ""

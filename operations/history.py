@@ -84,6 +84,21 @@ class History:
         return self.tagged or (self.commits[-1].record if self.commits else None)
 
 
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The last so many snapshots, and those since a time with the one before it (epoch ms)."""
+
+    snapshots: int
+    since_ms: int
+
+    def of(self, line: list[Snapshot]) -> list[Snapshot]:
+        recent = next(
+            (n for n, s in enumerate(reversed(line), 1) if s.timestamp_ms <= self.since_ms),
+            len(line),
+        )
+        return line[-max(self.snapshots, recent) :]
+
+
 def nothing_of(table: str, branch: str) -> History:
     """Return the history of a table that does not exist yet."""
     return History(
@@ -102,12 +117,18 @@ def nothing_of(table: str, branch: str) -> History:
     )
 
 
-def read_history(table: Table, sink: SinkName, branch: str) -> History:
-    """Walk the branch from head to root. ``table`` must have been loaded afresh."""
+def read_history(
+    table: Table, sink: SinkName, branch: str, newest: Newest | None = None
+) -> History:
+    """Walk the branch from head to root. ``table`` must have been loaded afresh.
+
+    ``newest``: how much of it to look into; the rest is not decoded, and not in the answer.
+    """
     metadata = table.metadata
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     line, complete = _line(metadata, snapshots, branch)
-    commits, foreign, unreadable = _sorted_out(line, sink)
+    shown = newest.of(line) if newest else line
+    commits, foreign, unreadable = _sorted_out(shown, sink)
     tag = metadata.refs.get(tag_name(sink, branch))
     tagged, complaint = _decoded(snapshots[tag.snapshot_id], sink) if tag else (None, None)
     if complaint and complaint not in unreadable:
@@ -121,7 +142,7 @@ def read_history(table: Table, sink: SinkName, branch: str) -> History:
         tag=tag.snapshot_id if tag else None,
         tag_on_branch=any(s.snapshot_id == tag.snapshot_id for s in line) if tag else None,
         claimed=marker_property(sink) in metadata.properties,
-        complete=complete,
+        complete=complete and len(shown) == len(line),
         commits=tuple(commits),
         foreign=tuple(foreign),
         unreadable=tuple(unreadable),

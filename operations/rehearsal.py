@@ -29,12 +29,19 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchNeeds,
+    BatchWritten,
+    PartitionResult,
+)
 from headgate.coordinator.tables.creation import ensure_namespaces, ensure_table
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_table
 from headgate.sink.assembly import batch_writer
 from headgate.sink.declaration import declared, quarantine_declaration
+from headgate.sink.followers import iceberg_table
 from headgate.sink.preconditions import refuse_table
 from headgate.sink.settings import SinkSettings, WriterKind
 
@@ -197,6 +204,11 @@ def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWri
             outcome = writer.outcome(_TURN_MS)
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
+    if isinstance(outcome, BatchNeeds):
+        copied = iceberg_table(settings, catalog, settings.table.identifier)
+        copied.evolve(copied.read(), outcome.columns)
+        table = _start(catalog, settings.table.identifier)
+        return _written(settings, catalog, replace(batch, table=table))
     return outcome
 
 

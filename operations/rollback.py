@@ -31,6 +31,7 @@ from headgate.operations.history import sink_of, summary_of
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.set_offsets import claimed, require_stopped, stored
 from headgate.operations.table_access import opened_catalog
+from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.settings import SinkSettings
 
 KEPT_MS = 7 * 24 * 3_600_000
@@ -76,6 +77,7 @@ def plan_rollback(settings: SinkSettings, to: str, *, drop_foreign: bool = False
     snapshots of others in between, and for records that the source does not hold any more;
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
+    refuse_going_back(settings, "headgate rollback")
     require_stopped(settings)
     with opened_catalog(settings.catalog) as catalog:
         view = IcebergTable(

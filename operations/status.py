@@ -20,7 +20,7 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import Debt
-from headgate.operations.history import History, nothing_of, read_history
+from headgate.operations.history import History, Newest, nothing_of, read_history
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.table_access import opened_table, refusal, unpaid_debts
 from headgate.sink.condition import (
@@ -137,6 +137,11 @@ class StatusReport:
     def lag(self) -> int | None:
         return _lag(self.partitions)
 
+    @property
+    def last_rows_ms(self) -> int | None:
+        """When a commit last brought rows, among those that are shown; claims bring none."""
+        return next((each.committed_ms for each in self.transactions if each.records), None)
+
     def as_json(self) -> Mapping[str, Any]:
         return {**asdict(self), "lag": self.lag}
 
@@ -150,15 +155,16 @@ def status(
     """
     notes = _Notes(settings)
     now_ms = time.time_ns() // 1_000_000
-    history, wrong, owed = _table(settings)
+    since_ms = now_ms - overdue_ms(settings)
+    history, wrong, owed = _table(settings, Newest(transactions, since_ms))
     record = history.record
-    logs = _logs(settings, notes, unread_since_ms=now_ms - overdue_ms(settings))
+    logs = _logs(settings, notes, unread_since_ms=since_ms)
     partitions = tuple(_partitions(history, logs, notes))
     # Brokers that did not answer once are not waited for a second time.
     envelopes = _heard(settings, notes) if notes.reachable else []
     said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
     error = wrong or notes.wrong or said.error
-    stalled = _stalled(history, logs, now_ms - overdue_ms(settings))
+    stalled = _stalled(history, logs, since_ms)
     condition = condition_of(
         Facts(
             reachable=notes.reachable,
@@ -236,12 +242,12 @@ def offsets(settings: SinkSettings) -> OffsetsReport:
 
 
 def _table(
-    settings: SinkSettings,
+    settings: SinkSettings, newest: Newest
 ) -> tuple[History, LastError | None, tuple[Debt, ...]]:
     """What the table says, what is wrong with it (a coordinator would stop there), what it owes."""
     try:
         with opened_table(settings) as table:
-            history = read_history(table, settings.name, settings.table.branch)
+            history = read_history(table, settings.name, settings.table.branch, newest)
             refused = refusal(settings, table)
             owed = unpaid_debts(settings, table, history.record)
     except TableMissing:

@@ -57,7 +57,7 @@ def refusal(settings: SinkSettings, table: Table) -> StopSink | None:
         table.catalog, settings.table.identifier, settings.name, settings.table.branch
     )
     try:
-        recorded(sink.read(), settings.coordinator)
+        recorded(sink.seen(table), settings.coordinator)
     except StopSink as error:
         return error
     return None
@@ -68,7 +68,7 @@ def stored_record(settings: SinkSettings, table: Table) -> CommitRecord | None:
     sink = IcebergTable(
         table.catalog, settings.table.identifier, settings.name, settings.table.branch
     )
-    return sink.read().record
+    return sink.seen(table).record
 
 
 def unpaid_debts(

@@ -95,6 +95,29 @@ class Chunk:
             None if headers is None else _those(headers, np.flatnonzero(wanted).tolist()),
         )
 
+    def grouped(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
+        """The records of each group, by its number and in their order: sorted once, then cut."""
+        order = np.argsort(groups, kind="stable")
+        numbers, begins = np.unique(groups[order], return_index=True)
+        rows = pa.array(order)
+        values = Packed(self.values.array.take(rows))
+        keys = None if self.keys is None else Packed(self.keys.array.take(rows))
+        lengths, places = self.lengths[order], self.places[order]
+        offsets, timestamps = self.offsets[order], self.timestamps[order]
+        ends = [*begins[1:].tolist(), len(order)]
+        for number, begin, end in zip(numbers.tolist(), begins.tolist(), ends, strict=True):
+            part, lent = slice(begin, end), self.headers
+            chunk = Chunk(
+                values[part],
+                lengths[part],
+                places[part],
+                offsets[part],
+                timestamps[part],
+                None if keys is None else keys[part],
+                None if lent is None else _those(lent, order[part].tolist()),
+            )
+            yield number, chunk
+
     def kept(self) -> Chunk:
         """The same records, for longer than until the next chunk."""
         return self if self.headers is None else replace(self, headers=list(self.headers))

@@ -181,6 +181,24 @@ struct one_key {
     uint32_t size;  /* with the mark behind it */
     uint32_t object; /* the how many-th of the record it is in */
     uint64_t hash;
+    int64_t place;  /* where its value is among the fields that are known */
+};
+
+/* The fields that a table has, by the object that they are in: places are numbered from 0, the record itself. What has
+ * no fields to look at is OPAQUE; beyond it, and in what is UNKNOWN or IGNORED, every key is. */
+
+enum place { OPAQUE = -1, UNKNOWN = -2, IGNORED = -3 };
+enum mark { LACKS = 4, IGNORES = 8 };
+
+struct one_field {
+    uint64_t hash;
+    int64_t inside, place; /* `inside` is one more, and 0 where nothing is */
+};
+
+struct fields {
+    const int64_t *any; /* by place what each key of it is, for a map; 0 where keys count */
+    struct one_field *slots;
+    int64_t slot_count; /* a power of two */
 };
 
 struct entry {
@@ -190,7 +208,9 @@ struct entry {
 struct keys {
     struct one_key known[KEYS_MAX]; /* of the record before, overwritten where this one is different */
     int64_t known_count, count;     /* of that one, and of this one so far */
-    int same, twice;
+    int same, twice, marks;
+    const struct fields *fields;    /* NULL: nobody asks */
+    int64_t place;                  /* of the last key's value */
     uint64_t first, opened;         /* objects of earlier records, and of this one too */
     int64_t entries;
     struct entry table[SLOTS];
@@ -301,10 +321,36 @@ static void note(struct keys *keys, uint64_t hash, uint64_t owner)
     }
 }
 
-/* Behind a key that is not that of the record before, or NULL. */
-static text other_key(text at, text end, struct keys *keys, uint64_t owner)
+static int64_t place_of(const struct fields *fields, int64_t inside, uint64_t hash)
 {
-    struct one_key found = {at, 0, (uint32_t)(owner - keys->first), 0};
+    if (!fields || inside < 0)
+        return OPAQUE;
+    if (fields->any[inside])
+        return fields->any[inside];
+    for (uint64_t at = hash + (uint64_t)inside;; at++) {
+        const struct one_field *slot = &fields->slots[at & (uint64_t)(fields->slot_count - 1)];
+        if (!slot->inside)
+            return UNKNOWN;
+        if (slot->hash == hash && slot->inside == inside + 1)
+            return slot->place;
+    }
+}
+
+/* Whether a value says anything: null does not, and nothing in brackets neither. */
+static int says_something(text at, text end)
+{
+    if (at == end || *at == 'n')
+        return 0;
+    if (*at != '{' && *at != '[')
+        return 1;
+    at = space(at + 1, end);
+    return at < end && *at != '}' && *at != ']';
+}
+
+/* Behind a key that is not that of the record before, or NULL. */
+static text other_key(text at, text end, struct keys *keys, uint64_t owner, int64_t inside)
+{
+    struct one_key found = {at, 0, (uint32_t)(owner - keys->first), 0, OPAQUE};
     int escaped = 0;
     text behind = string(at, end, &escaped);
     if (!behind)
@@ -320,13 +366,14 @@ static text other_key(text at, text end, struct keys *keys, uint64_t owner)
     else if (!hashed_unescaped(at, behind - 1, &found.hash))
         keys->twice = 1;
     note(keys, found.hash, owner);
+    keys->place = found.place = place_of(keys->fields, inside, found.hash);
     if (keys->count < KEYS_MAX)
         keys->known[keys->count] = found;
     keys->count++;
     return behind;
 }
 
-static text key(text at, text end, struct keys *keys, uint64_t owner)
+static text key(text at, text end, struct keys *keys, uint64_t owner, int64_t inside)
 {
     if (at == end || *at++ != '"')
         return NULL;
@@ -334,11 +381,17 @@ static text key(text at, text end, struct keys *keys, uint64_t owner)
     if (keys->same && keys->count < keys->known_count && known->object == owner - keys->first &&
         end - at >= known->size && equal(at, known->at, known->size)) {
         keys->count++;
+        keys->place = known->place;
         at += known->size;
-    } else if (!(at = other_key(at, end, keys, owner)))
+    } else if (!(at = other_key(at, end, keys, owner, inside)))
         return NULL;
     at = space(at, end);
-    return at < end && *at == ':' ? space(at + 1, end) : NULL;
+    if (at == end || *at != ':')
+        return NULL;
+    at = space(at + 1, end);
+    if (keys->place < OPAQUE && says_something(at, end))
+        keys->marks |= keys->place == UNKNOWN ? LACKS : IGNORES;
+    return at;
 }
 
 static text plain(text at, text end)
@@ -357,7 +410,9 @@ static text plain(text at, text end)
 static int is_object(text at, text end, struct keys *keys)
 {
     uint64_t open = 0, owners[65];
+    int64_t places[65];
     int depth = 0;
+    places[0] = 0;
     at = space(at, end);
     if (at == end || *at != '{')
         return 0;
@@ -366,14 +421,16 @@ static int is_object(text at, text end, struct keys *keys)
             return 0;
         if (*at == '{' || *at == '[') {
             int object = *at == '{';
+            int64_t inside = depth && open & 1 ? keys->place : places[depth];
             if (++depth > 64)
                 return 0;
+            places[depth] = inside;
             open = open << 1 | (uint64_t)object;
             if (object)
                 owners[depth] = keys->opened++;
             at = space(at + 1, end);
             if (at == end || *at != (object ? '}' : ']')) {
-                if (object && !(at = key(at, end, keys, owners[depth])))
+                if (object && !(at = key(at, end, keys, owners[depth], places[depth])))
                     return 0;
                 continue;
             }
@@ -390,26 +447,44 @@ static int is_object(text at, text end, struct keys *keys)
         if (at == end || *at != ',')
             return 0;
         at = space(at + 1, end);
-        if (open & 1 && !(at = key(at, end, keys, owners[depth])))
+        if (open & 1 && !(at = key(at, end, keys, owners[depth], places[depth])))
             return 0;
     }
 }
 
-/* 0: an object; 1: none; 2: one in which an object perhaps names a key twice. */
-void judged(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t *found)
+/* Fields into their slots: the names lie one behind the other. */
+void numbered(const uint8_t *names, const int64_t *bounds, const int64_t *inside, const int64_t *places, int64_t count,
+              struct one_field *slots, int64_t slot_count)
 {
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t hash = hashed(names + bounds[i], bounds[i + 1] - bounds[i]), at = hash + (uint64_t)inside[i];
+        while (slots[at & (uint64_t)(slot_count - 1)].inside)
+            at++;
+        slots[at & (uint64_t)(slot_count - 1)] = (struct one_field){hash, inside[i] + 1, places[i]};
+    }
+}
+
+/* 0: an object; 1: none; 2: one in which an object perhaps names a key twice. Beside that, where fields are given: 4
+ * where a field is none of them, 8 where one is to be ignored, and says something. */
+void judged(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t *found, const int64_t *any,
+            struct one_field *slots, int64_t slot_count)
+{
+    struct fields fields = {any, slots, slot_count};
     struct keys keys;
+    keys.fields = slots ? &fields : NULL;
+    keys.place = OPAQUE;
     keys.known_count = 0;
     keys.opened = 1;
     memset(keys.table, 0, sizeof keys.table);
     for (int64_t i = 0; i < count; i++) {
-        keys.count = keys.entries = keys.twice = 0;
+        keys.count = keys.entries = keys.twice = keys.marks = 0;
         keys.same = 1;
         keys.first = keys.opened;
         int sound = is_object(octets + bounds[i], octets + bounds[i + 1], &keys);
         found[i] = !sound ? 1 : keys.twice ? 2 : 0;
         if (!keys.same)
             keys.known_count = found[i] || keys.count > KEYS_MAX ? 0 : keys.count;
+        found[i] |= (uint8_t)keys.marks;
     }
 }
 

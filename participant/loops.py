@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import c_int, c_int64, c_uint32, c_void_p
 from dataclasses import dataclass
 from functools import cache
@@ -54,11 +54,12 @@ class Loops(Protocol):
         somebody has to look more closely: one is no number, or ends behind its record.
         """
 
-    def judged(self, values: pa.LargeBinaryArray) -> Octets | None:
+    def judged(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> Octets | None:
         """Of each value 0 when it is one JSON object, 1 when it is none (``json_suspects`` has the
         rules), 2 when it is one in which an object perhaps names a key twice.
 
-        ``None``: left to the caller.
+        Beside that, 4 when it has a field that says something and is none of these, 8 when it has
+        one to be ignored; of 0 alone that is sure. ``None``: left to the caller.
         """
 
     def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks | None:
@@ -77,6 +78,33 @@ class Loops(Protocol):
 
         ``which``: its number and wire type. ``None``: left to the caller.
         """
+
+
+class Fields:
+    """The fields of JSON objects that are known. Places are numbered from 0, the record itself.
+
+    ``named``: for each field the place that it is in, its name and its own place, or ``OPAQUE``
+    where nothing in it is looked at, ``IGNORED`` where it is not either. ``any_key``: by the place
+    of a map that of its values.
+    """
+
+    OPAQUE, IGNORED = -1, -3
+
+    def __init__(self, named: Sequence[tuple[int, bytes, int]], any_key: Mapping[int, int]) -> None:
+        self.names = np.frombuffer(b"".join((*(name for _, name, _ in named), b"\0")), np.uint8)
+        self.bounds = np.cumsum([0, *(len(name) for _, name, _ in named)], dtype=np.int64)
+        self.inside = np.array([inside for inside, _, _ in named], np.int64)
+        self.places = np.array([place for _, _, place in named], np.int64)
+        top = max((0, *any_key.values(), *any_key, *self.places.tolist()))
+        self.any = np.zeros(top + 1, np.int64)
+        for place, inside in any_key.items():
+            self.any[place] = inside
+        self.slots: Integers | None = None
+        """As the C has numbered them."""
+
+    @property
+    def slot_count(self) -> int:
+        return 1 << (2 * len(self.places) + 2).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +171,8 @@ class InC:
             ("timestamps", None, (place, place, c_int64, place)),
             ("give_back", None, (place, place, c_int64)),
             ("longs", c_int, (place, c_int64, place, place, c_int64, place, place)),
-            ("judged", None, (place, place, c_int64, place)),
+            ("judged", None, (place, place, c_int64, place, place, place, c_int64)),
+            ("numbered", None, (*[place] * 4, c_int64, place, c_int64)),
             ("picked", None, (place, place, c_int64, place, place, c_int64, *[place] * 3)),
             (
                 "scanned",
@@ -183,14 +212,25 @@ class InC:
         sound = self._c.longs(*read, numbers.ctypes.data, behind.ctypes.data)
         return (numbers, behind) if sound else None
 
-    def judged(self, values: pa.LargeBinaryArray) -> Octets:
+    def judged(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> Octets:
         found = np.zeros(len(values), np.uint8)
         if len(values):
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
             begin = octets.address if octets else 0  # of empty values alone
-            self._c.judged(begin, first, len(values), found.ctypes.data)
+            asked = (None, None, 0) if fields is None else self._numbered(fields)
+            self._c.judged(begin, first, len(values), found.ctypes.data, *asked)
         return found
+
+    def _numbered(self, fields: Fields) -> tuple[int, int, int]:
+        count = fields.slot_count
+        if fields.slots is None:
+            slots = np.zeros(3 * count, np.int64)
+            told = (fields.names, fields.bounds, fields.inside, fields.places)
+            where = [each.ctypes.data for each in told]
+            self._c.numbered(*where, len(fields.places), slots.ctypes.data, count)
+            fields.slots = slots
+        return fields.any.ctypes.data, fields.slots.ctypes.data, count
 
     def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks:
         count = len(values)
@@ -259,7 +299,7 @@ class InPython:
     def longs(self, octets: Octets, rest: int, at: Integers, ends: Integers) -> None:
         """Left to the caller, who has numpy."""
 
-    def judged(self, values: pa.LargeBinaryArray) -> None:
+    def judged(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> None:
         """Left to the caller, who has regular expressions."""
 
     def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> None:

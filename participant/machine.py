@@ -14,8 +14,10 @@ from headgate.control_protocol.events import (
     LogRecord,
     Presence,
     PresenceKind,
+    Proposal,
     Settlement,
     StartCommit,
+    Tables,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -25,7 +27,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import BatchFailed, BatchOutcome
+from headgate.control_protocol.ports import BatchFailed, BatchNeeds, BatchOutcome
 from headgate.participant.actions import (
     RELEASE_TIMED_OUT,
     Action,
@@ -47,10 +49,18 @@ from headgate.participant.actions import (
     log_trouble,
 )
 from headgate.participant.misfortune import batch_failed, overdue
-from headgate.participant.presence import presence, steps
+from headgate.participant.needs import (
+    answered,
+    beside_need,
+    by_start,
+    heard_own,
+    met,
+    told_ignored,
+)
+from headgate.participant.presence import steps
 from headgate.participant.settling import believed, entered, other_configuration, settled
+from headgate.participant.speech import draft, say_presence
 from headgate.participant.state import (
-    Draft,
     OpenTransaction,
     Ownership,
     OwnStatus,
@@ -150,7 +160,7 @@ def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
     asked = readable(state)  # one without an answer now would fail the batch of all others
     ends = {p: end for p, end in state.ends.items() if p not in asked} | dict(known.ends)
     state = replace(state, ends=ends, ends_due_ms=due_ms, looked=frozenset(known.ends))
-    there = backlog(state)
+    there = beside_need(state, backlog(state), now_ms)
     enough = known.full or sum(map(len, there.values())) >= state.settings.batch_records_max
     if state.phase is Phase.ANSWERING:
         state = replace(state, last_read_done=True)
@@ -169,10 +179,13 @@ def _batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
         return state, ()  # abandoned: its ranges are read again, its files are orphans
     if isinstance(outcome, BatchFailed):
         return batch_failed(state, state.batch, outcome, now_ms)
-    done = replace(absorbed(state, outcome), hopeless=0, foreign=0)
-    if done.phase is Phase.ANSWERING:
-        done = replace(done, last_read_done=True)
-    return replace(done, ends_due_ms=now_ms, retry_at_ms=None), ()
+    if isinstance(outcome, BatchNeeds):
+        done, actions = met(state, state.batch, outcome, now_ms)
+    else:
+        done, actions = told_ignored(absorbed(state, outcome), outcome)
+    last = done.last_read_done or done.phase is Phase.ANSWERING
+    done = replace(done, hopeless=0, foreign=0, last_read_done=last)
+    return replace(done, ends_due_ms=now_ms, retry_at_ms=None), actions
 
 
 def _answer(state: State) -> Step:
@@ -186,16 +199,9 @@ def _announce(state: State, transaction: TransactionNumber) -> Step:
     # G6: somebody may have said a higher number in its name, which it never heard: it catches up
     further = min(LEAP_MAX, 16 ** min(state.unheeded, 5))
     state, status = announced(state, state.statuses + further)
-    state, draft = _draft(state, transaction, status)
-    state = replace(state, pending=(*state.pending, OwnStatus(draft, status)))
-    return state, (Append((draft,)),)
-
-
-def _draft(
-    state: State, transaction: TransactionNumber, event: Presence | WriteStatus
-) -> tuple[State, Draft]:
-    sequence = state.sequence + 1
-    return replace(state, sequence=sequence), Draft(sequence, state.epoch, transaction, event)
+    state, said = draft(state, transaction, status)
+    state = replace(state, pending=(*state.pending, OwnStatus(said, status)))
+    return state, (Append((said,)),)
 
 
 # ------------------------------------------------------------------------------------ ownership
@@ -219,14 +225,7 @@ def _gained(state: State, gained: frozenset[TopicPartition], kind: PresenceKind)
     sequence = state.sequence + 1
     owned = {**state.owned, **{partition: Ownership(sequence) for partition in gained}}
     state = replace(state, owned=owned)
-    return _say_presence(state, kind, gained)
-
-
-def _say_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Step:
-    state, draft = _draft(state, TransactionNumber(0), presence(state, kind, concerns))
-    if kind in (PresenceKind.JOINED, PresenceKind.GAINED):
-        state = replace(state, unheard=(*state.unheard, draft))
-    return state, (Append((draft,)),)
+    return say_presence(state, kind, gained)
 
 
 def _grown(done: Step) -> Step:
@@ -235,14 +234,14 @@ def _grown(done: Step) -> Step:
     now = steps(state)
     if now <= state.steps:
         return done
-    state, alive = _say_presence(replace(state, steps=now), PresenceKind.ALIVE, frozenset())
+    state, alive = say_presence(replace(state, steps=now), PresenceKind.ALIVE, frozenset())
     return state, (*actions, *alive)
 
 
 def _lost(state: State, lost: frozenset[TopicPartition]) -> Step:
     """Lost without a chance to announce: files mix partitions, so all unannounced work goes."""
     state = _without(dropped(state), lost)
-    return _say_presence(state, PresenceKind.LOST, lost)
+    return say_presence(state, PresenceKind.LOST, lost)
 
 
 def _without(state: State, gone: frozenset[TopicPartition]) -> State:
@@ -272,10 +271,10 @@ def _release_expired(state: State) -> Step:
 
 def _heard(state: State, record: LogRecord) -> Step:
     said = record.envelope
-    if said.sender == state.sender and isinstance(said.event, Presence | WriteStatus):
+    if said.sender == state.sender and isinstance(said.event, Presence | WriteStatus | Proposal):
         return _heard_self(state, record), ()
     match said.event:
-        case StartCommit() | EndCommit() | Settlement() if believed(state, record):
+        case StartCommit() | EndCommit() | Settlement() | Tables() if believed(state, record):
             return _heard_coordinator(state, record)
         case _:
             # P1: lower epochs are ignored; others' statuses are not for us, nor is what an
@@ -285,6 +284,8 @@ def _heard(state: State, record: LogRecord) -> Step:
 
 def _heard_self(state: State, record: LogRecord) -> State:
     said = record.envelope
+    if isinstance(said.event, Proposal):
+        return heard_own(state, said.event)
     if isinstance(said.event, WriteStatus):
         number = said.event.status_number
         if state.statuses < number <= state.statuses + LEAP_MAX:
@@ -321,6 +322,8 @@ def _heard_coordinator(state: State, record: LogRecord) -> Step:
             return _started(state, record, start), ()
         case EndCommit():
             return _ended(state, said.transaction)
+        case Tables() as tables:
+            return answered(state, tables), ()
         case Settlement() as settlement if settlement.settled_to >= state.settled_to:
             state = settled(state, settlement.offsets, settlement.settled_to)
             return state, _copies(state, settlement)
@@ -336,6 +339,7 @@ def _started(state: State, record: LogRecord, start: StartCommit) -> State:
     newest = state.following or state.writing
     if number <= (newest.number if newest else state.answered):
         return state  # said twice
+    state = by_start(state, start)
     return opened(replace(state, paused=start.paused), OpenTransaction.by(number, start))
 
 
@@ -374,14 +378,16 @@ def _ticked(state: State, now_ms: int) -> Step:
     if now_ms >= state.alive_due_ms:
         due_ms = now_ms + state.settings.presence_interval_ms
         state = replace(state, alive_due_ms=due_ms)
-        state, alive = _say_presence(state, PresenceKind.ALIVE, frozenset())
+        state, alive = say_presence(state, PresenceKind.ALIVE, frozenset())
         actions = (*actions, *alive)
     return state, actions
 
 
 def _said_again(state: State, now_ms: int) -> Step:
     """G1: what is not heard is said again; confirmed is not heard, for a log may be truncated."""
-    drafts = (*state.unheard, *(own.draft for own in state.pending if own.offset is None))
+    proposed = (state.need.draft,) if state.need and not state.need.heard else ()
+    pending = (own.draft for own in state.pending if own.offset is None)
+    drafts = (*state.unheard, *pending, *proposed)
     if not drafts:
         return (replace(state, resend_at_ms=None) if state.resend_at_ms is not None else state), ()
     if state.resend_at_ms is None:

@@ -78,3 +78,24 @@ class ParticipantSettings:
             "sentence": "Longest wait after batches that another system made fail; each doubles.",
         },
     )
+
+
+class UnknownFields(StrEnum):
+    """What becomes of a record with a field that the table has no column for."""
+
+    IGNORE = "ignore"
+    """The field is left out, and nobody looks for it."""
+    EVOLVE = "evolve"
+    """The table gets a column for it."""
+    QUARANTINE = "quarantine"
+    """The record is a bad one."""
+    FAIL = "fail"
+    """The sink stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPolicy:
+    """``readd_dropped``: whether a name whose column was dropped gets one again."""
+
+    unknown_fields: UnknownFields = UnknownFields.IGNORE
+    readd_dropped: bool = False

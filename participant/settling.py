@@ -55,6 +55,7 @@ def entered(state: State, epoch: Epoch) -> State:
         failed=frozenset(),
         last_read_done=False,
         looked=frozenset(),
+        need=None,
         owned={p: replace(own, work=None) for p, own in state.owned.items()},
     )
 

@@ -12,6 +12,7 @@ from headgate.control_protocol.events import (
     Destination,
     Event,
     Limits,
+    Proposal,
     StartCommit,
     TableStart,
     WriteStatus,
@@ -105,6 +106,16 @@ class OwnStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """A proposal without an answer: what waits for it begins at ``proposal.first`` (rule S2)."""
+
+    draft: Draft
+    proposal: Proposal
+    since_ms: int
+    heard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """``coordinator`` is who began the epoch. ``writing`` is the transaction whose folder takes
     new files, ``following`` the one whose START was heard while an answer to END is still owed.
@@ -117,6 +128,8 @@ class State:
     ``hopeless``: how many in a row failed so that trying again will hardly help; ``foreign``: how
     many because of another system. ``table`` is the one that this participant's own sink file
     names, ``configuration`` the parts of the file that must be equal for all (rule P11).
+    ``need`` waits for TABLES, ``proposals`` counts what was proposed; ``ignored`` are the fields
+    of which was told that they become no columns (S2, S6).
     ``record_bytes`` is the mean of the last batch, ``steps`` the last one that was said (P12).
     """
 
@@ -157,6 +170,9 @@ class State:
     alive_due_ms: int = 0
     table: str | None = None
     configuration: Mapping[str, str] = field(default_factory=dict)
+    need: Need | None = None
+    proposals: int = 0
+    ignored: frozenset[str] = frozenset()
     record_bytes: float = 0.0
     steps: int = 0
 

@@ -13,6 +13,7 @@ from headgate.control_protocol.identifiers import TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
 from headgate.participant.state import OpenTransaction, Ownership, State
+from headgate.participant.waiting import waiting, words
 
 
 def idle(offset: int) -> Claim:
@@ -141,8 +142,8 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
         status_number=number,
         claims=claims,
         tables=_tables(writing, state) if writing else (),
-        unknown=frozenset(state.owned.keys() - claims.keys()) | failed | doubtful,
-        failure=state.failure,
+        unknown=frozenset(state.owned.keys() - claims.keys()) | failed | doubtful | waiting(state),
+        failure=state.failure or (words(state.need.proposal) if state.need else None),
     )
     owned = {p: _announced(own) for p, own in state.owned.items()}
     return replace(

@@ -35,6 +35,7 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         "table.columns": _digest({name: astuple(rule) for name, rule in rules.items()})
         if rules
         else "",
+        "table.schema": _schema(settings),
         "format": _digest([form.type, _said(form.options), form.key_type, _said(form.key_options)]),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
@@ -56,6 +57,11 @@ def _routed(settings: SinkSettings) -> Mapping[str, str]:
         "tables.record_columns": _text(json.dumps(tables.record_columns.named())),
         "tables.table": _digest(rules) if rules else "",
     }
+
+
+def _schema(settings: SinkSettings) -> str:
+    schema = settings.table.schema
+    return schema.unknown_fields + (", readd_dropped" if schema.readd_dropped else "")
 
 
 def _said(options: Properties) -> Mapping[str, str]:

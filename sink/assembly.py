@@ -49,6 +49,7 @@ from headgate.sink.made_tables import MakingTopics, TableMaker
 from headgate.sink.open_sink import OpenSink, lookout
 from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
+from headgate.sink.service_manager import ServiceManager
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
 from headgate.sink.telemetry.measuring import Ports, measured, metered
@@ -101,6 +102,7 @@ def run(
     """
     stop = stop or threading.Event()
     sender = new_sender()
+    manager = ServiceManager()
     measuring = nullcontext(meters) if meters else measured(settings)
     with (
         _signals(stop),
@@ -112,9 +114,11 @@ def run(
             sink.run_once(TURN_MS)
             if measures:
                 measures.turned()
+            manager.turned("coordinates" if sink.leads else "takes part")
             if on_progress:
                 on_progress(Progress(sink.state, sink.leads))
         _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
+        manager.stopping()
         if measures:
             measures.drain()
         sink.close()

@@ -17,7 +17,13 @@ from headgate.sink.settings import SinkSettings
 
 
 def iceberg_table(settings: SinkSettings, catalog: Catalog, identifier: str) -> IcebergTable:
-    return IcebergTable(catalog, identifier, settings.name, settings.table.branch)
+    return IcebergTable(
+        catalog,
+        identifier,
+        settings.name,
+        settings.table.branch,
+        readd_dropped=settings.table.schema.readd_dropped,
+    )
 
 
 def opened_followers(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> FollowerTables:

@@ -64,6 +64,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         ),
         sink=settings.name,
         redaction=settings.redaction,
+        schema_policy=settings.table.schema.policy,
         routing=tables.routing if tables else None,
     )
 

@@ -80,15 +80,16 @@ def _check_others(settings: SinkSettings) -> None:
         ("on_tag_missing", policies.on_tag_missing, TagMissingPolicy.FOLLOW_TABLE),
         ("on_table_recreated", policies.on_table_recreated, TableRecreatedPolicy.RESTART),
     ):
-        refuse_going_back(settings, name, back=value is lets_go_back)
+        if value is lets_go_back:
+            refuse_going_back(settings, f"coordinator.{name} = {value}")
 
 
-def refuse_going_back(settings: SinkSettings, name: str, *, back: bool) -> None:
+def refuse_going_back(settings: SinkSettings, what: str) -> None:
     """D9: what a ledger forgets, its tables hold already. Raises ``TablesUnfit``."""
-    if settings.tables and back:
+    if settings.tables:
         raise TablesUnfit(
-            f"coordinator.{name} would let the ledger {settings.tables.ledger} go back, and its "
-            "tables would get rows twice",
+            f"{what} would let the ledger {settings.tables.ledger} go back, and its tables would "
+            "get rows twice",
             "restore the ledger; or set the tables back too, and fill them by a sink of another "
             "name with another ledger",
         )

@@ -7,6 +7,7 @@ from dataclasses import Field, dataclass, field
 from typing import Any
 
 from headgate.participant.formats.column_rules import Constant
+from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.sink.properties import Properties
 
 
@@ -139,6 +140,31 @@ class RecordColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaSettings:
+    """What records may do to the columns; docs/evolution.md has the rules."""
+
+    unknown_fields: UnknownFields = field(
+        default=UnknownFields.IGNORE,
+        metadata=about(
+            "What becomes of a record with a field, not null, that the table has no column for: "
+            "ignore leaves the field out, evolve adds the column first (and widens columns whose "
+            "values need it), quarantine makes it a bad record, fail stops the sink."
+        ),
+    )
+    readd_dropped: bool = field(
+        default=False,
+        metadata=about(
+            "Whether evolve adds a column again whose name a person has dropped; else its field "
+            "is ignored, and counted."
+        ),
+    )
+
+    @property
+    def policy(self) -> SchemaPolicy:
+        return SchemaPolicy(self.unknown_fields, self.readd_dropped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
     """The Iceberg table that the sink fills."""
 
@@ -173,4 +199,7 @@ class TableSettings:
     record_columns: RecordColumns = field(
         default_factory=RecordColumns,
         metadata=about("Columns for a record's origin, key and headers."),
+    )
+    schema: SchemaSettings = field(
+        default_factory=SchemaSettings, metadata=about("Fields that the table has no column for.")
     )

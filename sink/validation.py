@@ -13,6 +13,7 @@ from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
 from headgate.sink.face_settings import check_face
 from headgate.sink.routed_tables import check_tables
+from headgate.sink.schema_policy import check_schema_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,7 @@ def check_sink(settings: SinkSettings) -> None:
     _check_format(settings)
     check_rules(settings)
     _check_quarantine(settings)
+    check_schema_policy(settings)
     _check_transform(settings)
     check_tables(settings)
     check_face(settings.telemetry, settings.http)

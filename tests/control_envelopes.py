@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
+    Answer,
     Claim,
     DataFile,
     Departure,
@@ -18,8 +21,10 @@ from headgate.control_protocol.events import (
     Pause,
     Presence,
     PresenceKind,
+    Proposal,
     Resume,
     StartCommit,
+    Tables,
     TableSettlement,
     TableStart,
     TableStatus,
@@ -60,7 +65,17 @@ EXAMPLES: dict[str, Event] = {
         settled_to=ControlOffset(41),
         offsets=Offsets({P0: 100, P1: 2**40}),
         topic_ids={"orders": TopicId("kS0bJ3m8RZ2l1cT5uXvYwA")},
-        tables=(TableStart("lake.orders", "uuid-1", 3, 1, "s3://lake/x-", Offsets({P1: 7})),),
+        tables=(
+            TableStart(
+                "lake.orders",
+                "uuid-1",
+                3,
+                1,
+                "s3://lake/x-",
+                Offsets({P1: 7}),
+                (Refusal(("user", "Name"), "was dropped"),),
+            ),
+        ),
         limits=Limits(1_000, 2_000, 3_000, 4_000),
         paused=True,
         folder="headgate/orders/3-a1/7",
@@ -94,6 +109,20 @@ EXAMPLES: dict[str, Event] = {
     "resume": Resume(),
     "departure": Departure("HG-207", "orders/0 offset 7: not JSON"),
     "trouble": Trouble("HG-401", "commit not confirmed"),
+    "proposal": Proposal(
+        4,
+        "lake.orders",
+        "uuid-1",
+        3,
+        Struct((Column("tags", ListOf(Column("", "string"))), Column("id", "long", False))),
+        Offsets({P1: 7}),
+        12,
+        "schema 9",
+    ),
+    "tables": Tables(
+        (Answer(Sender("worker-1", "f00d"), 4),),
+        (TableStart("lake.orders", "uuid-1", 4, 1, "s3://lake/x-"),),
+    ),
 }
 
 
@@ -169,19 +198,27 @@ _SETTLED: tuple[st.SearchStrategy[object], ...] = (
     _OPTIONAL,
     _TEXT,
 )
+_REFUSALS = st.builds(Refusal, st.lists(_TEXT, max_size=3).map(tuple), _TEXT)
+_STARTS = st.builds(
+    TableStart,
+    _TEXT,
+    _TEXT,
+    st.integers(0, 9),
+    st.integers(0, 9),
+    _TEXT,
+    _OFFSETS,
+    st.lists(_REFUSALS, max_size=2).map(tuple),
+)
+_COLUMNS = st.builds(Column, _TEXT, st.sampled_from(["long", "string"]), st.booleans())
+_STRUCTS = st.lists(_COLUMNS, max_size=3).map(lambda some: Struct(tuple(some)))
+_SENDERS = st.builds(Sender, _TEXT, _TEXT)
 EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(
         StartCommit,
         settled_to=_OPTIONAL.map(lambda at: None if at is None else ControlOffset(at)),
         offsets=_OFFSETS,
         topic_ids=st.dictionaries(_TEXT, _TEXT.map(TopicId), max_size=3),
-        tables=st.lists(
-            st.builds(
-                TableStart, _TEXT, _TEXT, st.integers(0, 9), st.integers(0, 9), _TEXT, _OFFSETS
-            ),
-            min_size=1,
-            max_size=3,
-        ).map(tuple),
+        tables=st.lists(_STARTS, min_size=1, max_size=3).map(tuple),
         limits=st.builds(Limits, _NATURALS, _NATURALS),
         paused=st.booleans(),
         folder=_TEXT,
@@ -206,13 +243,29 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.just(Resume()),
     st.builds(Departure, _TEXT, _TEXT),
     st.builds(Trouble, _TEXT, _TEXT),
+    st.builds(
+        Proposal,
+        _NATURALS,
+        _TEXT,
+        _TEXT,
+        st.integers(0, 9),
+        _STRUCTS,
+        _OFFSETS,
+        _NATURALS,
+        _TEXT,
+    ),
+    st.builds(
+        Tables,
+        st.lists(st.builds(Answer, _SENDERS, _NATURALS), max_size=3).map(tuple),
+        st.lists(_STARTS, max_size=3).map(tuple),
+    ),
 )
 ENVELOPES = st.builds(
     Envelope,
     sink=_TEXT.map(SinkName),
     epoch=_NATURALS.map(Epoch),
     transaction=_NATURALS.map(TransactionNumber),
-    sender=st.builds(Sender, _TEXT, _TEXT),
+    sender=_SENDERS,
     sequence=_NATURALS,
     time_ms=st.integers(-(2**63), 2**63 - 1),
     event=EVENTS,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from headgate.control_protocol import record_codec
+from headgate.control_protocol.columns import Column, Struct, Type
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import TableView
@@ -59,13 +60,15 @@ class Request:
 class FakeCatalog:
     """One table, its snapshots and references; shared by many ``FakeTable``.
 
-    ``faults`` befall the next commit calls of any sink, in order, one each.
+    ``faults`` befall the next commit calls of any sink, in order, one each; ``schema_faults`` the
+    next updates of its columns. ``schemas`` by their ids.
     """
 
     storage: FakeStorage = field(default_factory=FakeStorage)
     table: str = "lake.records"
     uuid: str = "uuid-1"
     schema_id: int = 0
+    schemas: list[Struct] = field(default_factory=lambda: [Struct()])
     spec_id: int = 0
     snapshots: dict[int, FakeSnapshot] = field(default_factory=dict)
     branches: dict[str, int] = field(default_factory=dict)
@@ -75,10 +78,12 @@ class FakeCatalog:
     exists: bool = True
     reachable: bool = True
     faults: deque[CommitFault] = field(default_factory=deque)
+    schema_faults: deque[CommitFault] = field(default_factory=deque)
     in_the_air: list[Request] = field(default_factory=list)
     log_lost: bool = False
     """Old versions of the table's metadata were deleted: what expired is known to nobody."""
     _ids: int = 0
+    _column_ids: int = 0
     _ever: dict[int, FakeSnapshot] = field(default_factory=dict)
 
     # ---------------------------------------------------------------------- what others do to it
@@ -120,8 +125,26 @@ class FakeCatalog:
         self.uuid = f"uuid-{self._ids + 1}"
         self.snapshots, self.branches, self.tags, self.properties = {}, {}, {}, {}
         self._ever = {}
+        self.schemas, self.schema_id = [Struct()], 0
         self.sequence_number = 0
         self.exists = True
+
+    @property
+    def columns(self) -> Struct:
+        return self.schemas[self.schema_id]
+
+    def change_columns(self, columns: Struct) -> None:
+        """Somebody sets the columns; those without an id get one."""
+        self.schema_id = len(self.schemas)
+        self.schemas.append(Struct(tuple(self._numbered(each) for each in columns.fields)))
+
+    def _numbered(self, column: Column) -> Column:
+        kind: Type = column.type
+        if isinstance(kind, Struct):
+            kind = Struct(tuple(self._numbered(each) for each in kind.fields))
+        if not column.field_id:
+            self._column_ids += 1
+        return replace(column, type=kind, field_id=column.field_id or self._column_ids)
 
     # ---------------------------------------------------------------------------- what is in it
 

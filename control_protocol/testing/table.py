@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from headgate.control_protocol import record_codec
+from headgate.control_protocol.column_growth import former, grown
+from headgate.control_protocol.columns import Struct, changes
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import (
@@ -20,6 +22,7 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Draft,
+    Evolved,
     Landed,
     Lineage,
     Refused,
@@ -68,6 +71,21 @@ class FakeTable:
         if refusal is not None:
             return Refused(refusal)
         return Landed(request.snapshot.snapshot_id, self.read())
+
+    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        catalog = self._catalog
+        view = self.read()
+        if (view.uuid, view.tag) != (base.uuid, base.tag):
+            return Evolved(view)
+        growth = grown(catalog.columns, columns, former(catalog.columns, catalog.schemas))
+        done = changes(catalog.columns, growth.columns)
+        if done:
+            fault = catalog.schema_faults.popleft() if catalog.schema_faults else None
+            if fault in (None, CommitFault.LANDED_UNKNOWN):
+                catalog.change_columns(growth.columns)
+            if fault is not None:
+                raise Unreachable("the fake catalog was told to lose the answer, or the call")
+        return Evolved(self.read(), done, growth.refused)
 
     def draft(self, draft: Draft) -> tuple[Debt, ...]:
         catalog = self._catalog

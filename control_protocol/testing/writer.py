@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.events import DataFile, Destination, TableStart
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import (
     Batch,
     BatchFailed,
+    BatchNeeds,
     BatchOutcome,
     BatchWritten,
     PartitionResult,
@@ -27,10 +29,12 @@ class FakeStorage:
     """Every data file that was ever written: its path and its records, orphans included.
 
     ``manifests``: those that were drafted for followers, and the files that each one names.
+    ``columns``: those of the schema that a file of rows was written under.
     """
 
     files: dict[str, list[SourceRecord]] = field(default_factory=dict)
     manifests: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    columns: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def write(self, prefix: str, spec_id: int, records: list[SourceRecord]) -> DataFile:
         path = f"{prefix}{len(self.files):05}.parquet"
@@ -46,6 +50,7 @@ class FakeBatchWriter:
     are records that go into the quarantine, ``held`` what is in it, asked where START says that it
     is ahead (rule Q5); the storage is one for all tables. ``route`` says which of START's
     followers takes a bad record, ``takes`` which table that it does not name any other one.
+    ``wants`` are the columns that a record needs, ``has`` those of the schema that START names.
     """
 
     def __init__(
@@ -65,6 +70,8 @@ class FakeBatchWriter:
         self.bad: Callable[[SourceRecord], bool] = lambda _record: False
         self.held: Callable[[], Iterable[SourceRecord]] = lambda: ()
         self.route: Callable[[SourceRecord], int] = lambda _record: 0
+        self.wants: Callable[[SourceRecord], frozenset[str]] = lambda _record: frozenset()
+        self.has: Callable[[TableStart], frozenset[str]] = lambda _table: frozenset()
         self.takes: Callable[[SourceRecord], tuple[Destination, str]] | None = None
         self._known: frozenset[SourceRecord] = frozenset()
 
@@ -93,7 +100,9 @@ class FakeBatchWriter:
         self.batch = self._failure = None
         if failure is None:
             failure = self._unreadable(batch)
-        return self._written(batch) if failure is None else BatchFailed(batch.number, *failure)
+        if failure is not None:
+            return BatchFailed(batch.number, *failure)
+        return self._needs(batch) or self._written(batch)
 
     def close(self) -> None:
         self.batch = None
@@ -122,6 +131,25 @@ class FakeBatchWriter:
                 return f"{at}: {offsets} is outside of [{log.begin}, {log.end})", None
         return None
 
+    def _needs(self, batch: Batch) -> BatchNeeds | None:
+        """S2: what the batch's rows need and the table lacks; not of tables of routes."""
+        if self.takes is not None:
+            return None
+        there = self.has(batch.table) | {".".join(each.path) for each in batch.table.refused}
+        wanted: set[str] = set()
+        first: dict[TopicPartition, int] = {}
+        for at, offsets in batch.ranges.items():
+            for record in self._source.records(at, offsets):
+                lacking = self.wants(record) - there
+                bad = batch.quarantine is not None and self.bad(record)
+                if lacking and not bad and record not in self._known:
+                    wanted |= lacking
+                    first.setdefault(at, record.offset)
+        if not wanted:
+            return None
+        columns = Struct(tuple(Column(name, "long") for name in sorted(wanted)))
+        return BatchNeeds(batch.number, columns, Offsets(first), len(first))
+
     def _written(self, batch: Batch) -> BatchWritten:
         rows: list[SourceRecord] = []
         aside: list[SourceRecord] = []
@@ -138,6 +166,7 @@ class FakeBatchWriter:
             quarantined, _ = self._aside(batch, aside)
             return BatchWritten(batch.number, results, (), quarantined, self._routed(batch, rows))
         files = self._files(batch.table, rows)
+        self._storage.columns |= {file.path: self.has(batch.table) for file in files}
         return BatchWritten(batch.number, results, files, *self._aside(batch, aside))
 
     def _routed(

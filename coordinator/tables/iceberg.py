@@ -21,6 +21,7 @@ from pyiceberg.table import CommitTableResponse, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import (
     CommitRejected,
     HeadgateError,
@@ -37,6 +38,7 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Draft,
+    Evolved,
     Landed,
     Lineage,
     Refused,
@@ -49,6 +51,7 @@ from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_files import delete_quietly
 from headgate.coordinator.tables.drafts import read_draft, undecided, write_drafts
 from headgate.coordinator.tables.evidence import decided
+from headgate.coordinator.tables.evolution import Evolution, evolution
 from headgate.coordinator.tables.lineage import lineage, newest_record, other_sinks, properties_of
 from headgate.coordinator.tables.manifests import ManifestList, SnapshotFiles, manifest_files
 from headgate.coordinator.tables.proposal import GoingBack, Proposal
@@ -73,6 +76,7 @@ class IcebergTable:
         sink: SinkName,
         branch: str = MAIN_BRANCH,
         *,
+        readd_dropped: bool = False,
         threads: bool = True,
     ) -> None:
         self._catalog = catalog
@@ -82,9 +86,13 @@ class IcebergTable:
         self._tag = tag_name(sink, branch)
         self._upkeep = Upkeep(catalog, threads=threads)
         self._malformed = 0
+        self._readd_dropped = readd_dropped
 
     def read(self) -> TableView:
-        table = self._load()
+        return self.seen(self._load())
+
+    def seen(self, table: Table) -> TableView:
+        """The view of a table that was loaded already. Raises as ``read``."""
         view = self._view(table.metadata)
         if view.lineage is not Lineage.UNDECIDABLE:
             return view
@@ -120,6 +128,27 @@ class IcebergTable:
             written.take_back()
             return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
         return self._call(table, proposal, manifest_list, written)
+
+    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        """S3, S9: what is there already needs no call."""
+        table = self._load()
+        view = self._view(table.metadata)
+        if (view.uuid, view.tag) != (base.uuid, base.tag):
+            return Evolved(view)
+        step = evolution(table.metadata, columns, readd_dropped=self._readd_dropped)
+        if step.schema is not None:
+            self._evolve(table, step)
+        return Evolved(self.read(), step.changes, step.refused)
+
+    def _evolve(self, table: Table, step: Evolution) -> None:
+        try:
+            self._catalog.commit_table(
+                table, step.requirements(self._tag, self._branch), step.updates()
+            )
+        except Exception as error:
+            what = f"table {self._identifier} did not take columns up: {', '.join(step.changes)}"
+            failure = catalog_failure(error, what)
+            raise Unreachable(failure.message, failure.hint) from error
 
     def draft(self, draft: Draft) -> tuple[Debt, ...]:
         """D2."""

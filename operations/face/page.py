@@ -100,7 +100,7 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
         told = report.last_error
         error = f"{told.code} {told.text}" if told and not told.past else ""
         lag = "-" if report.lag is None else number(report.lag)
-        rows.append((link, state, lag, _ago(report.last_commit_ms, now_ms), _e(error)))
+        rows.append((link, state, lag, _ago(report.last_rows_ms, now_ms), _e(error)))
     heads = ("sink", "state", "lag", "last rows", "error")
     return _page("headgate", ["<h1>Sinks</h1>", _table(heads, rows, {2}, {4})], now_ms)
 
@@ -142,7 +142,7 @@ def _facts(report: StatusReport, now_ms: int) -> str:
         "lag": "-" if report.lag is None else f"{report.lag:,} records",
         "oldest record not in the table": f"{_duration(max(ages))} old" if ages else "-",
         "valid through": _ago(report.valid_through_ms, now_ms),
-        "last rows": _ago(report.last_commit_ms, now_ms),
+        "last rows": _ago(report.last_rows_ms, now_ms),
         "epoch": str(report.epoch),
         "transaction": report.transaction or "-",
         "open transaction": report.open_transaction or "-",

@@ -82,8 +82,8 @@ def report_gauges(report: StatusReport) -> Iterable[Gauge]:
     yield Gauge(names.OWED_ROWS, report.owed_rows)
     if report.participants_known:
         yield Gauge(names.PARTICIPANTS, len(report.participants))
-    if report.last_commit_ms is not None:
-        yield Gauge(names.LAST_COMMIT, report.last_commit_ms / 1000)
+    if report.last_rows_ms is not None:
+        yield Gauge(names.LAST_COMMIT, report.last_rows_ms / 1000)
     if report.valid_through_ms is not None:
         yield Gauge(names.VALID_THROUGH, report.valid_through_ms / 1000)
     lags: dict[str, int] = {}

@@ -7,7 +7,7 @@ schema's defaults are never used, so that an explicit null stays one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 
 from headgate.participant.formats import column_rules
 from headgate.participant.formats.avro_columns import read_values
+from headgate.participant.formats.avro_proposal import columns_of
 from headgate.participant.formats.avro_schema import Avro, UnfitSchema, parse_schema
 from headgate.participant.formats.faults import Faults
 from headgate.participant.formats.fitting import fitted_rows, missing, without_bad
+from headgate.participant.formats.lookout import Lack, Lookout
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.retyped import rows_from
 from headgate.participant.formats.schema_registry import NoSuchSchema, SchemaRegistry
@@ -44,6 +46,7 @@ class AvroRecords:
     """A ``RecordFormat``: bare Avro values, all written with the option ``schema``."""
 
     rules = column_rules.EVERY
+    ignoring = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
         text = take_options(options, required=["schema"])["schema"]
@@ -55,6 +58,15 @@ class AvroRecords:
 
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return _missing(values, self._kind, path)
+
+    def watch(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+        """By the writer's schema: its values are not looked at."""
+        wanted = self._lookout.of_columns(columns_of(self._kind))
+        if wanted.fields and len(values):
+            yield np.arange(len(values), dtype=np.int64), wanted
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """Per value the index of its record's full name; -1 where it is no record."""
@@ -71,6 +83,7 @@ class RegistryAvroRecords:
     """
 
     rules = column_rules.EVERY
+    ignoring = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
         prefix = "registry."
@@ -100,6 +113,23 @@ class RegistryAvroRecords:
         for prefix, rows, some in _by_prefix(values):
             found[rows] = _missing(some, self._writer(prefix), path)
         return found
+
+    def watch(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+        """By the writers' schemas, each looked at once per chunk."""
+        octets = Packed.whole(values).array
+        prefixes = pc.binary_slice(octets, 0, _PREFIX_BYTES).dictionary_encode()
+        codes = np.asarray(prefixes.indices)
+        for code, prefix in enumerate(prefixes.dictionary.to_pylist()):
+            try:
+                written = columns_of(self._writer(prefix))
+            except (NoSuchSchema, UnfitSchema):
+                continue
+            wanted = self._lookout.of_columns(written)
+            if wanted.fields:
+                yield np.flatnonzero(codes == code), wanted
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """As ``AvroRecords``; without a schema in the registry there is no name either."""

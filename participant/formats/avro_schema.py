@@ -37,7 +37,8 @@ class Avro:
     """One type. ``children``: a union's branches, the items of an array, the values of a map.
 
     ``size`` of a fixed in bytes; ``names`` are a record's fields (as its ``children``, in order) or
-    an enum's symbols; ``scale`` of a decimal; ``called``: the full name of a record.
+    an enum's symbols; ``scale`` and ``precision`` of a decimal; ``called``: the full name of a
+    record.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Avro:
     names: tuple[str, ...] = ()
     size: int = 0
     scale: int = 0
+    precision: int = 0
     called: str = ""
 
     @property
@@ -172,5 +174,7 @@ def _logical(plain: Avro, found: dict[str, Any]) -> Avro:
             return plain
     if logical == "uuid" and plain.kind == "fixed" and plain.size != 16:
         return plain
-    scale = scale if logical == "decimal" else 0
-    return Avro(plain.kind, logical, plain.children, plain.names, plain.size, scale)
+    is_decimal = logical == "decimal"
+    scale, precision = (scale, found["precision"]) if is_decimal else (0, 0)
+    made = (plain.kind, logical, plain.children, plain.names)
+    return Avro(*made, size=plain.size, scale=scale, precision=precision)

@@ -22,6 +22,7 @@ from headgate.participant.formats import json_columns
 from headgate.participant.formats.json_columns import Spelling
 from headgate.participant.formats.json_suspects import judged, suspects_of
 from headgate.participant.formats.retyped import rows_from
+from headgate.participant.loops import Fields
 from headgate.participant.packed import Packed
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -69,6 +70,7 @@ class Apart:
         watch: Watch,
         *,
         learn: Callable[[], bool],
+        fields: Fields | None = None,
     ) -> None:
         self._values = values
         self._schema = schema
@@ -78,7 +80,7 @@ class Apart:
         self.parts: list[tuple[Rows, pa.RecordBatch]] = []
         self.refused: dict[int, str] = {}
         """Rows left to the explaining path, and the column that is probably at fault, if known."""
-        self.ill_formed, twice = judged(values.array)
+        self.ill_formed, twice, self.marks = judged(values.array, fields)
         aside = self.ill_formed | twice
         self.refused |= dict.fromkeys(np.flatnonzero(aside).tolist(), "")
         self._parse(np.flatnonzero(~aside), watched=watch.alert)

@@ -6,12 +6,13 @@ A block goes through the columnar path; what that refuses (``json_apart``) is lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from headgate.control_protocol.columns import Struct
 from headgate.participant.formats import (
     column_rules,
     json_apart,
@@ -23,13 +24,15 @@ from headgate.participant.formats import (
 )
 from headgate.participant.formats.json_columns import Unfit
 from headgate.participant.formats.json_named import NamedKeys
+from headgate.participant.formats.lookout import Lack, Lookout
 from headgate.participant.formats.options import take_options
 from headgate.participant.formats.port import UndecodableRecords
 from headgate.participant.formats.retyped import rows_from
-from headgate.participant.loops import Flags
+from headgate.participant.loops import Flags, Octets
 from headgate.participant.packed import Packed
 
 _SAMPLES = 16
+_LACKS, _IGNORES = 1, 2
 
 
 class JsonRecords:
@@ -42,6 +45,9 @@ class JsonRecords:
         self._spellings: dict[pa.Schema, json_columns.Spelling] = {}
         self._watch = json_apart.Watch()
         self._named: tuple[pa.Schema, NamedKeys] | None = None
+        self._lookout: Lookout | None = None
+        self._marks: Octets | None = None
+        self.ignoring = 0
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         if all(map(names.plain, schema)):
@@ -49,6 +55,27 @@ class JsonRecords:
         if self._named is None or not self._named[0].equals(schema, check_metadata=True):
             self._named = (schema, NamedKeys(schema, self._ruled))
         return self._named[1].decode(list(values))
+
+    def watch(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    def lacking(self, values: Sequence[bytes], bad: Collection[int], /) -> Iterable[Lack]:
+        """The C has marked most records; only what it has doubts about is read once more."""
+        assert self._lookout is not None, "nobody watches"
+        marks = self._marks
+        if marks is None or len(marks) != len(values):
+            marks = np.full(len(values), _LACKS, np.uint8)
+        self.ignoring += int(np.count_nonzero(marks & _IGNORES))
+        rows = sorted({*np.flatnonzero(marks & _LACKS).tolist(), *bad})
+        found: dict[Struct, list[int]] = {}
+        for row in rows:
+            try:
+                wanted = self._lookout.of_record(json_values.parse(values[row]))
+            except ValueError:
+                continue
+            if wanted.fields:
+                found.setdefault(wanted, []).append(row)
+        return [(np.array(some, np.int64), wanted) for wanted, some in found.items()]
 
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return json_picks.missing(Packed.whole(values), path)
@@ -70,9 +97,13 @@ class JsonRecords:
                 self._spellings[schema],
                 self._watch,
                 learn=lambda: self._learn(values, schema),
+                fields=self._lookout.fields if self._lookout else None,
             )
         except json_apart.Respelled:
             return self._decode(values, schema)
+        self._marks = apart.marks
+        if apart.marks is not None:  # of what is not sound the C did not see all
+            self._marks = np.where(apart.ill_formed, apart.marks | _LACKS, apart.marks)
         return self._whole(values, schema, apart)
 
     def _learn(self, values: Packed, schema: pa.Schema) -> bool:

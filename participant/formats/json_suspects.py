@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headgate.participant.formats import json_values
-from headgate.participant.loops import Flags, Integers, loops
+from headgate.participant.loops import Fields, Flags, Integers, Octets, loops
 
 _DAY = r"\d{4}-(\d\d-[0-2]\d|(0[13-9]|1[0-2])-30|(0[13578]|1[02])-31)"
 _TIME = r"([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d{1,9})?)?)?"
@@ -65,21 +65,27 @@ _KEYS = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
 _OBJECT = rf"^{_SPACE}(?:\{{{_SPACE}\}}|{_object(3)}){_SPACE}$"
 
 
-def judged(values: pa.LargeBinaryArray) -> tuple[Flags, Flags]:
+def judged(
+    values: pa.LargeBinaryArray, fields: Fields | None = None
+) -> tuple[Flags, Flags, Octets | None]:
     """Values as they came: which are not one JSON object each (RFC 8259), and in which others an
     object names a key twice; of these a few may be there wrongly.
 
     Control characters in strings pass; escapes that the parser gets wrong, and what is deeper than
     64 levels, do not.
+
+    With ``fields``: the marks of each value as ``Loops.judged`` has them, where the C tells.
     """
-    found = loops().judged(values)
+    found = loops().judged(values, fields)
     if found is not None:
-        return found == 1, found == 2
+        told = found & 3
+        marks = (found >> 2).astype(np.uint8) if fields else None
+        return told == 1, told == 2, marks
     ill_formed: Flags = ~np.asarray(pc.match_substring_regex(values, _OBJECT))
     twice = np.zeros(len(values), np.bool_)
     for row in np.flatnonzero(~ill_formed).tolist():
         twice[row] = _names_twice(values[row].as_py())
-    return ill_formed, twice
+    return ill_formed, twice, None
 
 
 def _names_twice(value: bytes) -> bool:

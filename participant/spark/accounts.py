@@ -31,7 +31,7 @@ def settled(
     by_share |= {read.share: read for read in reads if isinstance(read.outcome, BatchFailed)}
     failures = [part for part in parts if isinstance(part, BatchFailed)]
     read = joined(batch, [*failures, *(by_share[share].outcome for share in sorted(by_share))])
-    if isinstance(read, BatchFailed):
+    if not isinstance(read, BatchWritten):
         return read
     written = [part for part in parts if isinstance(part, PartWritten)]
     numbers = _once(batch, written, transform)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
+from headgate.control_protocol.columns import joined as joined_columns
 from headgate.control_protocol.events import DataFile, Destination
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import (
     Batch,
     BatchFailed,
+    BatchNeeds,
     BatchOutcome,
     BatchWritten,
     PartitionResult,
@@ -59,6 +63,9 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
             names = frozenset(name for failure in wanting for name in failure.names)
             return replace(wanting[0], number=batch.number, names=names)
         return replace(worst, number=batch.number)
+    needs = [outcome for outcome in outcomes if isinstance(outcome, BatchNeeds)]
+    if needs:
+        return needs_together(batch.number, needs)
     written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
     results = {partition: _empty(whole.begin) for partition, whole in batch.ranges.items()}
     for share in written:
@@ -68,7 +75,27 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
         raise ValueError(f"the shares of batch {batch.number} do not make up its ranges")
     quarantined = tuple(file for share in written for file in share.quarantined)
     files = tuple(file for share in written for file in share.files)
-    return BatchWritten(batch.number, results, files, quarantined, _followed(written))
+    ignored: Counter[str] = Counter()
+    for share in written:
+        ignored.update(share.ignored)
+    return BatchWritten(
+        batch.number, results, files, quarantined, _followed(written), dict(ignored)
+    )
+
+
+def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
+    """S2: everything that any of the shares needs."""
+    first: dict[TopicPartition, int] = {}
+    for need in needs:
+        for at, offset in need.first.items():
+            first[at] = min(offset, first.get(at, offset))
+    return BatchNeeds(
+        number,
+        reduce(joined_columns, (need.columns for need in needs)),
+        Offsets(first),
+        sum(need.records for need in needs),
+        needs[0].source,
+    )
 
 
 def _followed(written: Sequence[BatchWritten]) -> dict[Destination, tuple[DataFile, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,11 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch, PartitionResult
 from headgate.participant.fetch import Chunk
 from headgate.participant.formats import names
+from headgate.participant.formats.lookout import Lookout, WatchfulFormat
 from headgate.participant.formats.port import RecordFormat, UndecodableRecords
 from headgate.participant.formats.registry import ValueOptions, record_format
 from headgate.participant.writers.aside import BAD_PART, BAD_VALUE, Aside
+from headgate.participant.writers.needs import Evolution, Needs
 from headgate.participant.writers.plan import SourcePlan
 from headgate.participant.writers.record_columns import RecordColumns
 from headgate.participant.writers.ruled_columns import RuledColumns
@@ -36,7 +39,8 @@ class Decoding:
 
     ``mapping``: the table's name mapping, when it has one. ``aside`` takes what becomes no row:
     among others the ``condemned``, for these reasons by their offsets. ``records`` counts, by
-    place, those that became rows. Raises ``ConfigurationError`` for names or options that do not go
+    place, those that became rows. With ``evolution`` fields that the table lacks are looked for,
+    and ``needs`` tells of them. Raises ``ConfigurationError`` for names or options that do not go
     together.
     """
 
@@ -49,6 +53,7 @@ class Decoding:
         *,
         aside: Aside,
         condemned: Mapping[TopicPartition, Mapping[int, str]] | None = None,
+        evolution: Evolution | None = None,
     ) -> None:
         self._batch = batch
         self._aside = aside
@@ -58,11 +63,29 @@ class Decoding:
         self._options = ValueOptions.taken(source.format_options)
         self._format: RecordFormat = record_format(source.format_name, self._options.of_format)
         self._read_schema = self._named(set(source.record_columns.values()), mapping)
+        self.needs: Needs | None = None
+        if evolution is not None:
+            self._watch(source, batch, evolution)
         if source.rules:
             self._format = RuledColumns(
                 self._format, source.rules, self._read_schema, caseless=self._options.caseless
             )
         self.records = np.zeros(len(batch.ranges), np.int64)
+
+    def _watch(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
+        """Look for what the table lacks, but for fields that something else takes."""
+        self._watched = cast("WatchfulFormat", self._format)
+        heads = (rule.path[0] for rule in source.rules.values() if rule.path)
+        taken = {*source.record_columns.values(), *heads}
+        lookout = Lookout(
+            self._read_schema, taken, evolution.ignored, caseless=self._options.caseless
+        )
+        self._watched.watch(lookout)
+        self.needs = Needs(evolution, lookout, list(batch.ranges))
+
+    def ignored(self) -> Mapping[str, int]:
+        """In how many records there are fields that become no column, by their paths."""
+        return self.needs.ignored(self._watched.ignoring) if self.needs is not None else {}
 
     def _named(self, taken: set[str], mapping: str | None) -> pa.Schema:
         """The columns that values fill, and the names under which they are found there."""
@@ -89,6 +112,8 @@ class Decoding:
 
     def _rows(self, chunk: Chunk) -> Decoded:
         read = read_apart(chunk, self._schema, self._read)
+        if self.needs:
+            return Decoded(read.rows[:0], chunk.where(np.zeros(len(chunk.offsets), np.bool_)))
         for bad, error_class in read.bad:
             self._aside.take(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
@@ -102,6 +127,10 @@ class Decoding:
             rows = self._format.decode(chunk.values, self._read_schema)
         except UndecodableRecords as error:
             rows, values = error.rest, error.bad
+        if self.needs is not None:
+            lacks = self._watched.lacking(chunk.values, values)
+            rows, values = _without_lacking(rows, values, self.needs.take(chunk, lacks))
+        if values:
             good = others(chunk, values)
             left, chunk = left[good], chunk.where(good)
         # without a column of the values a batch of rows has no length
@@ -119,3 +148,17 @@ class Decoding:
         return Read(
             rows, [(bad, why) for bad, why in ((values, BAD_VALUE), (parts, BAD_PART)) if bad]
         )
+
+
+def _without_lacking(
+    rows: pa.RecordBatch, bad: Mapping[int, str], further: Mapping[int, str]
+) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+    """The rows without those that are bad for fields that the table lacks, and all bad ones."""
+    new = {row: reason for row, reason in further.items() if row not in bad}
+    if not new:
+        return rows, bad
+    left = np.ones(rows.num_rows + len(bad), np.bool_)
+    left[list(bad)] = False
+    keep = np.ones(len(left), np.bool_)
+    keep[list(new)] = False
+    return rows.filter(pa.array(keep[left])), {**bad, **new}

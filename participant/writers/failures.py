@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import (
     WriteFailed,
 )
 from headgate.control_protocol.object_stores import refused_operation
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX
 
 _FOR_THE_COORDINATOR = (OffsetOutOfRange, TopicRecreated)
@@ -94,7 +94,7 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
 
 
-def attempted(number: int, write: Callable[[], BatchWritten]) -> BatchOutcome:
+def attempted(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
     """What came of writing, as a value. Raises ``Abandoned`` only."""
     try:
         return write()

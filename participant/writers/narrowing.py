@@ -16,7 +16,13 @@ from headgate.control_protocol.errors import TransformRaised
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchNeeds,
+    BatchOutcome,
+    BatchWritten,
+)
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_files import open_files
 from headgate.participant.writers.plan import Handling, WriterPlan
@@ -50,7 +56,7 @@ def narrowed(attempt: Attempt, plan: WriterPlan, batch: Batch) -> BatchOutcome:
         if tries >= _IN_VAIN_MAX and not seen.row:
             return first  # nothing of it can be written at all
         found = _record_at_fault(seen, plan, batch)
-        if isinstance(found, BatchFailed):
+        if isinstance(found, BatchFailed | BatchNeeds):
             return found
         if found is None:
             break
@@ -83,10 +89,10 @@ def _narrowable(outcome: BatchFailed) -> bool:
 
 def _record_at_fault(
     attempt: Attempt, plan: WriterPlan, batch: Batch
-) -> tuple[TopicPartition, int, str] | BatchFailed | None:
+) -> tuple[TopicPartition, int, str] | BatchFailed | BatchNeeds | None:
     """One record that makes the batch fail by itself. ``None``: there is no such record.
 
-    A failure of another kind, which came up meanwhile, is returned as it is.
+    A failure of another kind, and a need, which came up meanwhile, are returned as they are.
     """
     plan = replace(plan, source=replace(plan.source, handling=_lenient(plan.source.handling)))
     ranges: Ranges = batch.ranges
@@ -97,7 +103,7 @@ def _record_at_fault(
             if isinstance(outcome, BatchWritten):
                 discard(plan, outcome.every_file)
                 continue
-            if not _narrowable(outcome):
+            if isinstance(outcome, BatchNeeds) or not _narrowable(outcome):
                 return outcome
             ranges, reason = half, outcome.reason
             break
@@ -143,4 +149,4 @@ def discard(plan: WriterPlan, files: Iterable[DataFile]) -> None:
 def _owner(plan: WriterPlan, file: DataFile) -> WriterPlan:
     """The plan of the table that the file was for."""
     routed = (table.plan for table in plan.tables.values() if table.plan)
-    return next((own for own in routed if file.path.startswith(f"{own.location}/")), plan)
+    return next((own for own in routed if file.path.startswith(f"{own.data_location}/")), plan)

@@ -24,6 +24,7 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
+from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import (
     ConfigurationError,
     TableChanged,
@@ -44,6 +45,9 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
 from headgate.participant.formats import names
 from headgate.participant.formats.column_rules import ColumnRule
+from headgate.participant.formats.former_names import with_former_names
+from headgate.participant.settings import SchemaPolicy
+from headgate.participant.writers.needs import Evolution, evolution_of, older_schemas
 from headgate.participant.writers.routes import Routing
 from headgate.participant.writers.shaping import Shaping
 
@@ -79,10 +83,9 @@ class SourcePlan:
     ``kafka``: librdkafka settings. ``topic_ids``: what the topics must be; one without is not
     checked. ``record_columns``: from a part of the record (``RECORD_PARTS``) to the table's column
     that takes it. ``format_options``: the format's own, and those of every one (``ValueOptions``).
-    ``rules``: by column, of those that have one.
-    ``key_format_name``: empty for text in a column of text, and the bytes as they are elsewhere.
+    ``rules``: by column. ``key_format_name``: empty for text in a text column, else bytes.
     ``redaction`` masks the sink's secrets in what is told of records. ``routing``: where rows go to
-    tables that no START names.
+    tables that no START names. ``schema_policy``: what becomes of fields without a column.
     """
 
     kafka: Mapping[str, str]
@@ -96,6 +99,7 @@ class SourcePlan:
     handling: Handling = field(default_factory=Handling)
     sink: str = ""
     redaction: Redaction = field(default_factory=Redaction)
+    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
     routing: Routing | None = None
 
 
@@ -137,6 +141,7 @@ class WriterPlan:
     known: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     condemned: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     shaping: Shaping = field(default_factory=Shaping)
+    older_schemas: tuple[str, ...] = ()
     tables: Mapping[str, RoutedTable] = field(default_factory=dict)
     listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
@@ -177,8 +182,15 @@ class WriterPlan:
     def name_mapping(self) -> str | None:
         """The table's, which says nothing of columns that a transform declares."""
         transform = self.shaping.transform
-        declared = transform is not None and bool(transform.schema_json)
-        return None if declared else self.table_properties.get(names.MAPPING_PROPERTY)
+        if transform is not None and transform.schema_json:
+            return None
+        known, mapping = self.evolution(()), self.table_properties.get(names.MAPPING_PROPERTY)
+        return with_former_names(mapping, known.columns, known.past)
+
+    def evolution(self, refused: tuple[Refusal, ...]) -> Evolution:
+        """What is to be done with fields that the table lacks."""
+        policy = self.source.schema_policy
+        return evolution_of(self.schema_json, self.older_schemas, policy, refused)
 
     def decoded_schema(self) -> pa.Schema:
         """What records are decoded into: the table's columns, or those that a transform declares
@@ -222,7 +234,8 @@ class Plans:
         plan = self._within_folder(batch.table, source)
         if batch.quarantine is None or not source.handling.keeps:
             return plan
-        aside = self._within_folder(batch.quarantine, replace(source, record_columns={}, rules={}))
+        own = replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy())
+        aside = self._within_folder(batch.quarantine, own)
         known = known_offsets(self._catalog, batch, source)
         return replace(plan, quarantine=aside, known=known)
 
@@ -285,6 +298,7 @@ def plan_of_table(
         io_properties=for_files(table.io.properties),
         location=table.location(),
         shaping=(shaping or Shaping()).settled(start.table, table.properties),
+        older_schemas=older_schemas(table.schemas(), start.schema_id, source.schema_policy),
     )
 
 

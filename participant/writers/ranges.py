@@ -10,11 +10,13 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.ports import Batch, BatchWritten
+from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.participant.fetch import Chunk, Reading, read_ranges
+from headgate.participant.settings import UnknownFields
 from headgate.participant.writers.aside import Aside
 from headgate.participant.writers.decoding import Decoding
 from headgate.participant.writers.failures import go_on, write_failed
+from headgate.participant.writers.needs import Evolution
 from headgate.participant.writers.parquet import DataFiles, file_shape
 from headgate.participant.writers.partitioned_rows import PartitionedRows
 from headgate.participant.writers.plan import WriterPlan
@@ -23,7 +25,7 @@ from headgate.participant.writers.routed import write_routed
 
 def write_ranges(
     plan: WriterPlan, batch: Batch, *, abandoned: Callable[[], bool] = lambda: False
-) -> BatchWritten:
+) -> BatchWritten | BatchNeeds:
     """Read exactly the batch's ranges from the source, and write them; errors as ``write_chunks``.
 
     Raises ``OffsetOutOfRange``, ``TopicRecreated`` and ``MissingRights`` beside them.
@@ -53,7 +55,7 @@ def write_chunks(
     chunks: Iterable[Chunk],
     *,
     abandoned: Callable[[], bool] = lambda: False,
-) -> BatchWritten:
+) -> BatchWritten | BatchNeeds:
     """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
 
     Raises ``PoisonRecord``, ``TooManyBadRecords``, ``ConfigurationError``, ``TableChanged``,
@@ -69,15 +71,26 @@ def write_chunks(
         files = DataFiles(shape, batch.table.file_prefix, batch.target_file_bytes)
         schema, mapping = shape.arrow_schema, plan.name_mapping()
         decoding = Decoding(
-            plan.source, batch, schema, mapping, aside=aside, condemned=plan.condemned
+            plan.source,
+            batch,
+            schema,
+            mapping,
+            aside=aside,
+            condemned=plan.condemned,
+            evolution=watched_for(plan, batch),
         )
         rows = PartitionedRows(shape.partitioner, files)
         for chunk in chunks:
             rows.take(decoding.decoded(chunk).rows)
             go_on(batch, abandoned)
+        if decoding.needs:
+            aside.discard()
+            files.discard()
+            return decoding.needs.outcome(batch.number)
         rows.flush()
         quarantined = aside.finish()
-        return BatchWritten(batch.number, decoding.results(), files.finish(), quarantined)
+        written, ignored = files.finish(), decoding.ignored()
+        return BatchWritten(batch.number, decoding.results(), written, quarantined, ignored=ignored)
     except BaseException as error:
         aside.discard()
         if files is not None:
@@ -85,3 +98,10 @@ def write_chunks(
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
         raise write_failed(error, batch) from error
+
+
+def watched_for(plan: WriterPlan, batch: Batch) -> Evolution | None:
+    """What to do with fields that the table lacks; nothing is paid where they are ignored."""
+    if plan.source.schema_policy.unknown_fields is UnknownFields.IGNORE:
+        return None
+    return plan.evolution(batch.table.refused)

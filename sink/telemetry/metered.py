@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.events import (
     AbortCommit,
     Envelope,
@@ -20,6 +21,7 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import ControlOffset, Epoch
 from headgate.control_protocol.ports import (
     Batch,
+    BatchNeeds,
     BatchOutcome,
     BatchWriter,
     BatchWritten,
@@ -27,6 +29,7 @@ from headgate.control_protocol.ports import (
     CommitOutcome,
     ControlLog,
     Draft,
+    Evolved,
     Followers,
     Landed,
     Lead,
@@ -56,9 +59,10 @@ class MeteredWriter:
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
         outcome = self._writer.outcome(timeout_ms)
         if outcome is not None:
-            written = isinstance(outcome, BatchWritten)
-            labels = {"outcome": "written" if written else "failed"}
-            self._observe(names.BATCH_DURATION, time.monotonic() - self._since_s, labels)
+            word = "written" if isinstance(outcome, BatchWritten) else "failed"
+            word = "needs" if isinstance(outcome, BatchNeeds) else word
+            took_s = time.monotonic() - self._since_s
+            self._observe(names.BATCH_DURATION, took_s, {"outcome": word})
         if isinstance(outcome, BatchWritten):
             self._written(outcome)
         return outcome
@@ -138,6 +142,9 @@ class MeteredLead:
         self._observe(names.COMMIT_DURATION, time.monotonic() - since_s, {"outcome": word})
         self._count(names.COMMITS, 1, {"table": self._name, "outcome": word})
         return outcome
+
+    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        return self._table.evolve(base, columns)
 
     def close(self) -> None:
         self._table.close()

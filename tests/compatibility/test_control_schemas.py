@@ -20,7 +20,7 @@ GOLDEN: dict[str, str] = json.loads(
     (Path(__file__).parent / "control_messages_v1.json").read_text("utf-8")
 )
 FROZEN = {
-    "start-commit": "5382a3054590d7a9",
+    "start-commit": "8f03ae6b3ed75455",
     "end-commit": "a29768ba91fa5253",
     "write-status": "3b890a76d09d6385",
     "ack-commit": "9d2db65c770bcb34",
@@ -30,6 +30,8 @@ FROZEN = {
     "resume": "9620c18921dd736e",
     "departure": "6690a71ad308e8b3",
     "trouble": "923285e73ea8c1cd",
+    "proposal": "ff57d89900e4714d",
+    "tables": "005f5eecaeaf8c81",
 }
 
 

@@ -21,6 +21,7 @@ from protocol.values import (
     view,
 )
 
+from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Sender, TopicId
@@ -28,6 +29,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
     Draft,
+    Evolved,
     Landed,
     Lineage,
     Refused,
@@ -45,6 +47,7 @@ from headgate.coordinator.actions import (
     DescribeSources,
     Drafted,
     DraftManifests,
+    EvolveTable,
     FollowersRead,
     Heard,
     Input,
@@ -54,6 +57,7 @@ from headgate.coordinator.actions import (
     ReadTable,
     SourcesDescribed,
     Stop,
+    TableEvolved,
     TableRead,
     Tell,
     Ticked,
@@ -85,6 +89,7 @@ _Request = (
     | DraftManifests
     | PayDebts
     | CommitTable
+    | EvolveTable
     | Append
 )
 WALL_AHEAD_MS = 1_000_000_000
@@ -158,6 +163,8 @@ class Coordinator:
                 self.drafts(owed)
             case PayDebts():
                 self.pays(owed)
+            case EvolveTable():
+                self.evolves()
             case Append():
                 self.hears_itself(owed)
             case None if self.phase is Phase.FOLLOWING:
@@ -247,6 +254,12 @@ class Coordinator:
         self.owed = None
         self.table = moved_by(self.table, attempt or self.attempt)
         return self.table
+
+    def evolves(self, *refused: Refusal) -> None:
+        """The catalog changes the columns and says so."""
+        self.owed = None
+        self.table = replace(self.table, schema_id=self.table.schema_id + 1)
+        self.given(TableEvolved(Evolved(self.table, ("+tip",), refused)))
 
     def refused(self) -> None:
         self.owed = None

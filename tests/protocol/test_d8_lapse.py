@@ -8,6 +8,7 @@ from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
 from protocol.following import ONE, OTHER, follower, following, owed
 
 from headgate.coordinator.actions import CommitTable, PayDebts
+from headgate.coordinator.debts import unfenced
 from headgate.coordinator.transitions import Phase
 
 AGE_MS = 100_000
@@ -50,9 +51,8 @@ def test_one_that_grows_too_old_is_not_paid_and_lapses_with_the_next_decision() 
     coordinator.waits(SETTINGS.commit_timeout_ms)
     assert coordinator.wants(CommitTable), "an idle sink says so too"
     decision = coordinator.attempt.record
-    assert (decision.debts, [debt.rows for debt in decision.lapsed]) == ((), [2])
-    coordinator.until(Phase.OPEN)
-    assert not coordinator.wants(PayDebts)
+    assert [debt.rows for debt in decision.lapsed] == [2]
+    assert [debt.manifest for debt in decision.debts] == [""], "only its tag is moved"
 
 
 def test_nothing_newer_is_paid_in_front_of_it() -> None:
@@ -67,6 +67,31 @@ def test_nothing_newer_is_paid_in_front_of_it() -> None:
     coordinator.follows()
     assert not coordinator.wants(PayDebts)
     assert coordinator.term.debts == (old, young)
+
+
+def test_point_2_whoever_slept_through_a_lapse_finds_the_followers_tag_moved() -> None:
+    """A zombie knows the follower as it was when it began to pay; so is its tag until then."""
+    coordinator = owing(AGE_MS + 1)
+    coordinator.until(Phase.OPEN)
+    coordinator.until(Phase.COLLECTING)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    coordinator.until(Phase.PAYING)
+    coordinator.reads()
+    coordinator.follows()
+    (payment,) = coordinator.only(PayDebts).payments
+    (lapsed,) = coordinator.term.view.record.lapsed if coordinator.term.view.record else ()
+    assert payment.base.uuid == lapsed.follower
+    assert payment.record.transaction > lapsed.transaction
+    assert (payment.record.records, [debt.manifest for debt in payment.debts]) == (0, [""])
+
+
+def test_point_2_one_that_has_moved_since_is_not_moved_again() -> None:
+    lapsed = owed(ONE, EPOCH - 1, 3)
+    empty = replace(owed(ONE, EPOCH - 1, 4), manifest="")
+    assert unfenced(follower(ONE, EPOCH - 1, 2), (lapsed,), ())
+    assert not unfenced(follower(ONE, EPOCH - 1, 2), (lapsed,), (empty,))
+    assert not unfenced(follower(ONE, EPOCH - 1, 3), (lapsed,), ())
+    assert not unfenced(follower(OTHER, EPOCH - 1, 2), (lapsed,), ())
 
 
 def test_what_has_lapsed_stays_named() -> None:

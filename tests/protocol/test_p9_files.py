@@ -35,6 +35,7 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
         "DescribeFollowers",
         "DescribeSources",
         "DraftManifests",
+        "EvolveTable",
         "PayDebts",
         "ReadTable",
         "Stop",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import (
     Claim,
     DataFile,
@@ -12,6 +13,7 @@ from headgate.control_protocol.events import (
     LogRecord,
     Presence,
     PresenceKind,
+    Proposal,
     TableStatus,
     WriteStatus,
 )
@@ -112,6 +114,19 @@ def data_file(path: str, records: int) -> DataFile:
 def folder(epoch: int, transaction: int, incarnation: str = COORDINATOR.incarnation) -> str:
     """The prefix that the coordinator issued for this transaction (rule P9 names its shape)."""
     return f"{LOCATION}/data/headgate/{SINK}/{epoch}-{incarnation}/{transaction}"
+
+
+def proposal(
+    number: int,
+    *columns: Column,
+    first: Mapping[TopicPartition, int] | None = None,
+    uuid: str = "uuid-1",
+    schema_id: int = 0,
+) -> Proposal:
+    """Columns that records need, from these offsets on."""
+    wanted = Struct(columns or (Column("tip", "double"),))
+    at = Offsets(first if first is not None else {P0: 12})
+    return Proposal(number, TABLE, uuid, schema_id, wanted, at, records=1)
 
 
 def status(

@@ -68,7 +68,7 @@ class Calm:
         self._complete(envelope, offset)
         event = envelope.event
         if isinstance(event, StartCommit) and event.settled_to is None:
-            self._leader = self._world.group.holders.get(ELECTION)
+            self._leader = envelope.sender.member
         if not self.on:
             return
         self._end_comes_soon(envelope)
@@ -90,7 +90,7 @@ class Calm:
             before = self._sets.get((epoch, envelope.transaction - 1), start)
             self._newborn.setdefault(epoch, set()).update(start - before)
             if event.settled_to is None:
-                self._settled_to.setdefault(place, offset + 1)
+                self._settled_to.setdefault(place, self._earliest(envelope, offset) + 1)
         if not isinstance(event, AckCommit) or place not in self._settled_to:
             return
         begin, self._settled_to[place] = self._settled_to[place], event.settled_to
@@ -104,6 +104,17 @@ class Calm:
             raise Violation(
                 Kind.UNTRUTH, f"{epoch}.{envelope.transaction} is called complete without {missing}"
             )
+
+    def _earliest(self, start: Envelope, offset: int) -> int:
+        """Where its first copy is: one that came late was said before, and nobody told."""
+        log = self._world.log
+        copies = (
+            place
+            for place, said in enumerate(log.messages, log.begin)
+            if isinstance(said, Envelope)
+            and (said.sender, said.epoch, said.event) == (start.sender, start.epoch, start.event)
+        )
+        return next(copies, offset)
 
     def _named(self, epoch: Epoch, begin: int, end: int) -> set[TopicPartition] | None:
         """By whole statuses of the epoch and by gains; unknown where the log lost something."""
@@ -157,6 +168,13 @@ class Calm:
             if any(read.begin < offsets.end and offsets.begin < read.end for read in before):
                 raise Violation(Kind.WASTE, f"calm, but {at} {offsets} is read again")
             before.append(offsets)
+
+    def gives_back(self, batch: Batch) -> None:
+        """S2: what met a need counts as not read."""
+        for at, offsets in batch.ranges.items():
+            read = self._read.get((batch.transaction.epoch, at), [])
+            if offsets in read:
+                read.remove(offsets)
 
     def stands_still(self) -> None:
         """A partition that has rows, an owner and no pause goes on, through elections too."""

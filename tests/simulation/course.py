@@ -35,7 +35,7 @@ class Course:
             return
         if not world.calm.on:
             self._wait(SETTLED_AFTER_MS)
-        if world.climate.pauses:
+        if world.climate.pauses or world.forger.unsigned:  # who forges a PAUSE leaves it there
             self._say_until_stored(Resume())
         self._epilogue()
 

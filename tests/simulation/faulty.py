@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.climate import Handover
 
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import (
     AppendUnconfirmed,
     PoisonRecord,
@@ -20,11 +21,13 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     Batch,
     BatchFailed,
+    BatchNeeds,
     BatchOutcome,
     BatchWritten,
     CommitAttempt,
     CommitOutcome,
     Draft,
+    Evolved,
     Follower,
     Landed,
     Lineage,
@@ -33,6 +36,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.testing import (
+    CommitFault,
     FakeBatchWriter,
     FakeLog,
     FakeMember,
@@ -157,6 +161,23 @@ class FaultyTable(Struck):
             self._world.strike_between(self._node)
         return outcome
 
+    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        world = self._world
+        self._strike("evolve")
+        world.catalog_is_slow()
+        if world.columns is not None and world.columns.somebody_else_adds(columns):
+            world.struck["somebody else adds a column"] += 1
+        if world.chance(world.rates.commit):
+            fault = world.random.choice(list(CommitFault))
+            world.struck[f"evolve {fault.name}"] += 1
+            self._catalog.schema_faults.append(fault)
+        world.struck["records with new fields"] += 1
+        evolved = self._table.evolve(base, columns)
+        world.note("{} evolves: {}", self._node.name, evolved.changes)
+        world.catalog_is_slow()
+        self._strike("evolved")
+        return evolved
+
     def draft(self, draft: Draft) -> tuple[Debt, ...]:
         self._strike(f"{self._called}draft")
         quarantine = self._world.quarantine
@@ -194,7 +215,7 @@ class Dated:
 
     def __init__(self, world: World, table: FaultyTable) -> None:
         self._world, self._table = world, table
-        self.read, self.close = table.read, table.close
+        self.read, self.close, self.evolve = table.read, table.close, table.evolve
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         self._world.checks_age(attempt)
@@ -289,6 +310,8 @@ class FaultyWriter(FakeBatchWriter, Struck):
             self.bad, self.held = world.quarantine.bad, world.quarantine.held
             self.route = world.quarantine.router((node.number, node.life))
             self.takes = world.quarantine.takes((node.number, node.life))
+        if world.columns is not None:
+            self.wants, self.has = world.columns.wants, world.columns.has
 
     @property
     def due_ms(self) -> int | None:
@@ -313,7 +336,10 @@ class FaultyWriter(FakeBatchWriter, Struck):
         world.struck["bad records are there already"] += bool(self._known)
 
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
-        outcome = super().outcome(timeout_ms)
+        batch, outcome = self.batch, super().outcome(timeout_ms)
+        if isinstance(outcome, BatchNeeds):
+            assert batch is not None
+            self._world.calm.gives_back(batch)
         if isinstance(outcome, BatchWritten):
             now_ms = self._world.clock.now_ms
             followed = (file for files in outcome.followed.values() for file in files)

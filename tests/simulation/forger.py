@@ -153,7 +153,7 @@ class Forger:
         event = self._a_flaw(start) if self._claims_only else self.dice.choice(makers)(start)
         if event is None:
             return "", None
-        if isinstance(event, WriteStatus) and event.tables:
+        if isinstance(event, WriteStatus) and event.claims:
             return "a flawed claim", self._to_the_point(start, event)
         return type(event).__name__, self._signed_off(event)
 
@@ -255,18 +255,18 @@ class Forger:
             return None
         world.struck[f"flaw: {flaw}"] += 1
         number = self.dice.choice((self.dice.randrange(1_000, LEAP_MAX), NUMBER_MAX))
-        return WriteStatus(number, made)
+        return WriteStatus(number, *made)
 
     def end(self, at: TopicPartition) -> int:
         return self.world.source.partitions[at].end
 
     def table(
         self, start: StartCommit, claims: Mapping[TopicPartition, Claim], *files: DataFile
-    ) -> tuple[TableStatus, ...]:
-        return (TableStatus(start.tables[0].table, claims, files),)
+    ) -> _Made:
+        return claims, (TableStatus(start.tables[0].table, files),) if files else ()
 
 
-_Made = tuple[TableStatus, ...] | None
+_Made = tuple[Mapping[TopicPartition, Claim], tuple[TableStatus, ...]] | None
 
 
 def _beyond_the_end(by: Forger, start: StartCommit, at: TopicPartition, next_: int) -> _Made:

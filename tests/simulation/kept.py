@@ -67,6 +67,7 @@ class Kept:
         self._sink = sink
         self._tables = {n: _Table(sink, c) for n, c in quarantine.catalogs.items()}
         self._owed: tuple[Debt, ...] = ()
+        self._given_up: tuple[Debt, ...] = ()
         self._lead = ""
         self._ids: dict[str, list[str]] = {}
         """Of each topic the ids that the lead has known, in order."""
@@ -118,7 +119,7 @@ class Kept:
 
     def beside(self, record: CommitRecord, lead: str) -> None:
         """The lead has this record now. Q7: it is within the limits. D8: what lapses is named."""
-        self._owed, self._lead = record.debts, lead
+        self._owed, self._given_up, self._lead = record.debts, record.lapsed, lead
         self.lapsed.update(row for debt in record.lapsed for row in self._of(debt))
         objection = self._quarantine.limits.too_many(record.quarantined)
         if objection:
@@ -128,6 +129,16 @@ class Kept:
     def debts(self) -> tuple[Debt, ...]:
         """What is owed now."""
         return tuple(d for d in self._owed if self._tables[d.table].owes(d, self._lead))
+
+    @property
+    def payable(self) -> tuple[Debt, ...]:
+        """D8: what has lapsed, and could still be paid by somebody who slept through that."""
+        return tuple(
+            debt
+            for debt in self._given_up
+            if (table := self._tables[debt.table]).catalog.uuid == debt.follower
+            and table.owes(debt, self._lead)
+        )
 
     @property
     def owed(self) -> frozenset[SourceRecord]:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from simulation.branch import Branch, fell
+from simulation.columns import Columns
 from simulation.kept import Kept
 from verdicts import Kind, Violation
 
@@ -26,8 +27,15 @@ class Oracle:
     """
 
     def __init__(
-        self, sink: SinkName, catalog: FakeCatalog, source: FakeSource, kept: Kept | None
+        self,
+        sink: SinkName,
+        catalog: FakeCatalog,
+        source: FakeSource,
+        kept: Kept | None,
+        *,
+        columns: Columns | None = None,
     ) -> None:
+        self._columns = columns
         self._catalog = catalog
         self._source = source
         self._kept = kept
@@ -92,6 +100,8 @@ class Oracle:
                 self.excused |= self._kept.lapsed
         if record is not None:
             self._rows_are_the_source_up_to(record)
+        if self._columns is not None:
+            self._columns.look(self._catalog.files())
 
     def _nothing_falls(self, record: CommitRecord) -> None:
         self.commits += 1
@@ -209,8 +219,8 @@ class Oracle:
     # ----------------------------------------------------------------------------------- progress
 
     def owed(self) -> int:
-        """How many debts no follower shows as paid."""
-        return len(self._kept.debts) if self._kept else 0
+        """How many debts no follower shows as paid, or beyond being paid."""
+        return len(self._kept.debts) + len(self._kept.payable) if self._kept else 0
 
     def stored(self) -> Mapping[TopicPartition, int]:
         """The next offsets, of the topics as they are now."""

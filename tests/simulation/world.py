@@ -17,6 +17,7 @@ from typing import Any
 from simulation import upheaval
 from simulation.calm import Calm
 from simulation.climate import FOR_EVER_MS, SLUGGISH_MS, Weather, drawn, limited
+from simulation.columns import Columns, has_some
 from simulation.events import Events
 from simulation.faulty import brief
 from simulation.forger import Forger
@@ -98,11 +99,13 @@ class World:
             else None
         )
         self.wholes = wholes(self) if real else []
+        self.columns = Columns(seed, self.catalog) if has_some(seed) and not real else None
         self.oracle = Oracle(
             self.sink,
             self.catalog,
             self.source,
             Kept(self.sink, self.quarantine) if self.quarantine else None,
+            columns=self.columns,
         )
         self.calm = Calm(self)
         self.poison: tuple[TopicPartition, int] | None = None

@@ -8,7 +8,7 @@ from integration.conftest import Deploy
 
 from headgate.operations.cli import main
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
 
 def test_point_4_a_rollback_beside_a_paused_zombie(deploy: Deploy) -> None:
@@ -37,6 +37,7 @@ def test_point_4_a_rollback_beside_a_paused_zombie(deploy: Deploy) -> None:
     assert sink.rows().num_rows == full[0].added_records
 
     zombie.resume()
+    sink.produce(100)  # without anything to commit it would notice at its next look at the table
     sink.wait_until_lag_zero()
     sink.wait_until(lambda: sink.rows().num_rows == sink.produced, "everything is there again")
     sink.stop()

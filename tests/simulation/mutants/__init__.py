@@ -10,6 +10,7 @@ from simulation.mutants import (
     answering,
     claiming,
     collecting,
+    evolving,
     following,
     forging,
     positions,
@@ -23,7 +24,7 @@ from simulation.mutants.mutant import Mutant
 
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
-    *(setting_aside, following, forging),
+    *(setting_aside, following, forging, evolving),
     real_tables,
 )
 
@@ -37,6 +38,14 @@ UNSHOWN = {
     "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "
     "protocol/test_q1_second_table.py",
     "Q2": "what a quarantine lost is nothing that happens there: protocol/test_q2_claims.py",
+    "S1": "what a writer finds in a record is not the machines': participant/writers/test_needs.py",
+    "S2": "a proposal that is lost is made again in the next epoch: protocol/test_s_evolution.py",
+    "S3": "the next START names the schema too: protocol/test_s_evolution.py",
+    "S4": "what waits is younger than what is claimed beside it: protocol/test_s_evolution.py",
+    "S5": "what a table takes up is arithmetic: unit/control_protocol/test_columns.py",
+    "S6": "as S5, and unit/participant/writers/test_needs.py",
+    "S7": "as S6",
+    "S8": "a schema that others change is one more that START names: protocol/test_s_evolution.py",
     "C12": "when END comes decides about size and progress alone: protocol/test_c12_size.py",
     "P12": "as C12: protocol/test_p12_presence.py",
     "P10": "a writer that hangs, or fails for no reason of others, is not in the simulation: "

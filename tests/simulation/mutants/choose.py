@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from simulation.climate import FOR_EVER_MS, Climate, Weather, drawn
+from simulation.columns import has_some
 from simulation.forger import ONE_SEED_IN, WITH_KEY, WITHOUT_KEY
 from simulation.mutants import MUTANTS, forging
 from simulation.mutants.mutant import Mutant
@@ -115,6 +116,8 @@ def _seed(mutant: Mutant, first: int, seconds: float) -> Notice | None:
 def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     likely = LIKELY.get(mutant.name, lambda _: True)
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
+    if mutant.rule[0] == "S":
+        return filter(has_some, seeds)
     if mutant in forging.FAMILY:
         forger = WITH_KEY if mutant.rule == "G4" else WITHOUT_KEY
         seeds = (s for s in seeds if s % ONE_SEED_IN == forger)

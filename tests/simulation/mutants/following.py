@@ -89,6 +89,12 @@ def lapses_unnamed() -> tuple[Planted, ...]:
     )
 
 
+@FAMILY.replaces("D8", (drafting, "unfenced"))
+def lapses_unfenced(_right: Any, *_: object) -> bool:
+    """Whoever slept through a lapse may pay it still."""
+    return False
+
+
 @FAMILY.replaces("D9", (claim, "claimed"))
 def followers_of_the_past_unclaimed(right: Any, *given: Any) -> Any:
     """A lead that went back claims no follower."""

@@ -58,7 +58,7 @@ def any_place(right: Any, state: Any, record: Any) -> bool:
     return bool(right(state, record))
 
 
-@FAMILY.replaces("G6", (machine, "_beyond"))
+@FAMILY.replaces("G6", (machine, "beyond"))
 def its_own_voice(_right: Any, *_: object) -> bool:
     """A coordinator takes no notice of who speaks in its name."""
     return False
@@ -75,9 +75,9 @@ def silenced_by_a_number(right: Any, state: State, heard: HeardStatus) -> Any:
 
 @FAMILY.replaces("G6", (participant, "_heard_self"))
 def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
-    """A participant does not count on from what was said in its name."""
+    """A participant counts its own statuses, whatever was said in its name."""
     after = right(state, record)
-    return replace(after, statuses=state.statuses)
+    return replace(after, statuses=state.statuses, unheeded=0)
 
 
 @FAMILY.replaces("C7", (admission, "_beyond"))
@@ -86,15 +86,15 @@ def beyond_the_end(_right: Any, *_: object) -> None:
 
 
 @FAMILY.replaces("C7", (admission, "_impossible"))
-def skips_what_no_setting_skips(right: Any, heard: Any, written: Any, by: Any) -> Any:
+def skips_what_no_setting_skips(right: Any, status: Any, by: Any) -> Any:
     """Records may be skipped, whatever the settings say."""
-    return right(heard, written, replace(by, may_skip=True))
+    return right(status, replace(by, may_skip=True))
 
 
 @FAMILY.replaces("C7", (admission, "_impossible"))
-def commits_a_file_again(right: Any, heard: Any, written: Any, by: Any) -> Any:
+def commits_a_file_again(right: Any, status: Any, by: Any) -> Any:
     """What is in the table already is let in once more."""
-    return right(heard, written, replace(by, committed={}))
+    return right(status, replace(by, committed={}))
 
 
 @FAMILY.replaces("C7", (admission, "_miscounted"))

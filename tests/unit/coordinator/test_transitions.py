@@ -15,6 +15,7 @@ from protocol.values import (
     RIVAL,
     gain,
     offsets,
+    proposal,
     record,
     status,
     topics,
@@ -24,6 +25,7 @@ from protocol.values import (
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import EndCommit
 from headgate.coordinator.actions import Discontinued, Led, Stopped
+from headgate.coordinator.evolution import GATHERING_MS
 from headgate.coordinator.moves import move
 from headgate.coordinator.settings import OffsetPolicy
 from headgate.coordinator.transitions import TRANSITIONS, Phase
@@ -37,11 +39,27 @@ EDGES = {(before, after) for before, afters in TRANSITIONS.items() for after in 
 def at(phase: Phase) -> Coordinator:
     if phase in (Phase.DRAFTING, Phase.PAYING):
         return drafting() if phase is Phase.DRAFTING else paying()
+    if phase is Phase.EVOLVING:
+        return evolving()
     if phase is not Phase.COMMITTING:
         return Coordinator.at(phase)
     coordinator = Coordinator.at(Phase.COLLECTING)
     coordinator.hears(status(1, {P0: (10, 15)}, written_in=(EPOCH, 1)), ALICE, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)
+    return coordinator
+
+
+def evolving() -> Coordinator:
+    """A participant's proposal has waited for others long enough."""
+    coordinator = Coordinator.at(Phase.OPEN)
+    coordinator.hears(proposal(1), ALICE, transaction=1)
+    coordinator.waits(GATHERING_MS)
+    return coordinator
+
+
+def evolved() -> Coordinator:
+    coordinator = evolving()
+    coordinator.until(Phase.OPEN)
     return coordinator
 
 
@@ -117,6 +135,7 @@ WALKS: list[Callable[[], Coordinator]] = [
     quiet,
     owing,
     adopting,
+    evolved,
     claim_outranked,
     claim_overtaken,
     source_lost_offsets,

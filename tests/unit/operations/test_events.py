@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -11,19 +12,20 @@ from rich.console import Console
 from unit.operations.test_condition import ACK, ALIVE, POISON, START, said
 from unit.sink.test_load import MINIMAL
 
-from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.errors import LogDiscontinuity, Unreachable
 from headgate.control_protocol.events import (
     Claim,
     EndCommit,
     Envelope,
     Event,
+    LogRecord,
     Pause,
     Presence,
     PresenceKind,
     Trouble,
     WriteStatus,
 )
-from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.identifiers import ControlOffset, SinkName, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.operations import events as module
 from headgate.operations.events import events, fields, name, words
@@ -84,3 +86,48 @@ def test_point_1_brokers_that_are_away_are_one_line(
         file.write(MINIMAL)
     result = CliRunner().invoke(main, ["events", path])
     assert (result.exit_code, result.stderr) == (3, "headgate: HG-401 no broker answers\n")
+
+
+class Log:
+    """Three reads: what the tail had already, something new with a stranger's, a broken log."""
+
+    def __init__(self, tail: list[Envelope]) -> None:
+        new = said(Pause(), 0, member="operator")
+        stranger = replace(new, sink=SinkName("other"), sequence=9)
+        self.reads = [tail[-1:], [stranger, new, said(ALIVE, 0)], None]
+        self.sought: list[int] = []
+        self.closed = False
+
+    def end_offset(self) -> int:
+        return 7
+
+    def seek(self, offset: int) -> None:
+        self.sought.append(offset)
+
+    def read(self, _: int) -> list[LogRecord]:
+        found = self.reads.pop(0) if self.reads else []
+        if found is None:
+            raise LogDiscontinuity("created anew")
+        if not self.reads and not found:
+            raise KeyboardInterrupt
+        return [LogRecord(ControlOffset(0), envelope) for envelope in found]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_point_1_following_shows_each_event_once_and_survives_a_new_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tail = [said(START, 2), said(ACK, 1)]
+    log = Log(tail)
+    monkeypatch.setattr(module, "control_tail", lambda *_: tail)
+    monkeypatch.setattr(module, "control_log", lambda _: log)
+    settings = replace(parse(MINIMAL), name=tail[0].sink)
+    shown: list[Event] = []
+    following = events(settings, 50, follow=True)
+    with pytest.raises(KeyboardInterrupt):
+        while True:
+            shown.append(next(following).event)
+    assert [type(event) for event in shown] == [type(START), type(ACK), Pause]
+    assert (log.sought, log.closed) == ([7, 7], True)

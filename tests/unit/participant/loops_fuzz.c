@@ -17,6 +17,16 @@ static const char *const OBJECTS[] = {
 };
 static const char OTHERS[] = "{}[]\",:\\u0e1-.tfn\x80\xff\xed\xa0";
 
+/* The fields a, b with everything in it, and any key of what is in c. */
+static struct one_field slots[16];
+static const int64_t any[] = {0, 0, 1};
+
+static void number_fields(void)
+{
+    static const int64_t bounds[] = {0, 1, 2, 3}, inside[] = {0, 0, 0}, places[] = {1, OPAQUE, 2};
+    numbered((const uint8_t *)"abc", bounds, inside, places, 3, slots, 16);
+}
+
 /* Whether it still was an object: what is behind a sound one, whose keys it mostly shares. */
 static int one_value(void)
 {
@@ -28,9 +38,9 @@ static int one_value(void)
     memcpy(value + size, whole, (size_t)left);
     for (int changes = left ? rand() % 4 : 0; changes; changes--)
         value[size + rand() % left] = (uint8_t)(rand() % 3 ? OTHERS[rand() % (sizeof OTHERS - 1)] : rand());
-    judged(value, bounds, 2, wrong);
+    judged(value, bounds, 2, wrong, any, rand() % 2 ? slots : NULL, 16);
     free(value);
-    return wrong[1] != 1;
+    return (wrong[1] & 3) != 1;
 }
 
 /* Whether there is a value at one of the paths; the object may be none, in which nobody would look. */
@@ -101,6 +111,7 @@ int main(int count, char **arguments)
 {
     long objects = 0, numbers = 0, picks = 0, messages = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
     srand((unsigned)(count == 3 ? atoi(arguments[1]) : 0));
+    number_fields();
     for (long round = 0; round < rounds; round++) {
         objects += one_value();
         numbers += one_number();

@@ -1,0 +1,190 @@
+"""How a table grows by what records propose (S5 to S7): what fitted before fits afterwards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headgate.control_protocol.columns import (
+    DIGITS_MAX,
+    Column,
+    ListOf,
+    MapOf,
+    Path,
+    Struct,
+    Type,
+    digits,
+    named_fields,
+)
+
+COLUMNS_MAX = 500
+"""Fields of all levels; a proposal that would add more is refused as far as it does."""
+
+DEPTH_MAX = 5
+NAME_CHARACTERS_MAX = 200
+FULL = "the table has as many columns as it may"
+"""The reason of a refusal that holds for whatever else the table lacks."""
+
+_NAME = re.compile(r"[\w$-]+")
+_WIDER = {("int", "long"), ("float", "double")}
+_NOWHERE = -1
+"""Instead of the id of what is only to be added: no older schema knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """What older schemas of a table called its columns (S6), by the id of the struct around them.
+
+    ``renamed``: the name that a column has now; ``dropped``: names whose column is gone. Ids: 0 for
+    the table itself, else those of the column, the list's element or the map's value.
+    """
+
+    renamed: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    dropped: Mapping[int, frozenset[str]] = field(default_factory=dict)
+
+
+def former(now: Struct, before: Iterable[Struct]) -> Former:
+    """Compare the columns with those of older schemas, the oldest first."""
+    alive = {column.field_id: (inside, column.name) for inside, column in named_fields(now)}
+    taken = {(inside, column.name.lower()) for inside, column in named_fields(now)}
+    renamed: dict[int, dict[str, str]] = {}
+    dropped: dict[int, set[str]] = {}
+    for old in before:
+        for inside, column in named_fields(old):
+            if (inside, column.name.lower()) in taken:
+                continue
+            place = alive.get(column.field_id)
+            renamed.get(inside, {}).pop(column.name, None)
+            dropped.get(inside, set()).discard(column.name)
+            if place is None:
+                dropped.setdefault(inside, set()).add(column.name)
+            elif place[0] == inside:
+                renamed.setdefault(inside, {})[column.name] = place[1]
+    return Former(renamed, {inside: frozenset(names) for inside, names in dropped.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A field that the table is not going to have, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The columns as they shall be; new ones have the id 0."""
+
+    columns: Struct
+    refused: tuple[Refusal, ...] = ()
+
+
+def grown(
+    table: Struct,
+    proposed: Struct,
+    past: Former | None = None,
+    *,
+    columns_max: int = COLUMNS_MAX,
+) -> Growth:
+    """Add and widen what the proposal needs, and nothing else.
+
+    New columns stand behind the others and may be null. Nothing is dropped, narrowed, renamed or
+    reordered.
+    """
+    growing = _Growing(past or Former(), columns_max - sum(1 for _ in named_fields(table)))
+    columns = growing.struct(table, proposed, 0, ())
+    return Growth(columns, tuple(growing.refused))
+
+
+class _Growing:
+    def __init__(self, past: Former, room: int) -> None:
+        self._past = past
+        self._room = room
+        self.refused: list[Refusal] = []
+
+    def struct(self, table: Struct, proposed: Struct, inside: int, path: Path) -> Struct:
+        columns = {column.name: column for column in table.fields}
+        folded = {name.lower(): name for name in columns}
+        renamed = self._past.renamed.get(inside, {})
+        for wanted in proposed.fields:
+            name = wanted.name if wanted.name in columns else renamed.get(wanted.name, "")
+            if name:
+                columns[name] = self._column(columns[name], wanted, (*path, name))
+                continue
+            at = (*path, wanted.name)
+            new = self._new(wanted, folded, inside, at)
+            if new is not None:
+                folded[wanted.name.lower()] = wanted.name
+                columns[wanted.name] = new
+        return Struct(tuple(columns.values()))
+
+    def _new(
+        self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path
+    ) -> Column | None:
+        """The column as the table takes it up: nothing in it is required, and it has no ids."""
+        why = self._objection(wanted, folded, inside, path)
+        kind: Type | None = None
+        if not why:
+            self._room -= 1
+            kind = self._taken_up(wanted.type, path)
+            why = "" if kind is not None else "no field of it can be a column"
+            self._room += kind is None
+        if kind is None:
+            self.refused.append(Refusal(path, why))
+            return None
+        return Column(wanted.name, kind, required=False)
+
+    def _taken_up(self, kind: Type, path: Path) -> Type | None:
+        match kind:
+            case Struct():
+                fields = self.struct(Struct(), kind, _NOWHERE, path)
+                return fields if fields.fields else None
+            case ListOf(element):
+                item = self._taken_up(element.type, path)
+                return None if item is None else ListOf(Column("", item, required=False))
+            case MapOf(key, value):
+                item = self._taken_up(value.type, path)
+                return None if item is None else MapOf(key, Column("", item, required=False))
+            case _:
+                return kind
+
+    def _objection(self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path) -> str:
+        """S6, S7 and the bounds; empty when there is none."""
+        if wanted.name in self._past.dropped.get(inside, ()):
+            return "its column was dropped"
+        if wanted.name.lower() in folded:
+            return f"differs from the column {folded[wanted.name.lower()]} only in case"
+        if not _NAME.fullmatch(wanted.name) or len(wanted.name) > NAME_CHARACTERS_MAX:
+            return "no column can have this name"
+        if len(path) > DEPTH_MAX:
+            return f"lies deeper than {DEPTH_MAX} levels"
+        if self._room < 1:
+            return FULL
+        return ""
+
+    def _column(self, column: Column, wanted: Column, path: Path) -> Column:
+        required = column.required and wanted.required
+        kind = self._type(column, wanted.type, path)
+        return replace(column, type=kind, required=required)
+
+    def _type(self, column: Column, wanted: Type, path: Path) -> Type:
+        match column.type, wanted:
+            case Struct() as struct, Struct():
+                return self.struct(struct, wanted, column.field_id, path)
+            case ListOf(element), ListOf(item):
+                return ListOf(self._column(element, item, path))
+            case MapOf(key, value), MapOf(_, item):
+                return MapOf(key, self._column(value, item, path))
+            case str() as kind, str():
+                return wanted if widens(kind, wanted) else kind
+            case kind, _:
+                return kind
+
+
+def widens(kind: str, wanted: str) -> bool:
+    """Whether a column of this type may become one of the other, whose values include its own."""
+    if (kind, wanted) in _WIDER:
+        return True
+    now, then = digits(kind), digits(wanted)
+    return bool(now and then and now[1] == then[1] and now[0] < then[0] <= DIGITS_MAX)

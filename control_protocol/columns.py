@@ -1,0 +1,252 @@
+"""A table's columns as plain values, and what records propose.
+
+Proposals join like sets: in any order, any number of times, with the same result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+DIGITS_MAX = 38
+_NUMBERS = {"int": 0, "long": 1, "float": 0, "double": 2}
+
+Path = tuple[str, ...]
+"""Names from the outermost column inwards; items of lists and maps add none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One field. ``required`` in a proposal: nobody asks that it may be missing.
+
+    ``field_id`` is the table's, and 0 in a proposal.
+    """
+
+    name: str
+    type: Type
+    required: bool = True
+    field_id: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    fields: tuple[Column, ...] = ()
+
+    def __getitem__(self, name: str) -> Column:
+        return next(column for column in self.fields if column.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """``element`` has no name of its own."""
+
+    element: Column
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    key: Type
+    value: Column
+
+
+Type = str | Struct | ListOf | MapOf
+"""Text for a primitive type, as the Iceberg specification writes it."""
+
+
+# ---------------------------------------------------------------------------------------- as JSON
+
+
+def from_json(text: str) -> Struct:
+    """Read Iceberg's JSON of a schema, with or without ids. Raises ``ValueError``."""
+    try:
+        found = _type_of(json.loads(text), 0)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no columns: {error!r}") from error
+    if not isinstance(found, Struct):
+        raise ValueError("no columns: not a struct")  # noqa: TRY004 - what was read, not what was given
+    return found
+
+
+def to_json(columns: Struct) -> str:
+    """Write the columns as Iceberg's JSON without ids."""
+    return json.dumps(_form(columns))
+
+
+def _type_of(form: Any, depth: int) -> Type:
+    if depth > 64:
+        raise ValueError("no columns: nested too deeply")
+    if isinstance(form, str):
+        return form
+    kind, depth = form["type"], depth + 1
+    if kind == "struct":
+        fields = (
+            Column(
+                str(each["name"]),
+                _type_of(each["type"], depth),
+                bool(each.get("required", False)),
+                int(each.get("id", 0)),
+            )
+            for each in form["fields"]
+        )
+        return Struct(tuple(fields))
+    if kind == "list":
+        required, id_ = bool(form["element-required"]), int(form.get("element-id", 0))
+        return ListOf(Column("", _type_of(form["element"], depth), required, id_))
+    if kind == "map":
+        required, id_ = bool(form["value-required"]), int(form.get("value-id", 0))
+        value = Column("", _type_of(form["value"], depth), required, id_)
+        return MapOf(_type_of(form["key"], depth), value)
+    raise ValueError(f"no columns: {kind!r} is not a type")
+
+
+def _form(kind: Type) -> Any:
+    match kind:
+        case Struct(fields):
+            named = [
+                {"name": c.name, "required": c.required, "type": _form(c.type)} for c in fields
+            ]
+            return {"type": "struct", "fields": named}
+        case ListOf(element):
+            form = {"element": _form(element.type), "element-required": element.required}
+            return {"type": "list", **form}
+        case MapOf(key, value):
+            form = {"value": _form(value.type), "value-required": value.required}
+            return {"type": "map", "key": _form(key), **form}
+        case _:
+            return kind
+
+
+# ------------------------------------------------------------------------------ joining proposals
+
+
+def joined(one: Struct, other: Struct) -> Struct:
+    """Everything that either proposes; the order of the first counts.
+
+    Of two types the narrowest that holds both: long, double, a wider decimal, else text.
+    """
+    theirs = {column.name: column for column in other.fields}
+    both = [
+        _both(column, theirs.pop(column.name)) if column.name in theirs else column
+        for column in one.fields
+    ]
+    return Struct((*both, *theirs.values()))
+
+
+def _both(one: Column, other: Column) -> Column:
+    return Column(one.name, _type(one.type, other.type), one.required and other.required)
+
+
+def _type(one: Type, other: Type) -> Type:
+    match one, other:
+        case Struct(), Struct():
+            return joined(one, other)
+        case ListOf(), ListOf():
+            return ListOf(_both(one.element, other.element))
+        case MapOf(), MapOf():
+            return MapOf(_type(one.key, other.key), _both(one.value, other.value))
+        case str(), str():
+            return _primitive(one, other)
+        case _:
+            return "string"
+
+
+def _primitive(one: str, other: str) -> str:
+    if one == other:
+        return one
+    if one in _NUMBERS and other in _NUMBERS:
+        whole = {"int", "long"}
+        return "long" if {one, other} <= whole else "double"
+    first, second = digits(one), digits(other)
+    if first and second:
+        scale = max(first[1], second[1])
+        precision = max(first[0] - first[1], second[0] - second[1]) + scale
+        if precision <= DIGITS_MAX:
+            return f"decimal({precision}, {scale})"
+    return "string"
+
+
+def digits(kind: str) -> tuple[int, int] | None:
+    """Precision and scale of a decimal."""
+    found = _DECIMAL.fullmatch(kind)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def named_fields(columns: Struct, inside: int = 0) -> Iterator[tuple[int, Column]]:
+    """Every named field, with the id of what it is in."""
+    for column in columns.fields:
+        yield inside, column
+        yield from fields_of(column)
+
+
+def fields_of(column: Column) -> Iterator[tuple[int, Column]]:
+    match column.type:
+        case Struct() as struct:
+            yield from named_fields(struct, column.field_id)
+        case ListOf(element=item) | MapOf(value=item):
+            yield from fields_of(item)
+
+
+def without(columns: Struct, paths: Collection[Path], path: Path = ()) -> Struct:
+    """The columns but for what is at these paths, and what that leaves empty."""
+    if not paths:
+        return columns
+    kept = (_column_without(column, paths, (*path, column.name)) for column in columns.fields)
+    return Struct(tuple(column for column in kept if column is not None))
+
+
+def _column_without(column: Column, paths: Collection[Path], path: Path) -> Column | None:
+    kind = None if path in paths else _type_without(column.type, paths, path)
+    return None if kind is None else replace(column, type=kind)
+
+
+def _type_without(kind: Type, paths: Collection[Path], path: Path) -> Type | None:
+    match kind:
+        case Struct():
+            left = without(kind, paths, path)
+            return left if left.fields else None
+        case ListOf(element):
+            item = _type_without(element.type, paths, path)
+            return None if item is None else ListOf(replace(element, type=item))
+        case MapOf(key, value):
+            item = _type_without(value.type, paths, path)
+            return None if item is None else MapOf(key, replace(value, type=item))
+        case _:
+            return kind
+
+
+# ---------------------------------------------------------------------------------------- in words
+
+
+def changes(before: Struct, after: Struct) -> tuple[str, ...]:
+    """What is different, for a person: ``+pax``, ``fare: long``, ``zone: optional``."""
+    return tuple(_changes(before, after, ()))
+
+
+def _changes(before: Struct, after: Struct, path: Path) -> Iterator[str]:
+    known = {column.name: column for column in before.fields}
+    for column in after.fields:
+        at = (*path, column.name)
+        if column.name not in known:
+            yield f"+{dotted(at)}"
+        else:
+            yield from _changed(known[column.name], column, at)
+
+
+def _changed(before: Column, after: Column, path: Path) -> Iterator[str]:
+    if before.required and not after.required:
+        yield f"{dotted(path)}: optional"
+    match before.type, after.type:
+        case Struct() as one, Struct() as other:
+            yield from _changes(one, other, path)
+        case (ListOf(one), ListOf(other)) | (MapOf(_, one), MapOf(_, other)):
+            yield from _changed(one, other, path)
+        case str() as one, str() as other if one != other:
+            yield f"{dotted(path)}: {other}"
+
+
+def dotted(path: Sequence[str]) -> str:
+    return ".".join(path)

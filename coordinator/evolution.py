@@ -1,0 +1,113 @@
+"""From proposals to a table that has what records need (rules S2, S3 and S9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import Struct, dotted, joined
+from headgate.control_protocol.events import Answer, Envelope, Proposal, Tables
+from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.ports import Evolved, Lineage
+from headgate.coordinator.actions import Action, EvolveTable, Tell
+from headgate.coordinator.moves import Step, move, recover, term_of
+from headgate.coordinator.speech import lead_start, say
+from headgate.coordinator.state import HeardProposal, State, Term
+from headgate.coordinator.transitions import Phase
+
+GATHERING_MS = 100
+"""How long the first proposal waits for others: one update of the table serves all."""
+
+REFUSED_MAX = 200
+"""So many refusals are named one by one; beyond them nothing more is taken up in this epoch."""
+
+
+def proposed(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> State:
+    """S2: remember what a participant waits for; said again it is known, or was answered."""
+    term, answer = term_of(state), Answer(said.sender, proposal.number)
+    known = {waiting.answer for waiting in term.proposals} | term.answered
+    if answer in known or proposal.uuid != term.view.uuid:
+        return state
+    due_ms = term.evolve_due_ms if term.proposals else now_ms + GATHERING_MS
+    waiting = (*term.proposals, HeardProposal(answer, proposal))
+    return replace(state, term=replace(term, proposals=waiting, evolve_due_ms=due_ms))
+
+
+def due(term: Term, now_ms: int) -> bool:
+    return bool(term.proposals) and now_ms >= term.evolve_due_ms
+
+
+def evolve(state: State) -> Step:
+    """S3: one update of the table for everything that was proposed meanwhile."""
+    term = term_of(state)
+    columns = reduce(joined, (each.proposal.columns for each in term.proposals), Struct())
+    return move(state, Phase.EVOLVING), (EvolveTable(term.view, columns),)
+
+
+def evolved(state: State, done: Evolved) -> Step:
+    """S3: answer the proposals, however the table came by its columns (S9)."""
+    term = state.term
+    if state.phase is not Phase.EVOLVING or term is None or term.tables is not None:
+        return state, ()
+    view = done.view
+    if (view.uuid, view.tag, view.lineage) != (term.view.uuid, term.view.tag, Lineage.CONTAINS_TAG):
+        return recover(state, "the table has moved while its columns were changed")
+    term = replace(
+        term,
+        view=replace(term.view, schema_id=view.schema_id),
+        refused=_bounded((*term.refused, *done.refused)),
+    )
+    state = replace(state, term=term)
+    answers = tuple(each.answer for each in term.proposals)
+    tables = Tables(answers, (lead_start(state),))
+    state = replace(state, term=replace(term, tables=tables), failures=0)
+    return state, (*_told(view.table, done), *say(state))
+
+
+def not_evolved(state: State, now_ms: int, why: str) -> Step:
+    """Commits go on meanwhile; who has proposed waits, and says so in its statuses (S4)."""
+    settings, term = state.settings, term_of(state)
+    doubled_ms = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
+    wait_ms = min(doubled_ms, settings.retry_backoff_max_ms)
+    term = replace(term, evolve_due_ms=now_ms + wait_ms)
+    waiting = move(state, Phase.OPEN, term=term, failures=state.failures + 1)
+    told = f"{why}; its columns are asked for again in {wait_ms} ms"
+    return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_WAITS),)
+
+
+def heard_tables(state: State, tables: Tables, now_ms: int) -> Step:
+    """The answer is on the log: what waited for it is written, and END comes soon (S3)."""
+    term = term_of(state)
+    if tables != term.tables:
+        return state, ()
+    answered = frozenset(tables.answers)
+    soon_ms = min(term.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
+    term = replace(
+        term,
+        tables=None,
+        answered=term.answered | answered,
+        proposals=tuple(each for each in term.proposals if each.answer not in answered),
+        evolve_due_ms=now_ms,
+        end_due_ms=soon_ms,
+    )
+    return move(state, Phase.OPEN, term=term, failures=0), ()
+
+
+def _bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+    by_path = {refusal.path: refusal for refusal in refused}
+    if len(by_path) > REFUSED_MAX:
+        return (Refusal((), f"more than {REFUSED_MAX} fields were refused"),)
+    return tuple(by_path.values())
+
+
+def _told(table: str, done: Evolved) -> tuple[Action, ...]:
+    told: list[Action] = []
+    if done.changes:
+        told.append(Tell(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))
+    if done.refused:
+        words = "; ".join(f"{dotted(each.path)} {each.reason}" for each in done.refused)
+        told.append(
+            Tell(f"{table} does not take up: {words}", trouble=True, event=LogEvent.COLUMNS_REFUSED)
+        )
+    return tuple(told)

@@ -1,0 +1,35 @@
+"""Keeps the embedded broker on for those who try headgate out; it is none for production."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
+
+
+def keep(
+    folder: Path, port: int, say: Callable[[str], None], stop: threading.Event | None = None
+) -> None:
+    """Run until ``stop``, SIGINT or SIGTERM; started again it has its data still.
+
+    Raises ``ConfigurationError`` for a folder of something else, ``Unreachable`` when it fails.
+    """
+    if folder.exists() and any(folder.iterdir()) and not (folder / "server.properties").exists():
+        raise ConfigurationError(
+            f"{folder} holds something else", "name a folder that is empty, or not there yet"
+        )
+    stop = stop or threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+    jars = fetch_broker_jars()
+    with EmbeddedKafka(folder, jars, port=port) as broker:
+        say(
+            f"Kafka answers at {broker.bootstrap}; its data and log are in {folder}; Ctrl-C ends it"
+        )
+        stop.wait()
+    say("ended; the data stay")

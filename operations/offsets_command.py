@@ -1,0 +1,40 @@
+"""``headgate offsets``: shows the stored ones, or asks and moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+
+from headgate.operations.terminal import console, print_json
+from headgate.sink.settings import SinkSettings
+
+
+def show(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
+    from headgate.operations.rendering import show_notes, show_offsets
+    from headgate.operations.status import offsets as look
+
+    report = look(settings)
+    if as_json:
+        print_json([asdict(partition) for partition in report.partitions])
+    else:
+        show_offsets(console(), report.partitions)
+    show_notes(Console(stderr=True), report.notes)
+    ctx.exit(report.exit_code)
+
+
+def move(settings: SinkSettings, wanted: Sequence[str], *, yes: bool) -> None:
+    from headgate.operations.set_offsets import carry_out, plan_moves
+
+    plan = plan_moves(settings, wanted)
+    for move in plan.moves:
+        click.echo(str(move))
+    if not plan.moves:
+        click.echo("nothing to do: these are the stored offsets")
+        return
+    if not yes:
+        click.confirm("Set them?", abort=True)
+    carry_out(settings, plan)
+    click.echo("set; the next start goes on from there, and headgate audit will tell of it")

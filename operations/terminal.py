@@ -1,0 +1,20 @@
+"""Writes what commands answer: for people as wide as it is, for scripts as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+
+
+def console() -> Console:
+    """Wide where nobody looks: what is written to a file or a pipe must not be folded."""
+    made = Console()
+    return made if made.is_terminal else Console(width=200)
+
+
+def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
+    click.echo(json.dumps(document, indent=2))

@@ -1,0 +1,31 @@
+"""Point 4: ``headgate kafka``: a broker that is kept on, and has its topics when it comes back."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headgate.operations.demo.broker import free_port
+from headgate.operations.embedded_kafka import keep
+
+pytestmark = [pytest.mark.integration, pytest.mark.soak]
+
+
+def test_point_4_a_broker_has_its_topics_still(tmp_path: Path) -> None:
+    found: list[bool] = []
+    for _ in range(2):
+        stop, port = threading.Event(), free_port()
+
+        def answered(_: str, stop: threading.Event = stop, port: int = port) -> None:
+            if not stop.is_set():
+                admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+                found.append("kept" in admin.list_topics(timeout=30).topics)
+                if not found[-1]:
+                    admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(30)
+                stop.set()
+
+        keep(tmp_path / "kafka", port, answered, stop)
+    assert found == [False, True]

@@ -1,0 +1,342 @@
+"""S1 to S9: records that need columns wait for them, and nothing is claimed without its value."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator, with_foreign_commit
+from protocol.participating import SETTINGS as PARTICIPANT
+from protocol.participating import Participant, claimed, started
+from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, RIVAL, TABLE, offsets, proposal, view
+
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import Column, ListOf, Struct
+from headgate.control_protocol.events import Answer, Proposal, Tables, TableStart
+from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import BatchNeeds, BatchWritten, Evolved, PartitionResult
+from headgate.coordinator.actions import CallFailed, CommitTable, EvolveTable, TableEvolved
+from headgate.coordinator.evolution import GATHERING_MS, REFUSED_MAX
+from headgate.coordinator.transitions import Phase
+from headgate.participant.actions import AskEnds, BatchEnded
+from headgate.participant.needs import WAIT_MS
+
+TIP = Struct((Column("tip", "double"),))
+PAX = Struct((Column("pax", "long"),))
+
+# ------------------------------------------------------------------------------- the participant
+
+
+def in_need(
+    first: dict[TopicPartition, int] | None = None, begin: tuple[int, int] = (10, 20)
+) -> Participant:
+    """Ends of two partitions are known, the batch over them has met records that need ``tip``."""
+    participant = Participant.writing(offsets(*begin))
+    needs(participant, TIP, first if first is not None else {P0: 12})
+    return participant
+
+
+def needs(participant: Participant, columns: Struct, first: dict[TopicPartition, int]) -> None:
+    looks(participant, {P0: 100, P1: 100})
+    number = participant.batch.number
+    participant.given(BatchEnded(BatchNeeds(number, columns, Offsets(first), 3)))
+
+
+def looks(participant: Participant, ends: dict[TopicPartition, int]) -> None:
+    if not participant.all(AskEnds):
+        participant.waits(PARTICIPANT.end_offset_interval_ms)
+    participant.source_ends(ends)
+
+
+def answer(participant: Participant, number: int = 1, schema_id: int = 5) -> Tables:
+    start = TableStart(TABLE, "uuid-1", schema_id, 0, "elsewhere", refused=(Refusal(("x",), "no"),))
+    return Tables((Answer(participant.state.sender, number),), (start,))
+
+
+def proposed(participant: Participant) -> Proposal:
+    (draft,) = [d for d in participant.unheard if isinstance(d.event, Proposal)]
+    assert isinstance(draft.event, Proposal)
+    return draft.event
+
+
+def test_s2_a_need_is_proposed_and_nothing_of_the_batch_counts() -> None:
+    participant = in_need()
+    said = proposed(participant)
+    assert (said.table, said.columns, said.first) == (TABLE, TIP, Offsets({P0: 12}))
+    assert participant.state.batch is None
+    assert not participant.state.unannounced
+
+
+def test_s2_no_batch_is_begun_while_the_answer_may_come_soon() -> None:
+    participant = in_need()
+    looks(participant, {P0: 500, P1: 500})
+    assert not participant.submitted
+
+
+def test_s2_a_proposal_is_said_again_until_it_is_heard() -> None:
+    participant = in_need()
+    first = proposed(participant)
+    participant.append_fails()
+    participant.waits(participant.state.settings.retry_backoff_ms)
+    assert proposed(participant) == first
+    participant.hears_itself()
+    participant.waits(20_000_000)
+    assert not [d for d in participant.unheard if isinstance(d.event, Proposal)]
+
+
+def test_s2_a_new_epoch_asks_again() -> None:
+    participant = in_need()
+    participant.hears_itself()
+    participant.start(1, offsets(10, 20), epoch=2)
+    assert participant.state.need is None
+    needs(participant, TIP, {P0: 12})
+    assert proposed(participant).number == 2
+
+
+def test_s3_the_answer_names_the_schema_and_the_batch_is_done_again_in_the_same_folder() -> None:
+    participant = in_need()
+    before = participant.state.writing
+    assert before is not None
+    participant.hears(answer(participant), transaction=1)
+    looks(participant, {P0: 100, P1: 100})
+    (batch,) = participant.submitted
+    assert batch.table.schema_id == 5
+    assert batch.table.file_prefix == before.table.file_prefix
+    assert batch.table.refused == (Refusal(("x",), "no"),)
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_s3_the_answer_to_another_proposal_answers_nothing(number: int) -> None:
+    participant = in_need()
+    participant.hears(answer(participant, number), transaction=1)
+    assert participant.state.need is not None
+    others = Tables((Answer(BOB, 1),), answer(participant).tables)
+    participant.hears(others, transaction=1)
+    assert participant.state.need is not None
+
+
+def test_s3_an_answer_that_is_heard_again_changes_nothing() -> None:
+    participant = in_need()
+    participant.hears(answer(participant), transaction=1)
+    state = participant.state
+    participant.hears(answer(participant, schema_id=3), transaction=1)
+    assert participant.state.writing == state.writing
+
+
+def test_s3_a_start_under_another_schema_answers_too() -> None:
+    participant = in_need()
+    participant.end(1)
+    start = started(2, offsets(10, 20), 1, settled_to=11)
+    participant.hears(replace(start, tables=answer(participant).tables), transaction=2)
+    assert participant.state.need is None
+
+
+def test_s4_end_before_the_answer_claims_what_was_written_and_names_the_rest_unknown() -> None:
+    participant = Participant.writing(offsets(10, 20))
+    participant.writes({P0: 12, P1: 120})
+    participant.hears_itself()
+    needs_more(participant, {P0: 12})
+    participant.end(1)
+    participant.source_ends({P0: 500, P1: 500})
+    assert P0 in participant.status.unknown
+    assert participant.status.failure == f"waits for {TABLE}: +tip"
+    assert claimed(participant.status) == {P0: (10, 12), P1: (20, 118)}
+
+
+def needs_more(participant: Participant, first: dict[TopicPartition, int]) -> None:
+    looks(participant, {P0: 200, P1: 200})
+    participant.given(BatchEnded(BatchNeeds(participant.batch.number, TIP, Offsets(first), 3)))
+
+
+def test_s4_without_an_answer_what_lies_before_the_records_that_wait_is_written() -> None:
+    participant = in_need({P0: 12, P1: 20})
+    participant.waits(WAIT_MS)
+    participant.source_ends({P0: 500, P1: 500})
+    assert not participant.submitted
+    participant.end(1)
+    participant.source_ends({P0: 500, P1: 500})
+    (batch,) = participant.submitted
+    assert batch.ranges == {P0: OffsetRange(10, 12)}
+
+
+def test_s4_further_needs_join_those_that_wait() -> None:
+    participant = in_need({P0: 12})
+    participant.unheard = []
+    participant.waits(WAIT_MS)
+    participant.source_ends({P0: 500, P1: 500})
+    number = participant.batch.number
+    participant.given(BatchEnded(BatchNeeds(number, PAX, Offsets({P1: 30}), 1)))
+    said = proposed(participant)
+    assert said.number == 2
+    assert {column.name for column in said.columns.fields} == {"tip", "pax"}
+    assert said.first == Offsets({P0: 12, P1: 30})
+    participant.hears(answer(participant, 1), transaction=1)
+    assert participant.state.need is not None
+    participant.hears(answer(participant, 2), transaction=1)
+    assert participant.state.need is None
+
+
+def test_s4_what_waits_for_columns_is_no_reason_to_end_a_transaction() -> None:
+    participant = in_need()
+    participant.waits(20_000_000)
+    assert participant.presence.buffered_records == 0
+
+
+def test_s6_fields_that_become_no_column_are_told_of_once() -> None:
+    participant = Participant.writing(offsets(10, 20))
+    for told in (True, False):
+        looks(participant, {P0: 100 if told else 200, P1: 100 if told else 200})
+        results = {p: PartitionResult(r, len(r), 1) for p, r in participant.batch.ranges.items()}
+        written = BatchWritten(participant.batch.number, results, ignored={"old": 4})
+        participant.given(BatchEnded(written))
+        assert ("old (4 records)" in str(participant.actions)) is told
+
+
+# ------------------------------------------------------------------------------- the coordinator
+
+
+def asked(*senders: Sender) -> Coordinator:
+    coordinator = Coordinator.at(Phase.OPEN)
+    for sender in senders or (ALICE,):
+        coordinator.hears(proposal(1), sender, transaction=1)
+    return coordinator
+
+
+def test_s3_proposals_gather_for_a_moment_and_one_update_serves_them_all() -> None:
+    coordinator = asked(ALICE)
+    coordinator.waits(GATHERING_MS // 2)
+    assert not coordinator.wants(EvolveTable)
+    coordinator.hears(proposal(1, Column("pax", "long")), BOB, transaction=1)
+    coordinator.waits(GATHERING_MS // 2)
+    wanted = coordinator.only(EvolveTable)
+    assert {column.name for column in wanted.columns.fields} == {"tip", "pax"}
+    coordinator.evolves()
+    (tables,) = coordinator.said
+    assert isinstance(tables, Tables)
+    assert tables.answers == (Answer(ALICE, 1), Answer(BOB, 1))
+    assert tables.tables[0].schema_id == 1
+
+
+def test_s3_the_answer_is_said_until_it_is_heard_and_then_end_comes_soon() -> None:
+    coordinator = asked()
+    coordinator.waits(GATHERING_MS)
+    coordinator.evolves()
+    said = coordinator.said
+    coordinator.given(CallFailed("no confirmation"))
+    coordinator.waits(SETTINGS.retry_backoff_max_ms)
+    assert coordinator.said == said
+    coordinator.hears_itself()
+    assert coordinator.phase is Phase.OPEN
+    assert coordinator.term.end_due_ms <= coordinator.now_ms + SETTINGS.rebalance_delay_ms
+
+
+def test_s3_starts_and_commits_after_it_are_of_the_new_schema() -> None:
+    coordinator = asked()
+    coordinator.waits(GATHERING_MS)
+    coordinator.evolves(Refusal(("gone",), "its column was dropped"))
+    coordinator.until(Phase.OPEN)
+    coordinator.until(Phase.CLOSING)
+    start = coordinator.said[1]
+    assert start.tables[0].schema_id == 1  # type: ignore[union-attr]
+    assert start.tables[0].refused == (Refusal(("gone",), "its column was dropped"),)  # type: ignore[union-attr]
+
+
+def test_s3_a_proposal_that_is_said_again_is_answered_once() -> None:
+    coordinator = asked(ALICE)
+    coordinator.hears(proposal(1), ALICE, transaction=1)
+    assert len(coordinator.term.proposals) == 1
+    coordinator.waits(GATHERING_MS)
+    coordinator.until(Phase.OPEN)
+    coordinator.hears(proposal(1), ALICE, transaction=1)
+    assert coordinator.term.proposals == ()
+
+
+def test_s3_a_proposal_for_another_table_or_of_another_epoch_is_nobodys() -> None:
+    coordinator = Coordinator.at(Phase.OPEN)
+    coordinator.hears(proposal(1, uuid="uuid-other"), ALICE, transaction=1)
+    coordinator.hears(proposal(1), ALICE, transaction=1, epoch=EPOCH - 1)
+    assert coordinator.term.proposals == ()
+
+
+def test_s3_a_proposal_that_comes_while_a_transaction_closes_waits_for_the_next() -> None:
+    coordinator = Coordinator.at(Phase.COLLECTING)
+    coordinator.hears(proposal(1), ALICE, transaction=1)
+    coordinator.waits(GATHERING_MS)
+    assert not coordinator.wants(EvolveTable)
+    coordinator.until(Phase.OPEN)
+    coordinator.waits(0)
+    assert coordinator.wants(EvolveTable)
+
+
+def test_s4_commits_go_on_while_the_table_cannot_be_changed() -> None:
+    coordinator = asked()
+    coordinator.waits(GATHERING_MS)
+    for _ in range(3):
+        coordinator.given(CallFailed("the catalog refuses it"))
+        assert coordinator.phase is Phase.OPEN
+        coordinator.waits(SETTINGS.retry_backoff_max_ms)
+        assert coordinator.wants(EvolveTable)
+    coordinator.given(CallFailed("the catalog refuses it"))
+    coordinator.state = replace(
+        coordinator.state, term=replace(coordinator.term, end_due_ms=coordinator.now_ms)
+    )
+    coordinator.waits(1)
+    assert coordinator.phase is Phase.PREPARING
+
+
+def test_s9_an_unknown_outcome_is_asked_for_again_of_the_table_as_it_is() -> None:
+    coordinator = asked()
+    coordinator.waits(GATHERING_MS)
+    wanted = coordinator.only(EvolveTable)
+    coordinator.given(CallFailed("no answer in time"))
+    coordinator.waits(SETTINGS.retry_backoff_max_ms)
+    assert coordinator.only(EvolveTable).columns == wanted.columns
+    coordinator.evolves()
+    assert isinstance(coordinator.said[0], Tables)
+
+
+def test_s3_a_table_that_others_have_claimed_meanwhile_is_read_again() -> None:
+    coordinator = asked()
+    coordinator.waits(GATHERING_MS)
+    coordinator.given(TableEvolved(Evolved(replace(coordinator.table, tag=777))))
+    assert coordinator.phase is Phase.RECOVERING
+
+
+def test_s8_a_foreign_commit_meanwhile_does_not_disturb() -> None:
+    coordinator = asked()
+    coordinator.waits(GATHERING_MS)
+    moved = replace(with_foreign_commit(coordinator.table), schema_id=4)
+    coordinator.given(TableEvolved(Evolved(moved)))
+    assert coordinator.said[0].tables[0].schema_id == 4  # type: ignore[union-attr]
+
+
+def test_s2_refusals_are_bounded() -> None:
+    coordinator = asked()
+    coordinator.waits(GATHERING_MS)
+    wild = tuple(Refusal((f"f{n}",), "no") for n in range(REFUSED_MAX + 1))
+    coordinator.evolves(*wild)
+    (refused,) = coordinator.said[0].tables[0].refused  # type: ignore[union-attr]
+    assert refused.path == ()
+
+
+def test_p1_a_rival_that_answers_proposals_is_a_rival() -> None:
+    coordinator = Coordinator.at(Phase.OPEN)
+    coordinator.hears(Tables((), ()), RIVAL, epoch=EPOCH + 1, transaction=1)
+    assert coordinator.phase is Phase.FOLLOWING
+
+
+def test_g6_tables_of_a_transaction_that_was_never_opened_are_somebody_elses() -> None:
+    coordinator = Coordinator.at(Phase.OPEN)
+    coordinator.hears(Tables((), ()), COORDINATOR, transaction=9)
+    assert coordinator.phase is Phase.RECOVERING
+
+
+def test_s3_nested_columns_travel_whole() -> None:
+    coordinator = Coordinator.at(Phase.OPEN)
+    stops = Column("stops", ListOf(Column("", Struct((Column("zone", "string"),)))))
+    coordinator.hears(proposal(1, stops), ALICE, transaction=1)
+    coordinator.waits(GATHERING_MS)
+    assert coordinator.only(EvolveTable).columns == Struct((stops,))
+    assert not coordinator.wants(CommitTable)
+    assert view().schema_id == 0

@@ -1,0 +1,292 @@
+"""Proposals join like sets, and a table only ever grows by them (S5 to S7)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.control_protocol.column_growth import Former, Growth, Refusal, former, grown, widens
+from headgate.control_protocol.columns import (
+    Column,
+    ListOf,
+    MapOf,
+    Struct,
+    Type,
+    changes,
+    from_json,
+    joined,
+    to_json,
+)
+
+NAMES = ("a", "b", "c", "A")
+PRIMITIVES = (
+    *("boolean", "int", "long", "float", "double", "date", "timestamptz", "string", "binary"),
+    *("decimal(9, 2)", "decimal(12, 2)", "decimal(12, 4)", "decimal(38, 0)", "decimal(38, 20)"),
+)
+
+
+def _columns(types: st.SearchStrategy[Type]) -> st.SearchStrategy[tuple[Column, ...]]:
+    column = st.builds(Column, st.sampled_from(NAMES), types, st.booleans())
+    return st.lists(column, max_size=2, unique_by=lambda c: c.name).map(tuple)
+
+
+def _nested(types: st.SearchStrategy[Type]) -> st.SearchStrategy[Type]:
+    item = st.builds(Column, st.just(""), types, st.booleans())
+    maps = st.builds(MapOf, st.just("string"), item)
+    return st.one_of(st.builds(Struct, _columns(types)), st.builds(ListOf, item), maps)
+
+
+TYPES = st.recursive(st.sampled_from(PRIMITIVES), _nested, max_leaves=4)
+STRUCTS = st.builds(Struct, _columns(TYPES))
+TABLES = STRUCTS.map(lambda s: Struct(tuple({c.name.lower(): c for c in s.fields}.values())))
+
+
+def same(one: Type, other: Type) -> bool:
+    """Equal, but for the order of fields."""
+    match one, other:
+        case Struct(), Struct():
+            theirs = {column.name: column for column in other.fields}
+            names = {column.name for column in one.fields}
+            return names == theirs.keys() and all(
+                c.required == theirs[c.name].required and same(c.type, theirs[c.name].type)
+                for c in one.fields
+            )
+        case ListOf(a), ListOf(b):
+            return a.required == b.required and same(a.type, b.type)
+        case MapOf(k, a), MapOf(m, b):
+            return a.required == b.required and same(k, m) and same(a.type, b.type)
+        case _:
+            return one == other
+
+
+@given(STRUCTS, STRUCTS)
+def test_point_5_a_join_is_commutative(one: Struct, other: Struct) -> None:
+    assert same(joined(one, other), joined(other, one))
+
+
+@given(STRUCTS, STRUCTS, STRUCTS)
+def test_point_5_a_join_is_associative(one: Struct, two: Struct, three: Struct) -> None:
+    assert same(joined(joined(one, two), three), joined(one, joined(two, three)))
+
+
+@given(STRUCTS)
+def test_point_5_a_join_is_idempotent(one: Struct) -> None:
+    assert joined(one, one) == one
+
+
+@given(TABLES, STRUCTS)
+def test_point_5_a_table_has_grown_when_it_has(table: Struct, proposed: Struct) -> None:
+    once = grown(table, proposed)
+    again = grown(once.columns, proposed)
+    assert again.columns == once.columns
+    assert {r.path for r in again.refused} == {r.path for r in once.refused}
+
+
+@given(TABLES, STRUCTS, STRUCTS)
+def test_point_5_a_table_that_has_what_both_propose_needs_neither(
+    table: Struct, one: Struct, other: Struct
+) -> None:
+    both = grown(table, joined(one, other))
+    refused = {refusal.path for refusal in both.refused}
+    for alone in (one, other):
+        assert {r.path for r in grown(both.columns, alone).refused} <= refused
+
+
+@given(TABLES, STRUCTS)
+def test_point_5_a_table_only_grows(table: Struct, proposed: Struct) -> None:
+    assert_grew(table, grown(table, proposed).columns)
+
+
+def assert_grew(before: Struct, after: Struct) -> None:
+    """Every column is still there, in its place, under its name, and takes what it took."""
+    assert len(after.fields) >= len(before.fields)
+    for old, new in zip(before.fields, after.fields, strict=False):
+        assert (new.name, new.field_id) == (old.name, old.field_id)
+        assert old.required or not new.required
+        _assert_takes(old.type, new.type)
+    assert not any(new.required for new in after.fields[len(before.fields) :])
+
+
+def _assert_takes(old: Type, new: Type) -> None:
+    match old, new:
+        case Struct(), Struct():
+            assert_grew(old, new)
+        case ListOf(a), ListOf(b):
+            assert a.required or not b.required
+            _assert_takes(a.type, b.type)
+        case MapOf(k, a), MapOf(m, b):
+            assert k == m
+            assert a.required or not b.required
+            _assert_takes(a.type, b.type)
+        case str(), str():
+            assert old == new or widens(old, new)
+        case _:
+            pytest.fail(f"{old} became {new}")
+
+
+@given(STRUCTS)
+def test_point_5_columns_travel_as_json(columns: Struct) -> None:
+    assert from_json(to_json(columns)) == columns
+
+
+@pytest.mark.parametrize("text", ["", "1", "[]", "{}", '{"type": "list"}', '{"type": "map"}'])
+def test_point_5_what_is_no_schema_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no columns|Expecting"):
+        from_json(text)
+
+
+TABLE = Struct(
+    (
+        Column("id", "long", required=True, field_id=1),
+        Column("pax", "int", required=False, field_id=2),
+        Column("fare", "decimal(9, 2)", required=False, field_id=3),
+        Column(
+            "user",
+            Struct((Column("name", "string", required=False, field_id=5),)),
+            required=False,
+            field_id=4,
+        ),
+        Column(
+            "stops",
+            ListOf(
+                Column(
+                    "",
+                    Struct((Column("zone", "string", required=False, field_id=8),)),
+                    required=False,
+                    field_id=7,
+                )
+            ),
+            required=False,
+            field_id=6,
+        ),
+        Column(
+            "tags",
+            MapOf("string", Column("", "int", required=True, field_id=11)),
+            required=False,
+            field_id=9,
+        ),
+    )
+)
+
+
+def _of(*columns: Column) -> Struct:
+    return Struct(columns)
+
+
+def test_point_5_what_is_added_widened_and_made_optional() -> None:
+    proposed = _of(
+        Column("tip", "double"),
+        Column("pax", "long"),
+        Column("fare", "decimal(12, 2)"),
+        Column("id", "long", required=False),
+        Column("user", _of(Column("vip", "boolean"))),
+        Column("stops", ListOf(Column("", _of(Column("at", "timestamptz"))))),
+        Column("tags", MapOf("string", Column("", "long", required=False))),
+    )
+    after = grown(TABLE, proposed)
+    assert after.refused == ()
+    assert changes(TABLE, after.columns) == (
+        *("id: optional", "pax: long", "fare: decimal(12, 2)", "+user.vip", "+stops.at"),
+        *("tags: optional", "tags: long", "+tip"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("id", "int"),
+        ("id", "string"),
+        ("id", "double"),
+        ("fare", "decimal(12, 4)"),
+        ("user", "string"),
+        ("tags", "string"),
+    ],
+)
+def test_point_5_nothing_is_narrowed_or_changed_in_kind(name: str, kind: str) -> None:
+    assert grown(TABLE, _of(Column(name, kind))) == Growth(TABLE)
+
+
+def test_point_5_names_that_differ_only_in_case_are_refused() -> None:
+    after = grown(TABLE, _of(Column("Pax", "long"), Column("x", "int"), Column("X", "int")))
+    assert [refusal.path for refusal in after.refused] == [("Pax",), ("X",)]
+    assert changes(TABLE, after.columns) == ("+x",)
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "x" * 201])
+def test_point_5_names_that_no_column_can_have_are_refused(name: str) -> None:
+    assert [r.path for r in grown(TABLE, _of(Column(name, "long"))).refused] == [(name,)]
+    inside = Column("new", _of(Column(name, "long"), Column("good", "long")))
+    after = grown(TABLE, _of(inside))
+    assert [r.path for r in after.refused] == [("new", name)]
+    assert changes(TABLE, after.columns) == ("+new",)
+    assert after.columns["new"].type == _of(Column("good", "long", required=False))
+
+
+def test_point_5_a_column_of_which_nothing_is_left_is_refused() -> None:
+    after = grown(TABLE, _of(Column("new", ListOf(Column("", _of(Column("", "long")))))))
+    assert after.columns == TABLE
+    assert [r.path for r in after.refused] == [("new", ""), ("new",)]
+
+
+def test_point_5_there_are_bounds_on_the_number_and_depth_of_columns() -> None:
+    wild = _of(*(Column(f"c{n}", "long") for n in range(10)))
+    after = grown(TABLE, wild, columns_max=11)
+    assert changes(TABLE, after.columns) == ("+c0", "+c1", "+c2")
+    assert len(after.refused) == 7
+    deep = Column("f", "long")
+    for name in "edcba":
+        deep = Column(name, _of(deep, Column("too", "long")))
+    deeper = grown(TABLE, _of(deep))
+    assert [r.path for r in deeper.refused] == [
+        tuple("abcdef"),
+        (*tuple("abcde"), "too"),
+        tuple("abcde"),
+    ]
+
+
+RENAMED = Struct(
+    (
+        Column("id", "long", required=True, field_id=1),
+        Column("passengers", "int", required=False, field_id=2),
+        Column("user", Struct((Column("full", "string", False, 5),)), False, 4),
+    )
+)
+
+
+def test_point_5_a_former_name_goes_into_the_column_that_has_another_now() -> None:
+    past = former(RENAMED, [TABLE])
+    assert past.renamed == {0: {"pax": "passengers"}, 4: {"name": "full"}}
+    proposed = _of(Column("pax", "long"), Column("user", _of(Column("name", "string"))))
+    after = grown(RENAMED, proposed, past)
+    assert changes(RENAMED, after.columns) == ("passengers: long",)
+    assert after.refused == ()
+
+
+def test_point_5_a_dropped_column_does_not_come_back_by_itself() -> None:
+    past = former(RENAMED, [TABLE])
+    assert past.dropped[0] == {"fare", "stops", "tags"}
+    after = grown(RENAMED, _of(Column("fare", "double")), past)
+    assert after == Growth(RENAMED, (Refusal(("fare",), "its column was dropped"),))
+    assert changes(RENAMED, grown(RENAMED, _of(Column("fare", "double"))).columns) == ("+fare",)
+
+
+def test_point_5_a_name_that_a_column_has_now_is_nobodys_former_one() -> None:
+    now = Struct((Column("a", "long", False, 2), Column("b", "long", False, 1)))
+    before = Struct((Column("a", "long", False, 1), Column("b", "long", False, 2)))
+    assert former(now, [before]) == Former({}, {})
+
+
+def test_point_5_the_newest_meaning_of_a_former_name_counts() -> None:
+    first = Struct((Column("a", "long", False, 1),))
+    second = Struct((Column("b", "long", False, 1), Column("a", "string", False, 2)))
+    now = Struct((Column("b", "long", False, 1), Column("c", "string", False, 2)))
+    assert former(now, [first, second]).renamed == {0: {"a": "c"}}
+
+
+def test_point_5_new_columns_have_no_ids_and_require_nothing() -> None:
+    new = Column("n", _of(Column("x", ListOf(Column("", "int", True, 9)), True, 8)), True, 7)
+    added = grown(TABLE, _of(new)).columns["n"]
+    inside = Column("x", ListOf(Column("", "int", required=False)), required=False)
+    assert added == Column("n", _of(inside), required=False)
+    assert added.field_id == 0

@@ -1,0 +1,123 @@
+"""Point 3: what a server that runs no participant tells of sinks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from unit.operations.face.conftest import ERROR, NOW, MadeUp, report
+from unit.sink.test_load import MINIMAL
+
+from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.operations.face.serve import serve
+from headgate.operations.face.served import ServedSink, gauges, report_gauges
+from headgate.sink.condition import Condition
+from headgate.sink.face_settings import HttpSettings
+from headgate.sink.load import parse
+from headgate.sink.properties import Secret
+from headgate.sink.telemetry import instruments as names
+from headgate.sink.telemetry.instruments import INSTRUMENTS
+
+
+def told(**other: object) -> dict[tuple[str, str], float]:
+    return {
+        (g.name, ",".join(g.labels.values())): g.value
+        for g in report_gauges(report(**other))  # type: ignore[arg-type]
+    }
+
+
+def test_point_3_a_report_as_gauges() -> None:
+    found = told(condition="failing", last_error=ERROR, stalled=("trips/1", "trips/2"))
+    assert found[names.STATE, "failing"] == 1
+    assert sum(v for (name, _), v in found.items() if name == names.STATE) == 1
+    assert found[names.ERROR_INFO, "HG-403"] == 1
+    assert found[names.STALLED_PARTITIONS, ""] == 2
+    assert found[names.LAG_RECORDS, "trips"] == 105
+    assert found[names.LAG_SECONDS, "trips"] == 4.2
+    assert found[names.LAST_COMMIT, ""] == (NOW - 60_000) / 1000
+    assert {name for name, _ in found} <= INSTRUMENTS.keys()
+
+
+def test_point_3_a_past_error_and_unknown_participants_are_not_told() -> None:
+    found = told(last_error=replace(ERROR, past=True), participants_known=False)
+    assert not any(name in (names.ERROR_INFO, names.PARTICIPANTS) for name, _ in found)
+
+
+def test_point_3_a_claim_is_no_commit_of_rows() -> None:
+    claims = tuple(replace(t, records=0) for t in report().transactions)
+    assert (names.LAST_COMMIT, "") not in told(transactions=claims)
+
+
+def test_point_3_a_sink_that_is_away_does_not_silence_the_others() -> None:
+    sinks: list[ServedSink] = [MadeUp(Unreachable("nobody answers")), MadeUp(report())]
+    found = gauges(sinks)
+    assert any(
+        g.name == names.STATE and g.labels["state"] == Condition.UNKNOWN.value and g.value
+        for g in found
+    )
+    assert any(g.name == names.LAG_RECORDS for g in found)
+    assert all("sink" in g.labels for g in found)
+
+
+def test_point_3_many_who_look_ask_once() -> None:
+    asked = 0
+
+    class Counted(MadeUp):
+        def _asked(self):  # type: ignore[no-untyped-def]
+            nonlocal asked
+            asked += 1
+            return super()._asked()
+
+    sink = Counted(report())
+    for _ in range(5):
+        sink.report()
+    assert asked == 1
+    sink.forget()
+    sink.report()
+    assert asked == 2
+
+
+def test_point_3_sinks_of_one_server_have_one_set_of_tokens() -> None:
+    one = parse(MINIMAL)
+    other = replace(
+        parse(MINIMAL.replace('"trips"', '"zones"')),
+        http=HttpSettings(viewer_token=Secret("x" * 20)),
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"\[http\] of sink zones is not that of sink trips"
+    ):
+        serve([one, other], "127.0.0.1:0")
+    with pytest.raises(ConfigurationError, match="two sinks are called trips"):
+        serve([one, one], "127.0.0.1:0")
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ('[http]\nlisten = "0.0.0.0:80"', "reached from other machines"),
+        ('[http]\nlisten = "here"', r"http\.listen cannot be"),
+        ('[http]\ncertificate = "c.pem"', "go together"),
+        ('[http]\nviewer_token = "plain text in the file"', "must be a reference to a secret"),
+        ('[telemetry]\notlp_endpoint = "localhost:4318"', r"otlp_endpoint cannot be"),
+        ("[telemetry]\ninterval_ms = 10", r"telemetry\.interval_ms is 10"),
+        ("[telemetry]\nper_partitions = true", "is not a known key"),
+    ],
+)
+def test_point_3_settings_that_cannot_be_are_refused_by_name(section: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        parse(MINIMAL + section)
+
+
+def test_point_3_tokens_are_masked_and_not_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    section = '[http]\nviewer_token = "${env:V}"\noperator_token = "${env:O}"\n'
+    monkeypatch.setenv("V", "v" * 20)
+    monkeypatch.setenv("O", "o" * 20)
+    settings = parse(MINIMAL + section)
+    assert settings.redacted(f"x {'v' * 20} {'o' * 20}") == "x *** ***"
+    assert "v" * 20 not in repr(settings)
+    monkeypatch.setenv("O", "v" * 20)
+    with pytest.raises(ConfigurationError, match="are the same"):
+        parse(MINIMAL + section)
+    monkeypatch.setenv("O", "short")
+    with pytest.raises(ConfigurationError, match=r"http\.operator_token has 5 characters"):
+        parse(MINIMAL + section)
