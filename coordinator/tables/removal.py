@@ -79,7 +79,11 @@ class Removal:
     def landed(self, metadata: TableMetadata) -> bool:
         """Whether the table is the same and holds none of the snapshots any more."""
         same = metadata.table_uuid == self._before.table_uuid
-        return same and not self._removed.keys() & _ids(metadata)
+        return same and not self._removed.keys() & snapshot_ids(metadata)
+
+    def decided(self, metadata: TableMetadata) -> bool:
+        """Whether it has landed, or a ref that it requires has moved: then it never will."""
+        return self.landed(metadata) or metadata.refs != self._before.refs
 
     def set_lost_refs_again(self, table: Table) -> None:
         """Set those refs again that somebody had set on a removed snapshot just before."""
@@ -110,14 +114,14 @@ class Removal:
         log = after.metadata_log
         on_what_was_judged = bool(log) and log[-1].metadata_file == self._location
         same_refs = after.refs == self._before.refs
-        same_snapshots = _ids(after) == _ids(self._before) - self._removed.keys()
+        same_snapshots = snapshot_ids(after) == snapshot_ids(self._before) - self._removed.keys()
         return on_what_was_judged and same_refs and same_snapshots
 
     def _taken_along(self, table: Table) -> dict[str, SnapshotRef]:
         """Refs to the snapshots in the version of the table that the removal was applied to."""
         newer = table.metadata
         for older in self._versions_since(table):
-            if _ids(older) - _ids(newer) == self._removed.keys():
+            if snapshot_ids(older) - snapshot_ids(newer) == self._removed.keys():
                 return {
                     name: ref
                     for name, ref in older.refs.items()
@@ -230,5 +234,5 @@ def _updates(metadata: TableMetadata, gone: set[int]) -> tuple[TableUpdate, ...]
     )
 
 
-def _ids(metadata: TableMetadata) -> set[int]:
+def snapshot_ids(metadata: TableMetadata) -> set[int]:
     return {snapshot.snapshot_id for snapshot in metadata.snapshots}

@@ -19,7 +19,7 @@ from pyiceberg.utils.properties import property_as_bool
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_files import delete_quietly
 from headgate.coordinator.tables.condemned import Condemned
-from headgate.coordinator.tables.removal import Removal
+from headgate.coordinator.tables.removal import Removal, snapshot_ids
 from headgate.coordinator.tables.retention import expired
 from headgate.coordinator.tables.unreachable import (
     referred_to,
@@ -59,6 +59,7 @@ class Upkeep:
         self._old_metadata: set[str] = set()
         self._condemned = Condemned(catalog)
         self._doubted: Removal | None = None
+        self._gone: set[int] = set()
         self._rest_until_s = 0.0
 
     def after_commit(self, table: Table, before: TableMetadata) -> None:
@@ -115,9 +116,12 @@ class Upkeep:
 
     def _tend(self, table: Table) -> None:
         try:
+            if self._doubted is not None or self._gone & snapshot_ids(table.metadata):
+                # The commit landed before the removal: what it left tells nothing of that.
+                table = self._catalog.load_table(table.name())
             self._resolve_doubt(table)
             self._drop_old_metadata(table)
-            if self._rested:
+            if self._doubted is None and self._rested:
                 self._expire(table)
             self._condemned.delete(table)
         except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
@@ -125,9 +129,12 @@ class Upkeep:
             _log.warning("%s: not cleaned up for now: %r", _name(table), error)
 
     def _resolve_doubt(self, table: Table) -> None:
-        """A removal that nobody confirmed has landed by now or never will: our tag has moved on."""
-        doubted, self._doubted = self._doubted, None
-        if doubted is not None and doubted.landed(table.metadata):
+        """A removal that nobody confirmed has landed, or never will once our tag has moved on."""
+        doubted = self._doubted
+        if doubted is None or not (self._closing or doubted.decided(table.metadata)):
+            return
+        self._doubted = None
+        if doubted.landed(table.metadata):
             doubted.set_lost_refs_again(table)
 
     def _expire(self, table: Table) -> None:
@@ -143,6 +150,7 @@ class Upkeep:
                 landed = removal.call(table)
             if landed:
                 self._doubted = None
+                self._gone = {snapshot.snapshot_id for snapshot in removed}
                 self._old_metadata |= _fell_out(table, before)
                 self._drop_old_metadata(table)
                 self._condemned.add(files, table.metadata)
