@@ -68,7 +68,8 @@ class Calm:
         self._complete(envelope, offset)
         event = envelope.event
         if isinstance(event, StartCommit) and event.settled_to is None:
-            self._leader = envelope.sender.member
+            life = envelope.sender.incarnation.partition("c")[0]
+            self._leader = f"{envelope.sender.member}.{life}"  # as the group calls it
         if not self.on:
             return
         self._end_comes_soon(envelope)

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 from simulation.climate import Climate, Weather
 
 from headgate.control_protocol import codec
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
+    Answer,
     Claim,
     DataFile,
     Departure,
@@ -34,8 +36,10 @@ from headgate.control_protocol.events import (
     Pause,
     Presence,
     PresenceKind,
+    Proposal,
     Resume,
     StartCommit,
+    Tables,
     TableStart,
     TableStatus,
     Trouble,
@@ -150,6 +154,8 @@ class Forger:
             return "", None
         makers = (self._a_start, self._an_end, self._a_settlement, self._a_status, self._a_flaw)
         makers = (*makers, self._a_presence, self._a_request, self._a_report)
+        if self.world.seed % 3 == 1:  # the others are what they would be without
+            makers = (*makers, self._a_proposal, self._an_answer)
         event = self._a_flaw(start) if self._claims_only else self.dice.choice(makers)(start)
         if event is None:
             return "", None
@@ -232,6 +238,27 @@ class Forger:
             if at in self._partitions()
         }
         return Presence(self.dice.choice(list(PresenceKind)), self._partitions(), owned)
+
+    def _a_proposal(self, base: Envelope) -> Event:
+        """In anybody's name, of columns that are there or of none."""
+        assert isinstance(base.event, StartCommit)
+        lead = self.dice.choice((base.event.tables[0], self._elsewhere(base.event.tables[0])))
+        return Proposal(
+            number=self.dice.choice((*range(1, 9), LEAP_MAX, NUMBER_MAX)),
+            table=lead.table,
+            uuid=lead.uuid,
+            schema_id=self.dice.choice((lead.schema_id, 99)),
+            columns=Struct(()),
+            first=self._offsets(base.event),
+            records=FAR,
+        )
+
+    def _an_answer(self, base: Envelope) -> Event:
+        """To somebody's proposal, under the schema that was; or of another table."""
+        assert isinstance(base.event, StartCommit)
+        whose = Answer(self.dice.choice(self._heard).sender, self.dice.randrange(1, 9))
+        lead = self.dice.choice((base.event.tables[0], self._elsewhere(base.event.tables[0])))
+        return Tables((whose,), (lead,))
 
     def _a_request(self, _: Envelope) -> Event:
         return self.dice.choice((Pause(), Resume()))
