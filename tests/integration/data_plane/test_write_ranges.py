@@ -31,9 +31,10 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
+from headgate.participant.writers.failures import Abandoned
 from headgate.participant.writers.in_process import InProcessWriter
 from headgate.participant.writers.plan import Handling, SourcePlan, WriterPlan, plan_for
-from headgate.participant.writers.ranges import Abandoned, write_ranges
+from headgate.participant.writers.ranges import write_ranges
 
 pytestmark = pytest.mark.integration
 
