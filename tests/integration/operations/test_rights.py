@@ -105,7 +105,7 @@ def test_a_source_that_may_only_be_described(rules: Rules, ask: Ask) -> None:
     rules.make("seen")
     rules.allow_only(ResourceType.TOPIC, "seen", AclOperation.DESCRIBE)
     answer = ask("seen", "source topics", "HG-103")
-    assert (answer.detail, answer.exit_code) == ("topic seen may not be read", 2)
+    assert (answer.detail, answer.exit_code) == ("topic seen: not allowed to read", 2)
 
 
 def test_a_group_that_may_not_be_joined(rules: Rules, ask: Ask) -> None:
