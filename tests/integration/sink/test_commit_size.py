@@ -22,4 +22,8 @@ def test_point_7_what_is_enough_is_committed_before_its_time(
     sink.produce(3_000)
     sink.wait_until(lambda: sink.committed() >= 2_000, "commits by size")
     sink.stop()
+    sink.change({"coordinator": {"commit_interval_ms": 500}})  # what was less than the limit
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
     sink.judge()
