@@ -128,22 +128,22 @@ class Inquiry:
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None
 
-    # ------------------------------------------------------------------------- the table alone
-
     def examine_table(self) -> None:
-        history = self._history
-        self._findings += examine_chain(history)
+        self._findings += examine_chain(self._history)
         self._examine_moves()
-        self._findings += examine_commits(self._table, history, self._on_progress)
+        self._findings += examine_commits(self._table, self._history, self._on_progress)
         findings, self._damaged = examine_live(self._table.io, self._files, self._on_progress)
         self._findings += findings
         self._examine_row_count()
-        if not history.complete:
-            self._expired.append("older snapshots have expired: their commits cannot be examined")
-        if history.commits:
-            back = "" if any(move.end < move.begin for move in self._allowed) else ", offsets"
-            self._proven.append(f"{len(history.commits)} commits in order: epochs{back} never fall")
+        self._weigh_history()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
+
+    def _weigh_history(self) -> None:
+        if not self._history.complete:
+            self._expired.append("older snapshots have expired: their commits cannot be examined")
+        if commits := self._history.commits:
+            back = "" if any(move.end < move.begin for move in self._allowed) else ", offsets"
+            self._proven.append(f"{len(commits)} commits in order: epochs{back} never fall")
 
     def _examine_moves(self) -> None:
         policies = self._settings.coordinator

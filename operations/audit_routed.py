@@ -20,14 +20,9 @@ class RoutedInquiry(Inquiry):
     """As an audit of one table, whose rows are those of all tables together."""
 
     def examine_table(self) -> None:
-        history = self._history
-        self._findings += examine_chain(history, ledger=True)
+        self._findings += examine_chain(self._history, ledger=True)
         self._examine_moves()
-        if not history.complete:
-            self._expired.append("older snapshots have expired: their commits cannot be examined")
-        if history.commits:
-            back = "" if any(move.end < move.begin for move in self._allowed) else ", offsets"
-            self._proven.append(f"{len(history.commits)} commits in order: epochs{back} never fall")
+        self._weigh_history()
 
     def _scan_table(self) -> TableRecords | None:
         record = self._history.record

@@ -8,7 +8,6 @@ coordinator's requirement would fit it.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,21 +15,15 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
-from headgate.control_protocol.identifiers import (
-    Epoch,
-    Sender,
-    TransactionId,
-    TransactionNumber,
-)
-from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, TopicState, Unknown
-from headgate.control_protocol.record import OPERATOR, CommitRecord
+from headgate.control_protocol.ports import TableView, TopicState
+from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
-from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.tables.proposal import GoingBack
+from headgate.operations.claim import claiming_followers, land, opened_lead, operators_claim
 from headgate.operations.history import sink_of, summary_of
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.set_offsets import claimed, require_stopped, stored
-from headgate.operations.table_access import opened_catalog
+from headgate.operations.set_offsets import require_stopped, stored
+from headgate.operations.table_access import opened_table
 from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.settings import SinkSettings
 
@@ -79,11 +72,10 @@ def plan_rollback(settings: SinkSettings, to: str, *, drop_foreign: bool = False
     """
     refuse_going_back(settings, "headgate rollback")
     require_stopped(settings)
-    with opened_catalog(settings.catalog) as catalog:
-        view = IcebergTable(
-            catalog, settings.table.identifier, settings.name, settings.table.branch
-        ).read()
-        metadata = catalog.load_table(settings.table.identifier).metadata
+    with opened_lead(settings) as lead:
+        view = lead.read()
+    with opened_table(settings) as table:
+        metadata = table.metadata
     before = stored(settings, view)
     if metadata.snapshot_by_id(view.head or 0) is None:
         raise RetryLater("the table has moved on since it was read", "try again")
@@ -124,32 +116,18 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
     Raises ``RetryLater`` when it was refused, or when nobody knows whether it landed.
     """
     assert plan.view.record is not None, "planned on a record"
-    operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
-    epoch = Epoch(plan.view.record.transaction.epoch + 1)
-    transaction = TransactionId(epoch, TransactionNumber(0))
-    claim = replace(
-        plan.record,
-        transaction=transaction,
-        coordinator=operator,
-        records=0,
-        quarantined=0,
-        skipped=0,
-        debts=claimed(settings, plan.view.record, transaction, operator),
-        command="rollback",
+    claim = operators_claim(
+        plan.view.record,
+        "rollback",
+        offsets=plan.record.offsets,
+        topic_ids=plan.record.topic_ids,
+        valid_through_ms=plan.record.valid_through_ms,
+    )
+    failed = RetryLater(
+        f"sink {settings.name} was not rolled back", "look with headgate status, and try again"
     )
     back = GoingBack(plan.target, plan.kept_as, KEPT_MS)
-    with opened_catalog(settings.catalog) as catalog:
-        table = IcebergTable(
-            catalog, settings.table.identifier, settings.name, settings.table.branch
-        )
-        outcome = table.commit(CommitAttempt(plan.view, claim), back)
-        unknown = isinstance(outcome, Unknown)
-        if isinstance(outcome, Landed) or (unknown and claim.same_commit(table.read().record)):
-            return
-    raise RetryLater(
-        f"sink {settings.name} was not rolled back: {outcome.reason}",
-        "look with headgate status, and try again",
-    )
+    land(settings, plan.view, claiming_followers(settings, claim), failed, back=back)
 
 
 def refuse_lost(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:

@@ -1,15 +1,9 @@
-"""Moving a stopped sink's offsets by hand: a claim whose coordinator is a person (rule C2).
-
-It requires what every commit requires (rule C1), so that a sink which runs after all is refused
-or refuses; and it raises the epoch, so that nothing said before counts any more.
-"""
+"""Moves a stopped sink's offsets by hand: a claim whose coordinator is a person (rule C2)."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -17,28 +11,14 @@ from headgate.control_protocol.errors import (
     SinkNameTaken,
     StopSink,
 )
-from headgate.control_protocol.identifiers import (
-    Epoch,
-    Sender,
-    TopicPartition,
-    TransactionId,
-    TransactionNumber,
-)
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import (
-    CommitAttempt,
-    Landed,
-    Lineage,
-    TableView,
-    TopicState,
-    Unknown,
-)
-from headgate.control_protocol.record import OPERATOR, CommitRecord, Debt
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.control_protocol.ports import Lineage, TableView, TopicState
+from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.watermark import carried_on
+from headgate.operations.claim import claiming_followers, land, opened_lead, operators_claim
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
-from headgate.operations.table_access import opened_catalog
 from headgate.sink.settings import SinkSettings
 
 _WORDS = ("earliest", "latest")
@@ -82,7 +62,7 @@ def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
     if not asked:
         raise ConfigurationError("no offset is named", _FORM)
     require_stopped(settings)
-    with _opened(settings) as table:
+    with opened_lead(settings) as table:
         view = table.read()
     record = stored(settings, view)
     with source_topics(settings) as topics:
@@ -99,45 +79,19 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
 
     Raises ``RetryLater`` when it was refused, or when nobody knows whether it landed.
     """
-    operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
-    epoch = Epoch(plan.record.transaction.epoch + 1)
-    transaction = TransactionId(epoch, TransactionNumber(0))
     moved = {move.partition: move.end for move in plan.moves}
     offsets = Offsets({**plan.record.offsets, **moved})
-    claim = replace(
+    claim = operators_claim(
         plan.record,
-        transaction=transaction,
-        coordinator=operator,
+        "offsets set",
         offsets=offsets,
         valid_through_ms=carried_on(plan.record, offsets, plan.record.topic_ids),
-        records=0,
-        quarantined=0,
-        skipped=0,
-        debts=claimed(settings, plan.record, transaction, operator),
-        command="offsets set",
     )
-    with _opened(settings) as table:
-        outcome = table.commit(CommitAttempt(plan.view, claim))
-        unknown = isinstance(outcome, Unknown)
-        if isinstance(outcome, Landed) or (unknown and claim.same_commit(table.read().record)):
-            return
-    raise RetryLater(
-        f"the offsets of sink {settings.name} were not moved: {outcome.reason}",
+    failed = RetryLater(
+        f"the offsets of sink {settings.name} were not moved",
         "look with headgate offsets show, and try again",
     )
-
-
-def claimed(
-    settings: SinkSettings, record: CommitRecord, transaction: TransactionId, operator: Sender
-) -> tuple[Debt, ...]:
-    """D9: records are read again, so followers are claimed before the next START."""
-    uuids = set(record.followers.values())
-    claims = tuple(
-        Debt(transaction, operator, uuid_, name or settings.quarantine.table)
-        for name, uuid_ in sorted(record.followers.items())
-    )
-    kept = tuple(debt for debt in record.debts if debt.manifest or debt.follower not in uuids)
-    return (*kept, *claims)
+    land(settings, plan.view, claiming_followers(settings, claim), failed)
 
 
 def _parsed(text: str) -> tuple[TopicPartition, str]:
@@ -197,9 +151,3 @@ def _resolved(
     if not log.begin <= offset <= log.end:
         raise ConfigurationError(f"{at}: offset {offset} is not in the log, which is {log}")
     return offset
-
-
-@contextmanager
-def _opened(settings: SinkSettings) -> Iterator[IcebergTable]:
-    with opened_catalog(settings.catalog) as catalog:
-        yield IcebergTable(catalog, settings.table.identifier, settings.name, settings.table.branch)

@@ -14,6 +14,7 @@ from headgate.operations.face.routes import Face
 from headgate.operations.face.served import ServedSink, gauges
 from headgate.operations.face.server import serving
 from headgate.sink.settings import SinkSettings
+from headgate.sink.telemetry.measuring import opened_meters
 from headgate.sink.telemetry.meters import SinkMeters
 from headgate.sink.telemetry.open_telemetry import CONTENT_TYPE, OpenTelemetry
 
@@ -68,9 +69,7 @@ def faced(settings: SinkSettings) -> Iterator[SinkMeters | None]:
     if not settings.http.listen:
         yield None
         return
-    telemetry = OpenTelemetry(settings.telemetry)
-    try:
-        meters = SinkMeters(telemetry, settings)
+    with opened_meters(settings) as (telemetry, meters):
         face = Face(
             {settings.name: ServedSink(settings)},
             settings.http,
@@ -78,11 +77,6 @@ def faced(settings: SinkSettings) -> Iterator[SinkMeters | None]:
             not_live=meters.not_live,
             not_ready=meters.not_ready,
         )
-        try:
-            with serving(settings.http.listen, settings.http, face) as url:
-                _log.info("sink %s: serves its state at %s", settings.name, url)
-                yield meters
-        finally:
-            meters.close()
-    finally:
-        telemetry.close()
+        with serving(settings.http.listen, settings.http, face) as url:
+            _log.info("sink %s: serves its state at %s", settings.name, url)
+            yield meters

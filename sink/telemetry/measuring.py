@@ -29,15 +29,19 @@ def measured(settings: SinkSettings) -> Iterator[SinkMeters | None]:
     if not settings.telemetry.otlp_endpoint:
         yield None
         return
-    telemetry = OpenTelemetry(settings.telemetry)
-    try:
+    with opened_meters(settings) as (_, meters):
+        yield meters
+
+
+@contextmanager
+def opened_meters(settings: SinkSettings) -> Iterator[tuple[OpenTelemetry, SinkMeters]]:
+    """A participant's meters, with what its numbers leave by."""
+    with ExitStack() as closing:
+        telemetry = OpenTelemetry(settings.telemetry)
+        closing.callback(telemetry.close)
         meters = SinkMeters(telemetry, settings)
-        try:
-            yield meters
-        finally:
-            meters.close()
-    finally:
-        telemetry.close()
+        closing.callback(meters.close)
+        yield telemetry, meters
 
 
 def metered(

@@ -25,6 +25,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import OPERATOR, Debt
 from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.coordinator.tables.proposal import GoingBack
 from headgate.operations.set_offsets import OffsetMove, OffsetPlan, _resolved, carry_out, stored
 from headgate.sink.settings import SinkSettings
 
@@ -84,7 +85,9 @@ def test_point_9_a_plan_is_void_when_somebody_else_has_committed(
 def test_point_9_a_lost_answer_is_asked_of_the_table(
     table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, landed: bool
 ) -> None:
-    def commit(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
+    def commit(
+        self: IcebergTable, attempt: CommitAttempt, _: GoingBack | None = None
+    ) -> CommitOutcome:
         if landed:
             right(self, attempt)
         return Unknown("the answer was lost")

@@ -1,0 +1,80 @@
+"""A claim whose coordinator is a person (rule C2), on the sink's own table.
+
+It requires what every commit requires (rule C1), so that a sink which runs after all is refused
+or refuses; and it raises the epoch, so that nothing said before counts any more.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
+from headgate.control_protocol.record import OPERATOR, CommitRecord, Debt
+from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.coordinator.tables.proposal import GoingBack
+from headgate.operations.table_access import opened_catalog
+from headgate.sink.settings import SinkSettings
+
+
+def operators_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
+    """Return the claim that follows ``before``, made by ``command``; it brings no rows."""
+    return replace(
+        before,
+        transaction=TransactionId(Epoch(before.transaction.epoch + 1), TransactionNumber(0)),
+        coordinator=Sender(OPERATOR, uuid.uuid4().hex[:12]),
+        records=0,
+        quarantined=0,
+        skipped=0,
+        command=command,
+        **changes,
+    )
+
+
+def claiming_followers(settings: SinkSettings, claim: CommitRecord) -> CommitRecord:
+    """D9: records are read again, so followers are claimed before the next START."""
+    uuids = set(claim.followers.values())
+    claims = tuple(
+        Debt(claim.transaction, claim.coordinator, uuid_, name or settings.quarantine.table)
+        for name, uuid_ in sorted(claim.followers.items())
+    )
+    kept = tuple(debt for debt in claim.debts if debt.manifest or debt.follower not in uuids)
+    return replace(claim, debts=(*kept, *claims))
+
+
+def land(
+    settings: SinkSettings,
+    view: TableView,
+    claim: CommitRecord,
+    failed: RetryLater,
+    *,
+    back: GoingBack | None = None,
+) -> None:
+    """Commit the claim on the table as it was read.
+
+    Raises an error like ``failed``, with the reason, when it was refused, or when nobody knows
+    whether it landed.
+    """
+    with opened_lead(settings) as table:
+        outcome = table.commit(CommitAttempt(view, claim), back)
+        unknown = isinstance(outcome, Unknown)
+        if isinstance(outcome, Landed) or (unknown and claim.same_commit(table.read().record)):
+            return
+    raise RetryLater(f"{failed.message}: {outcome.reason}", failed.hint)
+
+
+@contextmanager
+def opened_lead(settings: SinkSettings) -> Iterator[IcebergTable]:
+    """Open the sink's table."""
+    with opened_catalog(settings.catalog) as catalog:
+        yield IcebergTable(catalog, settings.table.identifier, settings.name, settings.table.branch)
