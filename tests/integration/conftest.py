@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from counting_proxy import CountingProxy
 from integration.deployment import Deployment
 from integration.iceberg.rest_server import LyingProxy
 from integration.readers import IcebergSpark
 from integration.sink_file import Sections
+from object_store import ObjectStore
 
 Deploy = Callable[..., Deployment]
 
@@ -27,6 +29,13 @@ def iceberg_spark() -> Iterator[IcebergSpark]:
 @pytest.fixture
 def lying_proxy(rest_port: int) -> Iterator[LyingProxy]:
     with LyingProxy(rest_port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxy(object_store: ObjectStore) -> Iterator[CountingProxy]:
+    """The object store, behind a proxy that counts what it is asked."""
+    with CountingProxy(object_store.port) as proxy:
         yield proxy
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from functools import cache
 from typing import get_args
 
@@ -14,13 +12,6 @@ from simulation.run import Tally, played
 from headgate.control_protocol.events import Event
 
 SEEDS = 20
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @cache

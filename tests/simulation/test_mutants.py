@@ -6,9 +6,7 @@ When the simulation has changed, other things happen under the same seeds:
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +19,6 @@ import headgate.control_protocol as protocol
 
 PROTOCOL = Path(protocol.__path__[0]) / "PROTOCOL.md"
 RULE = re.compile(r"^- \*\*([A-Z]\d+)\*\*", re.MULTILINE)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -5,9 +5,7 @@ More of them: ``make simulate ARGS="--real --seeds 1000"``; one seed in twenty o
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -24,13 +22,6 @@ STRUCK = (
     *("upheaval: roll back", "upheaval: delete tag", "upheaval: recreate table"),
 )
 """What must really befall somebody, each at least once."""
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @cache

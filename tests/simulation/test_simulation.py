@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -50,13 +48,6 @@ CALLS = (
     *("quarantine commit", "quarantine committed", "batch done", "decided and not paid"),
 )
 """In each of these some process must be struck: before it is made, or when it was answered."""
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @cache

@@ -30,12 +30,6 @@ OF_A_COMMIT = {"PUT list": 1, "PUT metadata": 1}
 
 
 @pytest.fixture
-def proxy(object_store: ObjectStore) -> Iterator[CountingProxy]:
-    with CountingProxy(object_store.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def world(
     tmp_path: Path,
     object_store: ObjectStore,

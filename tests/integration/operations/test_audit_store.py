@@ -23,12 +23,6 @@ COMMITS = 6
 
 
 @pytest.fixture
-def proxy(object_store: ObjectStore) -> Iterator[CountingProxy]:
-    with CountingProxy(object_store.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def world(
     tmp_path: Path,
     object_store: ObjectStore,
