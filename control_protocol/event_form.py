@@ -7,16 +7,18 @@ shape, and all it ever raises is ``ValueError``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TypeVar
 
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
-    Departure,
     EndCommit,
     Envelope,
     Event,
     Limits,
+    Notice,
+    NoticeKind,
     PartitionPresence,
     Pause,
     Presence,
@@ -27,7 +29,6 @@ from headgate.control_protocol.events import (
     StartCommit,
     Tables,
     TableSettlement,
-    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -71,8 +72,7 @@ _SCHEMA_NAMES: dict[type[Event], str] = {
     Presence: "presence",
     Pause: "pause",
     Resume: "resume",
-    Departure: "departure",
-    Trouble: "trouble",
+    Notice: "notice",
     Proposal: "proposal",
     Tables: "tables",
 }
@@ -121,8 +121,8 @@ def _event_form(event: Event) -> Form:
             return proposal_form(event)
         case Tables():
             return tables_form(event)
-        case Departure() | Trouble():
-            return {"code": event.code, "error": event.error}
+        case Notice():
+            return {**asdict(event), "kind": event.kind.value}
         case EndCommit() | Pause() | Resume():
             return {}
 
@@ -238,6 +238,18 @@ def _presence(form: Form) -> Presence:
     )
 
 
+def _notice(form: Form) -> Notice:
+    return Notice(
+        kind=NoticeKind(form["kind"]),
+        code=form["code"],
+        text=form["text"],
+        configuration=form["configuration"],
+        page=form["page"],
+        actor=form["actor"],
+        next_try_ms=optional_natural(form["next_try_ms"]),
+    )
+
+
 _EVENTS: dict[str, Callable[[Form], Event]] = {
     "start-commit": _start,
     "end-commit": lambda _: EndCommit(),
@@ -247,8 +259,7 @@ _EVENTS: dict[str, Callable[[Form], Event]] = {
     "presence": _presence,
     "pause": lambda _: Pause(),
     "resume": lambda _: Resume(),
-    "departure": lambda form: Departure(form["code"], form["error"]),
-    "trouble": lambda form: Trouble(form["code"], form["error"]),
+    "notice": _notice,
     "proposal": proposal_of,
     "tables": tables_of,
 }

@@ -1,4 +1,4 @@
-"""What travels on the control topic: twelve events and their envelope (PROTOCOL.md, section 4).
+"""What travels on the control topic: eleven events and their envelope (PROTOCOL.md, section 4).
 
 Plain frozen values. Their Avro form is ``codec.py`` with the schemas of ``headgate.schemas``.
 """
@@ -282,26 +282,30 @@ class Resume:
     """An operator asks the sink to fetch again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """A participant's process ends: in order, or with the error of this ``code``.
+class NoticeKind(StrEnum):
+    STARTED = "started"
+    STOPPED = "stopped"
+    ERROR = "error"
+    RELOADED = "reloaded"
+    ASKED = "asked"
 
-    It is for people (``headgate status``); no machine reads it.
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What befell a member, or what a person (``actor``) did. For people; no rule reads it.
+
+    *Started* and *stopped* are a participant's process, stopped in order or with the error of this
+    ``code``; *error* is what a coordinator tries in vain, and tries again after ``next_try_ms``.
+    ``configuration`` is a digest of what all sink files must agree on.
     """
 
+    kind: NoticeKind
     code: str = ""
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A coordinator tries again and again what does not work; ``code`` of the last error.
-
-    It is for people (``headgate status``); no machine reads it.
-    """
-
-    code: str
-    error: str
+    text: str = ""
+    configuration: str = ""
+    page: str = ""
+    actor: str = ""
+    next_try_ms: int | None = None
 
 
 Event = (
@@ -313,8 +317,7 @@ Event = (
     | Presence
     | Pause
     | Resume
-    | Departure
-    | Trouble
+    | Notice
     | Proposal
     | Tables
 )

@@ -105,8 +105,9 @@ class World:
     """Masks secrets in what leaves this process."""
     control_topic_id: Callable[[], TopicId | None] = lambda: None
     """Which topic the log stands in."""
-    on_trouble: Callable[[str], None] = lambda _: None
-    """Is told what has been tried so often in vain that a person should know."""
+    on_trouble: Callable[[str, int | None], None] = lambda *_: None
+    """Is told what has been tried so often in vain that a person should know, and after how many
+    milliseconds it is tried again."""
     followers: Followers | None = None
     """Only where the identity names some."""
 
@@ -239,7 +240,8 @@ class CoordinatorDriver:
             self._fails_since_ms = now_ms
         lasts = failures > 1 and now_ms - self._fails_since_ms >= SILENCE_MS_MAX
         if lasts or failures >= TRIES_IN_SILENCE:
-            self._world.on_trouble(text)
+            again_ms = self.state.retry_at_ms
+            self._world.on_trouble(text, None if again_ms is None else max(0, again_ms - now_ms))
 
     def _tell_settled(self, said: Append) -> None:
         """One line per commit, and whatever was not as it should be, for who reads the log."""

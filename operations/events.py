@@ -13,10 +13,11 @@ from headgate.control_protocol.columns import Struct, changes
 from headgate.control_protocol.errors import LogDiscontinuity
 from headgate.control_protocol.events import (
     AbortCommit,
-    Departure,
     EndCommit,
     Envelope,
     Event,
+    Notice,
+    NoticeKind,
     Pause,
     Presence,
     PresenceKind,
@@ -25,7 +26,6 @@ from headgate.control_protocol.events import (
     Settlement,
     StartCommit,
     Tables,
-    Trouble,
     WriteStatus,
 )
 from headgate.operations.kafka_access import control_tail
@@ -107,6 +107,8 @@ def name(event: Event) -> str:
             return "ACK-COMMIT"
         case Presence(kind=kind):
             return f"PRESENCE {kind.value}"
+        case Notice(kind=notice):
+            return f"NOTICE {notice.value}"
     return type(event).__name__.upper()
 
 
@@ -128,10 +130,8 @@ def words(event: Event) -> str:
             named = sorted(map(str, concerns))
             more = len(named) - _NAMES_SHOWN
             return ", ".join(named[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
-        case Departure(code=code, error=error):
-            return f"{code} {error}" if code else "in order"
-        case Trouble(code=code, error=error):
-            return error if code in error else f"{code} {error}"
+        case Notice():
+            return _noticed(event)
         case Proposal(table=table, columns=columns, records=records):
             return f"{table}: {', '.join(changes(Struct(), columns))} for {records} records"
         case Tables(tables=tables, answers=answers):
@@ -139,3 +139,14 @@ def words(event: Event) -> str:
             return f"{now}; {len(answers)} proposals answered"
         case EndCommit() | Pause() | Resume():
             return ""
+
+
+def _noticed(notice: Notice) -> str:
+    said = [f"{notice.actor}:"] if notice.actor else []
+    said += [notice.code] if notice.code and notice.code not in notice.text else []
+    said += [notice.text] if notice.text else []
+    if notice.kind is NoticeKind.STOPPED and not notice.code:
+        said.append("in order")
+    said += [f"configuration {notice.configuration}"] if notice.configuration else []
+    said += [f"page at {notice.page}"] if notice.page else []
+    return " ".join(said)

@@ -135,6 +135,8 @@ def show_status(console: Console, report: StatusReport) -> None:
 def _show_error(console: Console, error: LastError) -> None:
     when = f", {_time(error.time_ms)}" if error.time_ms else ""
     whose = f" [{error.member}{when}]" if error.member else ""
+    if error.next_try_ms and not error.past:
+        whose += f", next try {_time(error.next_try_ms)}"
     word = "past error" if error.past else "last error"
     mark = (f"  {word:<18}", "dim" if error.past else "red")
     text = printable(f"{error.code} {error.text}")

@@ -43,7 +43,7 @@ from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.agreement import agreed
 from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.declaration import declaration, quarantine_declaration
-from headgate.sink.departure import Complaints, control_log, departing
+from headgate.sink.departure import Complaints, control_log, departing, say_started
 from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.made_tables import MakingTopics, TableMaker
 from headgate.sink.open_sink import OpenSink, lookout
@@ -171,6 +171,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         own = iceberg_table(settings, catalog, settings.table.identifier)
         watch = lookout(settings, own, log, world.clock.monotonic_ms())
         driver = OpenSink(_initial(settings, sender), world, service, watch)
+        say_started(settings, sender, log)
         yield SinkTask(driver, buffers, member)
         driver.close()
 
@@ -212,6 +213,7 @@ def opened(
         sink = OpenSink(_initial(settings, sender), world, service, watch)
         if meters:
             meters.follow(lambda: sink.state)
+        say_started(settings, sender, log)
         yield sink
 
 

@@ -12,18 +12,19 @@ from enum import StrEnum
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import (
     AckCommit,
-    Departure,
     EndCommit,
     Envelope,
+    Event,
+    Notice,
+    NoticeKind,
     Presence,
     PresenceKind,
     StartCommit,
-    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 
-_FROM_PARTICIPANTS = (Presence, WriteStatus, Departure)
+_OF_A_PROCESS = (NoticeKind.STARTED, NoticeKind.STOPPED)
 
 
 class Condition(StrEnum):
@@ -63,7 +64,8 @@ EXIT_CODES: Mapping[Condition, int] = {
 class LastError:
     """The newest error that the sink told of, or that its table or source shows.
 
-    ``past``: the sink committed without complaint since, so it is history.
+    ``past``: the sink committed without complaint since, so it is history. ``next_try_ms``: when it
+    is tried again, as far as somebody said so (epoch milliseconds).
     """
 
     code: str
@@ -71,6 +73,7 @@ class LastError:
     member: str = ""
     time_ms: int | None = None
     past: bool = False
+    next_try_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def heard(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> He
     signs: dict[Sender, Envelope] = {}
     first_ms: dict[Sender, int] = {}
     for envelope in envelopes:
-        if isinstance(envelope.event, _FROM_PARTICIPANTS):
+        if _by_participant(envelope.event):
             last[envelope.sender] = envelope
             first_ms.setdefault(envelope.sender, envelope.time_ms)
             if isinstance(envelope.event, Presence):
@@ -114,8 +117,17 @@ def heard(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> He
     )
 
 
+def _by_participant(event: Event) -> bool:
+    ours = isinstance(event, Notice) and event.kind in _OF_A_PROCESS
+    return ours or isinstance(event, Presence | WriteStatus)
+
+
+def _ends(event: Event) -> bool:
+    return isinstance(event, Notice) and event.kind is NoticeKind.STOPPED
+
+
 def _lives(newest: Envelope, sign: Envelope, now_ms: int, silence_ms_max: int) -> bool:
-    if isinstance(newest.event, Departure) or now_ms - newest.time_ms > silence_ms_max:
+    if _ends(newest.event) or now_ms - newest.time_ms > silence_ms_max:
         return False
     presence = sign.event
     assert isinstance(presence, Presence)  # kept as such
@@ -128,7 +140,7 @@ def _ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
     if not newest:
         return None
     lately = newest[-1].time_ms - silence_ms_max
-    return all(isinstance(e.event, Departure) for e in newest if e.time_ms >= lately)
+    return all(_ends(e.event) for e in newest if e.time_ms >= lately)
 
 
 def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> LastError | None:
@@ -144,15 +156,16 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
     for envelope in envelopes:
         said = LastError("", "", envelope.sender.member, envelope.time_ms)
         match envelope.event:
-            case Departure(code=code, error=error) if code:
-                ends.append(replace(said, code=code, text=error))
+            case Notice(kind=NoticeKind.STOPPED, code=code, text=text) if code:
+                ends.append(replace(said, code=code, text=text))
             case WriteStatus(failure=str(failure)) if failure:
                 text = f"a batch could not be written: {failure}"
                 batches[envelope.sender] = replace(said, code=WriteFailed.code, text=text)
             case WriteStatus(part=part) if part == 0 and envelope.sender in batches:
                 batches[envelope.sender] = replace(batches[envelope.sender], past=True)
-            case Trouble(code=code, error=error):
-                troubles = [replace(said, code=code, text=error)]
+            case Notice(kind=NoticeKind.ERROR, code=code, text=text, next_try_ms=after_ms):
+                again_ms = None if after_ms is None else envelope.time_ms + after_ms
+                troubles = [replace(said, code=code, text=text, next_try_ms=again_ms)]
             case StartCommit() | AckCommit() as goes_on if envelope.epoch > 0:
                 troubles = [replace(error, past=True) for error in troubles]
                 if isinstance(goes_on, AckCommit) and not goes_on.reason:

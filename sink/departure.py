@@ -1,5 +1,5 @@
-"""Says on the control topic how a participant's process ended, and what a coordinator tries in
-vain, so that ``status`` can tell.
+"""Says on the control topic that a participant's process starts, how it ended, and what a
+coordinator tries in vain, so that ``status`` can tell.
 
 It is for people only, and best effort: a process that ends without a word is missed by its silence.
 """
@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headgate.control_protocol.errors import CODE, HeadgateError, RetryLater, Unreachable
-from headgate.control_protocol.events import Departure, Envelope, Trouble
+from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
 from headgate.control_protocol.kafka_topic import control_topic_exists
+from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.sink.agreement import agreed, fingerprint
 from headgate.sink.settings import SinkSettings
 
 _log = redacted_logger("headgate.sink")
@@ -41,16 +43,31 @@ def departing(settings: SinkSettings, sender: Sender) -> Iterator[None]:
         raise  # the brokers or the catalog are away, and ``status`` finds that out by itself
     except HeadgateError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message
-        say(settings, sender, Departure(error.code, settings.redacted(text)[:_ERROR_CHARS_MAX]))
+        say(settings, sender, _stopped(error.code, settings.redacted(text)))
         raise
     except Exception as error:
         text = settings.redacted(f"{type(error).__name__}: {error}")
-        say(settings, sender, Departure(HeadgateError.code, text[:_ERROR_CHARS_MAX]))
+        say(settings, sender, _stopped(HeadgateError.code, text))
         raise
-    say(settings, sender, Departure())
+    say(settings, sender, _stopped())
 
 
-def say(settings: SinkSettings, sender: Sender, event: Departure | Trouble) -> None:
+def say_started(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
+    """Tell that a process takes part from here on, by the log that it has open."""
+    digest = fingerprint(dict(agreed(settings)))
+    page = settings.http.listen
+    started = Notice(NoticeKind.STARTED, configuration=digest, page=page)
+    try:
+        log.append([_envelope(settings, sender, started)])
+    except HeadgateError as error:
+        _log.debug("that it started was not said: %s", error)
+
+
+def _stopped(code: str = "", text: str = "") -> Notice:
+    return Notice(NoticeKind.STOPPED, code, text[:_ERROR_CHARS_MAX])
+
+
+def say(settings: SinkSettings, sender: Sender, event: Notice) -> None:
     """Append it where there is a control topic; to ask for a missing one might create it."""
     try:
         if not control_topic_exists(settings.kafka, settings.control.topic, _ANSWER_MS):
@@ -64,7 +81,7 @@ def say(settings: SinkSettings, sender: Sender, event: Departure | Trouble) -> N
         _log.debug("an event for status was not said: %s", error)
 
 
-def _envelope(settings: SinkSettings, sender: Sender, event: Departure | Trouble) -> Envelope:
+def _envelope(settings: SinkSettings, sender: Sender, event: Notice) -> Envelope:
     return Envelope(
         sink=settings.name,
         epoch=Epoch(0),  # it supersedes nobody
@@ -85,13 +102,14 @@ class Complaints:
         self._due_s = 0.0
         self._saying = threading.Thread(target=lambda: None)
 
-    def __call__(self, text: str) -> None:
+    def __call__(self, text: str, next_try_ms: int | None) -> None:
         if self._saying.is_alive() or time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + _TROUBLE_EVERY_S
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
-        trouble = Trouble(code, self._settings.redacted(text)[:_ERROR_CHARS_MAX])
+        redacted = self._settings.redacted(text)[:_ERROR_CHARS_MAX]
+        trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_ms)
         self._saying = threading.Thread(
             target=say, args=[self._settings, self._sender, trouble], daemon=True
         )

@@ -12,11 +12,12 @@ from headgate.control_protocol.events import (
     Answer,
     Claim,
     DataFile,
-    Departure,
     EndCommit,
     Envelope,
     Event,
     Limits,
+    Notice,
+    NoticeKind,
     PartitionPresence,
     Pause,
     Presence,
@@ -28,7 +29,6 @@ from headgate.control_protocol.events import (
     TableSettlement,
     TableStart,
     TableStatus,
-    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -107,8 +107,9 @@ EXAMPLES: dict[str, Event] = {
     ),
     "pause": Pause(),
     "resume": Resume(),
-    "departure": Departure("HG-207", "orders/0 offset 7: not JSON"),
-    "trouble": Trouble("HG-401", "commit not confirmed"),
+    "notice": Notice(
+        NoticeKind.ERROR, "HG-401", "commit not confirmed", "0a1b", "127.0.0.1:8080", "ann", 500
+    ),
     "proposal": Proposal(
         4,
         "lake.orders",
@@ -241,8 +242,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     ),
     st.just(Pause()),
     st.just(Resume()),
-    st.builds(Departure, _TEXT, _TEXT),
-    st.builds(Trouble, _TEXT, _TEXT),
+    st.builds(Notice, st.sampled_from(NoticeKind), _TEXT, _TEXT, _TEXT, _TEXT, _TEXT, _OPTIONAL),
     st.builds(
         Proposal,
         _NATURALS,

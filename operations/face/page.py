@@ -106,15 +106,18 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
 
 
 def _page(title: str, body: Iterable[str], now_ms: int) -> str:
-    moment = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="refresh" content="{REFRESH_S}"><link rel="icon" href="data:,">'
         f"<title>{_e(title)}</title><style>{STYLE}</style></head><body><main>"
-        f'{"".join(body)}<p class="pale">As of {moment}; refreshed every {REFRESH_S} s.</p>'
-        "</main></body></html>"
+        f'{"".join(body)}<p class="pale">As of {_moment(now_ms)}; '
+        f"refreshed every {REFRESH_S} s.</p></main></body></html>"
     )
+
+
+def _moment(epoch_ms: int) -> str:
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _also_paused(report: StatusReport) -> bool:
@@ -133,7 +136,10 @@ def _error(report: StatusReport) -> str:
     kind = "Past error" if told.past else "Error"
     who = f" ({_e(told.member)})" if told.member else ""
     past = " past" if told.past else ""
-    return f'<p class="error{past}"><b>{kind} {_e(told.code)}</b>{who}: {_e(told.text)}</p>'
+    again = ""
+    if told.next_try_ms and not told.past:
+        again = f" Next try: {_moment(told.next_try_ms)}."
+    return f'<p class="error{past}"><b>{kind} {_e(told.code)}</b>{who}: {_e(told.text)}{again}</p>'
 
 
 def _facts(report: StatusReport, now_ms: int) -> str:

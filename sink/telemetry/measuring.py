@@ -20,7 +20,7 @@ class Ports:
     log: ControlLog
     table: Lead
     followers: Followers
-    on_trouble: Callable[[str], None]
+    on_trouble: Callable[[str, int | None], None]
 
 
 @contextmanager
@@ -51,9 +51,9 @@ def metered(
     closing.callback(life.close)
     closing.callback(LagLookout(settings, life).close)
 
-    def complain(text: str) -> None:
-        life.trouble(text)
-        ports.on_trouble(text)
+    def complain(text: str, next_try_ms: int | None) -> None:
+        life.trouble(text, next_try_ms)
+        ports.on_trouble(text, next_try_ms)
 
     return Ports(
         life.log(ports.log), life.table(ports.table), life.followers(ports.followers), complain

@@ -194,11 +194,14 @@ class CoordinatorMeters:
     def followers(self, followers: Followers) -> Followers:
         return MeteredFollowers(followers, self._meters.count)
 
-    def trouble(self, text: str) -> None:
+    def trouble(self, text: str, next_try_ms: int | None = None) -> None:
         """The coordinator has tried something in vain, again and again."""
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
-        told = LastError(code, self._settings.redacted(text), self._sender.member, _wall_ms())
+        now_ms, member = _wall_ms(), self._sender.member
+        told = LastError(code, self._settings.redacted(text), member, now_ms)
+        if next_try_ms is not None:
+            told = replace(told, next_try_ms=now_ms + next_try_ms)
         with self._lock:
             self._progress = replace(self._progress, error=told)
 

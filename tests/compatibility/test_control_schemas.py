@@ -28,8 +28,7 @@ FROZEN = {
     "presence": "a3e9b35912a486f4",
     "pause": "2ffae80a43e52f00",
     "resume": "9620c18921dd736e",
-    "departure": "6690a71ad308e8b3",
-    "trouble": "923285e73ea8c1cd",
+    "notice": "5e55fbb20ebcc188",
     "proposal": "ff57d89900e4714d",
     "tables": "005f5eecaeaf8c81",
 }

@@ -28,10 +28,11 @@ from headgate.control_protocol.events import (
     Answer,
     Claim,
     DataFile,
-    Departure,
     EndCommit,
     Envelope,
     Event,
+    Notice,
+    NoticeKind,
     PartitionPresence,
     Pause,
     Presence,
@@ -42,7 +43,6 @@ from headgate.control_protocol.events import (
     Tables,
     TableStart,
     TableStatus,
-    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -264,7 +264,8 @@ class Forger:
         return self.dice.choice((Pause(), Resume()))
 
     def _a_report(self, _: Envelope) -> Event:
-        return self.dice.choice((Departure("HG-999", "forged"), Trouble("HG-999", "forged")))
+        kind = self.dice.choice((NoticeKind.STOPPED, NoticeKind.ERROR))
+        return Notice(kind, "HG-999", "forged", actor="mallory")
 
     # ------------------------------------------------------------------------------ flawed claims
 

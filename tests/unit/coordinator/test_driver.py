@@ -42,14 +42,14 @@ def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureF
 def test_point_20_what_is_tried_in_vain_again_and_again_is_told() -> None:
     source, clock, catalog = FakeSource(), FakeClock(), FakeCatalog()
     source.create("trips", 1)
-    told: list[str] = []
+    told: list[tuple[str, int | None]] = []
     table = FakeTable(catalog, IDENTITY.sink)
     world = World(
         FakeLog(FakeLogServer(clock)),
         table,
         FakeTopics(source, ("trips",)),
         clock,
-        on_trouble=told.append,
+        on_trouble=lambda *said: told.append(said),
     )
     driver = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())
     catalog.faults += [CommitFault.LOST_UNKNOWN] * 5
@@ -62,5 +62,7 @@ def test_point_20_what_is_tried_in_vain_again_and_again_is_told() -> None:
 
     assert all(not said for failures, said in tries if failures < TRIES_IN_SILENCE and not told)
     assert len(told) == 5 - TRIES_IN_SILENCE + 1
-    assert "commit not confirmed" in told[0]
+    text, next_try_ms = told[0]
+    assert "commit not confirmed" in text
+    assert f"tries again in {next_try_ms} ms" in text
     assert driver.state.failures == 0

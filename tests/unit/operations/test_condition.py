@@ -8,14 +8,14 @@ import pytest
 
 from headgate.control_protocol.events import (
     AckCommit,
-    Departure,
     Envelope,
     Event,
+    Notice,
+    NoticeKind,
     Presence,
     PresenceKind,
     StartCommit,
     TableStart,
-    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -35,7 +35,7 @@ ALIVE = Presence(PresenceKind.ALIVE, frozenset(), {}, "writing")
 WELL = Facts(reachable=True, epoch=3, paused=False, lag=5, alive=1, ended=False, error=None)
 FAILS = WriteStatus(1, failure="No space left on device")
 WRITES = WriteStatus(2)
-POISON = Departure("HG-207", "orders/0, offset 7: not JSON")
+POISON = Notice(NoticeKind.STOPPED, "HG-207", "orders/0, offset 7: not JSON")
 ACK = AckCommit(ControlOffset(9), Offsets())
 START = StartCommit(None, Offsets(), {}, (TableStart("t", "uuid", 0, 0, "folder"),))
 
@@ -101,7 +101,7 @@ def test_point_20_an_error_that_ended_the_process_is_shown_when_it_is_gone() -> 
     found = heard(told, NOW, SILENCE)
     assert found.alive == {}
     assert found.error is not None
-    assert (found.error.code, found.error.text) == ("HG-207", POISON.error)
+    assert (found.error.code, found.error.text) == ("HG-207", POISON.text)
     assert condition(*told) is Condition.FAILED
     assert condition(*told, facts=replace(WELL, reachable=False)) is Condition.FAILED
 
@@ -114,7 +114,7 @@ def test_point_20_a_crash_loop_is_failing_until_something_settles() -> None:
 
 
 def test_point_20_what_the_coordinator_tries_in_vain_is_shown_until_it_goes_on() -> None:
-    tries = said(Trouble("HG-401", "commit not confirmed"), 3)
+    tries = said(Notice(NoticeKind.ERROR, "HG-401", "commit not confirmed"), 3)
     alive = said(ALIVE, 1)
     error = heard([said(START, 9), tries, alive], NOW, SILENCE).error
     assert error is not None
@@ -128,7 +128,7 @@ def test_point_20_what_the_coordinator_tries_in_vain_is_shown_until_it_goes_on()
 
 
 def test_point_20_an_end_in_order_and_one_without_a_word() -> None:
-    bye = said(Departure(), 60, epoch=0)
+    bye = said(Notice(NoticeKind.STOPPED), 60, epoch=0)
     assert condition(said(ALIVE, 61), bye) is Condition.STOPPED
     assert condition(said(ALIVE, 60)) is Condition.NOT_RUNNING
     killed_meanwhile = (said(ALIVE, 61, "two"), said(ALIVE, 61), bye)
@@ -150,3 +150,24 @@ def test_point_20_only_what_is_well_exits_with_0(kind: Condition) -> None:
     wrong = {Condition.STALLED, Condition.FAILING, Condition.FAILED, Condition.NOT_RUNNING}
     unknown = {Condition.UNKNOWN}
     assert EXIT_CODES[kind] == (1 if kind in wrong else 3 if kind in unknown else 0)
+
+
+def test_point_1_a_person_who_asks_is_no_participant() -> None:
+    asked = said(Notice(NoticeKind.ASKED, text="pause", actor="ann"), 1, "operator", epoch=0)
+    assert heard([asked], NOW, SILENCE).ended is None
+    bye = said(Notice(NoticeKind.STOPPED), 60, epoch=0)
+    assert condition(said(ALIVE, 61), bye, asked) is Condition.STOPPED
+
+
+def test_point_1_one_that_started_and_said_nothing_more_did_not_stop() -> None:
+    bye = said(Notice(NoticeKind.STOPPED), 60, epoch=0)
+    starts = said(Notice(NoticeKind.STARTED), 55, "two", epoch=0)
+    assert condition(bye, starts) is Condition.NOT_RUNNING
+    assert heard([starts], NOW, SILENCE).alive == {}
+
+
+def test_point_1_an_error_says_when_it_is_tried_again() -> None:
+    tries = said(Notice(NoticeKind.ERROR, "HG-401", "no answer", next_try_ms=4_000), 3)
+    error = heard([tries, said(ALIVE, 1)], NOW, SILENCE).error
+    assert error is not None
+    assert error.next_try_ms == NOW + 1_000

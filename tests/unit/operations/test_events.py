@@ -19,10 +19,11 @@ from headgate.control_protocol.events import (
     Envelope,
     Event,
     LogRecord,
+    Notice,
+    NoticeKind,
     Pause,
     Presence,
     PresenceKind,
-    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import ControlOffset, SinkName, TopicPartition
@@ -46,8 +47,20 @@ ROWS = WriteStatus(1, {TopicPartition("t", n): Claim(OffsetRange(0, 4), n) for n
         (ACK, "ACK-COMMIT", "0 rows"),
         (GAINED, "PRESENCE gained", "t/0, t/1, t/2, t/3, t/4 and 2 more"),
         (Pause(), "PAUSE", ""),
-        (POISON, "DEPARTURE", "HG-207 orders/0, offset 7: not JSON"),
-        (Trouble("HG-401", "no answer"), "TROUBLE", "HG-401 no answer"),
+        (POISON, "NOTICE stopped", "HG-207 orders/0, offset 7: not JSON"),
+        (Notice(NoticeKind.STOPPED), "NOTICE stopped", "in order"),
+        (Notice(NoticeKind.ERROR, "HG-401", "no answer"), "NOTICE error", "HG-401 no answer"),
+        (
+            Notice(NoticeKind.ERROR, "HG-401", "HG-401 no answer"),
+            "NOTICE error",
+            "HG-401 no answer",
+        ),
+        (Notice(NoticeKind.ASKED, text="pause", actor="ann@one"), "NOTICE asked", "ann@one: pause"),
+        (
+            Notice(NoticeKind.STARTED, configuration="0a1b", page="127.0.0.1:8080"),
+            "NOTICE started",
+            "configuration 0a1b page at 127.0.0.1:8080",
+        ),
     ],
 )
 def test_point_1_every_event_in_words(event: Event, named: str, text: str) -> None:
@@ -65,7 +78,9 @@ def test_point_1_the_newest_without_signs_of_life(monkeypatch: pytest.MonkeyPatc
 
 def test_point_1_a_hostile_text_stays_on_its_line() -> None:
     shown = io.StringIO()
-    envelope: Envelope = said(Trouble("HG-400", "x\x1b[2J\nok all is well"), 1, member="a\nb")
+    envelope: Envelope = said(
+        Notice(NoticeKind.ERROR, "HG-400", "x\x1b[2J\nok all is well"), 1, member="a\nb"
+    )
     show_event(Console(file=shown, width=200), fields(envelope))
     assert shown.getvalue().count("\n") == 1
     assert "\x1b" not in shown.getvalue()

@@ -1,4 +1,4 @@
-"""DEPARTURE and TROUBLE are for people: no machine heeds them, whoever repeats them."""
+"""NOTICE is for people: no machine heeds it, whoever says or repeats it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from protocol.coordinating import EPOCH, Coordinator
 from protocol.participating import Participant
 from protocol.values import ALICE, COORDINATOR, P0, RIVAL
 
-from headgate.control_protocol.events import Departure, Trouble
+from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.transitions import Phase
 
-SAID = [Departure("HG-207", "orders/0: not JSON"), Trouble("HG-401", "no answer")]
+SAID = [Notice(kind, "HG-207", "orders/0: not JSON", actor="eve") for kind in NoticeKind]
 
 
 @pytest.mark.parametrize("said", SAID)
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.OPEN, Phase.COLLECTING])
 @pytest.mark.parametrize("sender", [COORDINATOR, RIVAL])
 @pytest.mark.parametrize("epoch", [0, EPOCH])
-def test_point_20_a_coordinator_goes_on(
-    phase: Phase, sender: Sender, epoch: int, said: Departure | Trouble
+def test_point_1_a_coordinator_heeds_no_notice(
+    phase: Phase, sender: Sender, epoch: int, said: Notice
 ) -> None:
     coordinator = Coordinator.at(phase)
     before = coordinator.state
@@ -37,7 +37,7 @@ def test_point_20_a_coordinator_goes_on(
 
 @pytest.mark.parametrize("said", SAID)
 @pytest.mark.parametrize("sender", [COORDINATOR, ALICE])
-def test_point_20_a_participant_goes_on(sender: Sender, said: Departure | Trouble) -> None:
+def test_point_1_a_participant_heeds_no_notice(sender: Sender, said: Notice) -> None:
     participant = Participant.writing(Offsets({P0: 5}))
     before = participant.state
     participant.hears(said, sender, epoch=0)
