@@ -254,6 +254,12 @@ class CommitRejected(StopSink):
     code = "HG-213"
 
 
+class SinkStopped(StopSink):
+    """A person has stopped the sink: nobody works until a person starts it."""
+
+    code = "HG-235"
+
+
 class TagsDropped(StopSink):
     """The catalog took a commit, and dropped the tag that was in it."""
 

@@ -13,6 +13,7 @@ class LogEvent(StrEnum):
     SINK_STARTED = "sink.started"
     SINK_DRAINING = "sink.draining"
     SINK_STOPPED = "sink.stopped"
+    SINK_RESTS = "sink.rests"
     SINK_FAILED = "sink.failed"
     PARTITIONS_JOINED = "partitions.joined"
     PARTITIONS_GAINED = "partitions.gained"

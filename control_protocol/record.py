@@ -50,7 +50,8 @@ class CommitRecord:
     records of its ranges. ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is where
     its coordinator speaks, ``control_topic_id`` which topic of that name (``None`` in older
     records). A claim (rule C2) is the record of transaction 0; ``command`` is the one by which a
-    person made it.
+    person made it, ``actor`` who that was. ``stopped``: nobody shall work until a person claims
+    otherwise.
 
     In the lead's record: ``followers`` are the UUIDs of its followers by name, ``debts`` what they
     are owed, oldest first, ``lapsed`` what they will never receive (rule D8), ``routing`` the
@@ -72,6 +73,8 @@ class CommitRecord:
     control_topic: str | None = None
     control_topic_id: TopicId | None = None
     command: str | None = None
+    actor: str | None = None
+    stopped: bool = False
     lead: str | None = None
     followers: Mapping[str, str] = field(default_factory=dict)
     debts: tuple[Debt, ...] = ()

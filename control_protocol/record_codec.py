@@ -87,6 +87,8 @@ def encode(record: CommitRecord) -> dict[str, str]:
         "control-topic": record.control_topic,
         "control-topic-id": record.control_topic_id,
         "command": record.command,
+        "actor": record.actor,
+        "stopped": "true" if record.stopped else None,
         "lead": record.lead,
         "routing": record.routing,
         "followers": packed(_json(dict(record.followers))) if record.followers else None,
@@ -134,6 +136,8 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         control_topic=fields.optional_text("control-topic"),
         control_topic_id=TopicId(topic_id) if topic_id is not None else None,
         command=fields.optional_text("command"),
+        actor=fields.optional_text("actor"),
+        stopped=fields.optional_flag("stopped"),
         lead=fields.optional_text("lead"),
         followers=_followers(fields),
         debts=_debts(fields, "debts"),
@@ -212,6 +216,9 @@ class _Fields:
 
     def optional_number(self, name: str) -> int | None:
         return self.signed(name) if _key(self._sink, name) in self._summary else None
+
+    def optional_flag(self, name: str) -> bool:
+        return _key(self._sink, name) in self._summary and self.flag(name)
 
     def flag(self, name: str) -> bool:
         text = self.text(name)

@@ -45,6 +45,7 @@ from headgate.coordinator.recovery import (
     refuse_other_sink,
     refuse_recreated,
     refuse_shared,
+    refuse_stopped,
     refuse_unlike,
 )
 from headgate.coordinator.requests import paused_at_start
@@ -59,6 +60,7 @@ from headgate.coordinator.watermark import carried_on
 def table_found(state: State, view: TableView) -> Step:
     """The lead is read; its followers are next, if it has any, and then the sources."""
     record = recorded(view, state.settings)
+    refuse_stopped(record, state.identity.sink)
     found = replace(state, recovery_view=view, recovery_followers={})
     if names := _named(state, record):
         return found, (DescribeFollowers(names),)

@@ -13,13 +13,14 @@ from headgate.control_protocol.errors import (
     HistoryUndecidable,
     OffsetOutOfRange,
     SinkNameTaken,
+    SinkStopped,
     SourceShared,
     TableRecreated,
     TableRolledBack,
     TagMissing,
     TopicRecreated,
 )
-from headgate.control_protocol.identifiers import LEAP_MAX, Epoch, TopicId, TopicPartition
+from headgate.control_protocol.identifiers import LEAP_MAX, Epoch, SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
 from headgate.control_protocol.record import CommitRecord, group_taken, noted_sink, noted_table
@@ -146,6 +147,15 @@ def refuse_recreated(
         "coordinator.on_table_recreated) fills the new table from source.start_at; or use another "
         "sink name and group id",
     )
+
+
+def refuse_stopped(record: CommitRecord | None, sink: SinkName) -> None:
+    """C2. Raises ``SinkStopped`` where a person's claim says so."""
+    if record and record.stopped:
+        who = record.actor or "a person"
+        raise SinkStopped(
+            f"sink {sink} was stopped by {who}", "headgate start SINK ends that; nothing is lost"
+        )
 
 
 def refuse_other_group(record: CommitRecord | None, identity: Identity) -> None:

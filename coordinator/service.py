@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 
-from headgate.control_protocol.errors import CallHangs
+from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
@@ -108,7 +109,7 @@ class CoordinatorService:
                     self.driver = None
                 close()
         except Exception as error:  # noqa: BLE001 - handed to the participant, which raises it
-            _log.error(
-                "the coordinator stopped: %s", error, extra=about(LogEvent.COORDINATOR_STOPPED)
-            )
+            level = logging.INFO if isinstance(error, SinkStopped) else logging.ERROR
+            extra = about(LogEvent.COORDINATOR_STOPPED)
+            _log.log(level, "the coordinator stopped: %s", error, extra=extra)
             self._failure = error

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from headgate.participant.embedding import Record, Steering
     from headgate.participant.steering import ConsumerSteering, partitions_of, records_of
     from headgate.participant.task import SinkTask
-    from headgate.sink.assembly import open_task, run
+    from headgate.sink.assembly import open_task
     from headgate.sink.load import load
+    from headgate.sink.process import run
 
 __all__ = [
     "ConsumerSteering",

@@ -41,6 +41,7 @@ from headgate.coordinator.state import Identity, State
 from headgate.coordinator.tables.followers import FollowerTables
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.transitions import Phase
+from headgate.operations.actor import actor, tell
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.routed_tables import refuse_going_back
@@ -85,6 +86,7 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
     Raises ``ConfigurationError`` for what cannot be meant or is not asked, the ``StopSink`` that no
     choice answers, ``RetryLater`` when nobody knows whether the claim landed.
     """
+    wanted = tuple(wanted)
     chosen = _parsed(wanted)
     for code, choice in chosen.items():
         if choice in _GOING_BACK:
@@ -116,7 +118,9 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
             StartAt(settings.source.start_at if start_ms is None else start_ms),
             followers,
         )
-        return resolve_stop(world, settings.coordinator, chosen)
+        answered = resolve_stop(world, settings.coordinator, chosen)
+        tell(settings, " ".join(["resume", *(f"--accept {text}" for text in wanted)]))
+        return answered
 
 
 def resolve_stop(
@@ -144,7 +148,8 @@ def resolve_stop(
             "was changed",
             "accept what the sink's own error names, and nothing more",
         )
-    _land(world.table, replace(attempt, record=replace(attempt.record, command=" ".join(words))))
+    claim = replace(attempt.record, command=" ".join(words), actor=actor())
+    _land(world.table, replace(attempt, record=claim))
     return answered
 
 

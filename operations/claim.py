@@ -23,6 +23,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Un
 from headgate.control_protocol.record import OPERATOR, CommitRecord, Debt
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.tables.proposal import GoingBack
+from headgate.operations.actor import actor, tell
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.settings import SinkSettings
 
@@ -37,6 +38,7 @@ def operators_claim(before: CommitRecord, command: str, **changes: Any) -> Commi
         quarantined=0,
         skipped=0,
         command=command,
+        actor=actor(),
         **changes,
     )
 
@@ -69,6 +71,7 @@ def land(
         outcome = table.commit(CommitAttempt(view, claim), back)
         unknown = isinstance(outcome, Unknown)
         if isinstance(outcome, Landed) or (unknown and claim.same_commit(table.read().record)):
+            tell(settings, claim.command or "claim")
             return
     raise RetryLater(f"{failed.message}: {outcome.reason}", failed.hint)
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.control_protocol.errors import HeadgateError
+from headgate.operations.shared_options import echo_positions, loaded, sink_file
+from headgate.operations.stop_command import restart, start, stop
 from headgate.operations.terminal import console, print_json
 
 if TYPE_CHECKING:
-    from headgate.control_protocol.record import CommitRecord
     from headgate.sink.settings import SinkSettings
 
 
@@ -50,7 +51,6 @@ def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
     logging.getLogger("headgate").addHandler(logging.NullHandler())
 
 
-_sink_file = click.argument("sink", type=click.Path(dir_okay=False, path_type=Path))
 _ROLES = click.Choice(["sink", "operator", "viewer"])
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document for scripts.")
 
@@ -80,7 +80,7 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 
 
 @main.command()
-@_sink_file
+@sink_file
 @_as_json
 @click.option("--role", default="sink", type=_ROLES, help="Ask only what this role needs.")
 @click.pass_context
@@ -91,7 +91,7 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
     from headgate.operations.rendering import show_checks
     from headgate.operations.rights import Role
 
-    answers = ask(_loaded(ctx, sink), Role(role))
+    answers = ask(loaded(ctx, sink), Role(role))
     if as_json:
         print_json([asdict(answer) for answer in answers])
     else:
@@ -100,7 +100,7 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
 
 
 @main.command()
-@_sink_file
+@sink_file
 @_as_json
 @click.option(
     "--watch",
@@ -117,7 +117,7 @@ def status(ctx: click.Context, sink: Path, *, as_json: bool, every_s: float | No
     from headgate.operations.rendering import show_status
     from headgate.operations.status import status as look
 
-    settings = _loaded(ctx, sink)
+    settings = loaded(ctx, sink)
     if every_s is not None:
         from headgate.operations.watch import watch
 
@@ -142,13 +142,13 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
     from headgate.operations.face.serve import serve as serve_all
     from headgate.sink.terminal import show_log
 
-    loaded = [_loaded(ctx, sink) for sink in sinks]
+    loaded = [loaded(ctx, sink) for sink in sinks]
     show_log(loaded[0])
     serve_all(loaded, listen)
 
 
 @main.command()
-@_sink_file
+@sink_file
 @click.option("--follow", is_flag=True, help="Go on with what is said from now on.")
 @click.option("--last", type=click.IntRange(min=0), default=50, help="So many of the past (50).")
 @_as_json
@@ -159,7 +159,7 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
     from headgate.operations.events import fields
     from headgate.operations.rendering import show_event
 
-    settings = _loaded(ctx, sink)
+    settings = loaded(ctx, sink)
     shown = console()
     try:
         for envelope in said(settings, last, follow=follow):
@@ -172,7 +172,7 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
 
 
 @main.command()
-@_sink_file
+@sink_file
 @_as_json
 @click.option("--no-source", is_flag=True, help="Judge from the table alone.")
 @click.option("--accept-unproven", is_flag=True, help="Exit with 0 when nothing is wrong.")
@@ -188,7 +188,7 @@ def audit(
     from headgate.operations.progress import shown_progress
     from headgate.operations.rendering import show_audit
 
-    settings = _loaded(ctx, sink)
+    settings = loaded(ctx, sink)
     with shown_progress() as on_progress:
         report = judge(settings, with_source=not no_source, on_progress=on_progress)
     if as_json:
@@ -199,7 +199,7 @@ def audit(
 
 
 @main.command()
-@_sink_file
+@sink_file
 @_as_json
 @click.pass_context
 def tables(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
@@ -207,7 +207,7 @@ def tables(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
     from headgate.operations.rendering import show_tables
     from headgate.operations.tables import tables as look
 
-    report = look(_loaded(ctx, sink))
+    report = look(loaded(ctx, sink))
     if as_json:
         print_json(report.as_json())
     else:
@@ -216,7 +216,7 @@ def tables(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
 
 
 @main.command()
-@_sink_file
+@sink_file
 @click.argument("action", type=click.Choice(["show", "set"]), default="show")
 @click.argument("wanted", nargs=-1, metavar="[TOPIC/PARTITION=OFFSET]...")
 @click.option("--yes", is_flag=True, help="Set them without asking.")
@@ -237,7 +237,7 @@ def offsets(
     """
     from headgate.operations.offsets_command import move, show
 
-    settings = _loaded(ctx, sink)
+    settings = loaded(ctx, sink)
     if action == "set":
         move(settings, wanted, yes=yes)
     elif wanted or yes:
@@ -247,7 +247,7 @@ def offsets(
 
 
 @main.command()
-@_sink_file
+@sink_file
 @click.option(
     "--dry-run",
     "rehearsed",
@@ -260,7 +260,7 @@ def offsets(
 @click.pass_context
 def run(ctx: click.Context, sink: Path, rehearsed: int | None) -> None:
     """Be a participant until SIGINT or SIGTERM."""
-    settings = _loaded(ctx, sink)
+    settings = loaded(ctx, sink)
     if rehearsed is not None:
         from headgate.operations.rehearsal import rehearse
         from headgate.operations.rendering import show_rehearsal
@@ -274,19 +274,19 @@ def run(ctx: click.Context, sink: Path, rehearsed: int | None) -> None:
 
 
 @main.command()
-@_sink_file
+@sink_file
 @click.pass_context
 def pause(ctx: click.Context, sink: Path) -> None:
     """Make the sink stop fetching; it stays so until resumed, whoever coordinates it."""
     from headgate.operations.pause import pause as ask
 
-    record = ask(_loaded(ctx, sink))
+    record = ask(loaded(ctx, sink))
     click.echo("paused: nothing is fetched until headgate resume")
-    _echo_positions(record)
+    echo_positions(record)
 
 
 @main.command()
-@_sink_file
+@sink_file
 @click.option(
     "--accept",
     "accepted",
@@ -297,7 +297,7 @@ def pause(ctx: click.Context, sink: Path) -> None:
 @click.pass_context
 def resume(ctx: click.Context, sink: Path, accepted: tuple[str, ...]) -> None:
     """Make a paused sink fetch again; or, with --accept, resolve what stopped it."""
-    settings = _loaded(ctx, sink)
+    settings = loaded(ctx, sink)
     if accepted:
         from headgate.operations.accept import accept
 
@@ -309,16 +309,11 @@ def resume(ctx: click.Context, sink: Path, accepted: tuple[str, ...]) -> None:
 
     record = ask(settings)
     click.echo("resumed")
-    _echo_positions(record)
-
-
-def _echo_positions(record: CommitRecord) -> None:
-    for at, offset in sorted(record.offsets.items()):
-        click.echo(f"{at}: next offset {offset}")
+    echo_positions(record)
 
 
 @main.command()
-@_sink_file
+@sink_file
 @click.option("--role", default="sink", show_default=True, type=_ROLES)
 @click.option("--principal", default="PRINCIPAL", help="Kafka's user, and the database's.")
 @click.pass_context
@@ -326,7 +321,7 @@ def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
     """Print the rights that a role needs, as commands to paste (docs/security.md)."""
     from headgate.operations.rights import Role, commands
 
-    click.echo(commands(_loaded(ctx, sink), Role(role), principal), nl=False)
+    click.echo(commands(loaded(ctx, sink), Role(role), principal), nl=False)
 
 
 @main.command()
@@ -340,7 +335,7 @@ def kafka(folder: Path, port: int) -> None:
 
 
 @main.command()
-@_sink_file
+@sink_file
 @click.argument("to", metavar="TRANSACTION|TAG")
 @click.option("--drop-foreign", is_flag=True, help="Take others' snapshots off the branch too.")
 @click.option("--dry-run", is_flag=True, help="Say what it would do; change nothing.")
@@ -352,7 +347,7 @@ def rollback(
     """Take table and offsets of a stopped sink back together (docs/rollback.md)."""
     from headgate.operations.rollback import carry_out, plan_rollback
 
-    settings = _loaded(ctx, sink)
+    settings = loaded(ctx, sink)
     plan = plan_rollback(settings, to, drop_foreign=drop_foreign)
     click.echo(str(plan))
     if dry_run:
@@ -376,10 +371,5 @@ def demo(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     ctx.exit(demonstrate(list(arguments)) or 0)
 
 
-def _loaded(ctx: click.Context, sink: Path) -> SinkSettings:
-    """The settings, kept for the error handler so that it can mask their secrets."""
-    from headgate.sink.load import load
-
-    ctx.find_root().obj = load(sink)
-    settings: SinkSettings = ctx.find_root().obj
-    return settings
+for command in (stop, start, restart):
+    main.add_command(command)

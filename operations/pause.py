@@ -17,6 +17,7 @@ from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
 from headgate.control_protocol.kafka_topic import control_topic_exists
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.operations.actor import tell
 from headgate.operations.kafka_access import ANSWER_S_MAX, quiet
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.settings import SinkSettings
@@ -60,7 +61,9 @@ def _ask(settings: SinkSettings, event: Pause | Resume, patience_s: float | None
         group = {"group.id": settings.source.group_id}
         log = KafkaLog({**config, **group}, topic, times, settings.wire)
         try:
-            return _say_until_it_holds(_envelope(settings, event), log, table, patience_s)
+            record = _say_until_it_holds(_envelope(settings, event), log, table, patience_s)
+            tell(settings, type(event).__name__.lower())
+            return record
         finally:
             log.close()
 

@@ -99,6 +99,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         "last commit": _time(report.last_commit_ms),
         "valid through": _time(report.valid_through_ms),
         "lag": report.lag,
+        **({"stopped by": report.stopped_by} if report.stopped_by else {}),
         **({"owed": report.owed_rows} if report.owed_rows else {}),
     }
     for name, value in facts.items():

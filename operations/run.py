@@ -8,7 +8,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.operations.face.serve import faced
-from headgate.sink.assembly import run as run_sink
+from headgate.sink.process import run as run_sink
 from headgate.sink.settings import SinkSettings
 from headgate.sink.terminal import show_log
 

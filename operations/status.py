@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.operations.history import History, Newest, nothing_of, read_history
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.table_access import opened_table, refusal, unpaid_debts
@@ -132,6 +132,7 @@ class StatusReport:
     exit_code: int
     stalled: tuple[str, ...] = ()
     lag_seconds: Mapping[str, float] = field(default_factory=dict)
+    stopped_by: str | None = None
 
     @property
     def lag(self) -> int | None:
@@ -175,6 +176,7 @@ def status(
             ended=said.ended,
             error=error,
             stalled=stalled,
+            stopped=record is not None and record.stopped,
             overdue=record is None and (said.since_ms or now_ms) < now_ms - overdue_ms(settings),
         )
     )
@@ -203,8 +205,15 @@ def status(
         if condition is Condition.UNKNOWN and notes.exit_code
         else EXIT_CODES[condition] or notes.exit_code,
         stalled=tuple(map(str, stalled)),
+        stopped_by=_stopped_by(record),
         lag_seconds=_ages(settings, partitions, now_ms) if with_age and notes.reachable else {},
     )
+
+
+def _stopped_by(record: CommitRecord | None) -> str | None:
+    if record is None or not record.stopped:
+        return None
+    return record.actor or record.coordinator.member
 
 
 def _ages(

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.sink.assembly import run
 from headgate.sink.load import load
+from headgate.sink.process import run
 from headgate.sink.terminal import show_log
 
 

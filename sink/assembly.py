@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
@@ -18,7 +16,6 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.kafka_topic import ensure_control_topic
-from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
@@ -49,15 +46,14 @@ from headgate.sink.made_tables import MakingTopics, TableMaker
 from headgate.sink.open_sink import OpenSink, lookout
 from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
-from headgate.sink.service_manager import ServiceManager
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
-from headgate.sink.telemetry.measuring import Ports, measured, metered
+from headgate.sink.telemetry.measuring import Ports, metered
+from headgate.sink.telemetry.metered import MeteredLog
 from headgate.sink.telemetry.meters import SinkMeters
 
 _log = redacted_logger("headgate.sink")
 
-TURN_MS = 50
 BUFFER_BYTES_MAX = 64 * 1024 * 1024
 """What a task keeps of the records put, before it pauses the loop's consumer."""
 
@@ -77,51 +73,6 @@ class SystemClock:
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a run tells whoever watches it: the participant's state, and whether it leads."""
-
-    participant: State
-    leads: bool
-
-
-def run(
-    settings: SinkSettings,
-    on_progress: Callable[[Progress], None] | None = None,
-    stop: threading.Event | None = None,
-    meters: SinkMeters | None = None,
-) -> None:
-    """Run one participant, with the coordinator inside, until ``stop`` or SIGINT or SIGTERM.
-
-    ``meters`` measure it; without any, the sink file decides whether something does.
-
-    Raises the ``HeadgateError`` that ends the sink. Leaving, it finishes and announces what is
-    written, gives its partitions up, and joins every thread.
-    """
-    stop = stop or threading.Event()
-    sender = new_sender()
-    manager = ServiceManager()
-    measuring = nullcontext(meters) if meters else measured(settings)
-    with (
-        _signals(stop),
-        measuring as measures,
-        departing(settings, sender),
-        opened(settings, sender, measures) as sink,
-    ):
-        while not stop.is_set():
-            sink.run_once(TURN_MS)
-            if measures:
-                measures.turned()
-            manager.turned("coordinates" if sink.leads else "takes part")
-            if on_progress:
-                on_progress(Progress(sink.state, sink.leads))
-        _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
-        manager.stopping()
-        if measures:
-            measures.drain()
-        sink.close()
 
 
 @contextmanager
@@ -160,16 +111,17 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             settings.source.topics, lambda: _coordinator(settings, catalog, sender)
         )
         stack.callback(service.close)
+        clock = SystemClock()
+        own = iceberg_table(settings, catalog, settings.table.identifier)
+        watch = lookout(settings, own, log, clock.monotonic_ms())
         world = participant.World(
             member,
-            log,
+            MeteredLog(log, heard=watch.heard),
             RenewingWriter(writer, planning),
             service,
-            SystemClock(),
+            clock,
             settings.redaction,
         )
-        own = iceberg_table(settings, catalog, settings.table.identifier)
-        watch = lookout(settings, own, log, world.clock.monotonic_ms())
         driver = OpenSink(_initial(settings, sender), world, service, watch)
         say_started(settings, sender, log)
         yield SinkTask(driver, buffers, member)
@@ -200,9 +152,12 @@ def opened(
         )
         stack.callback(group.close)
         stack.callback(service.close)
+        clock = SystemClock()
+        table = iceberg_table(settings, catalog, settings.table.identifier)
+        watch = lookout(settings, table, log, clock.monotonic_ms())
         world = participant.World(
             group,
-            meters.participants_log(log) if meters else log,
+            MeteredLog(meters.participants_log(log) if meters else log, heard=watch.heard),
             meters.writer(writer) if meters else writer,
             service,
             SystemClock(),
@@ -347,27 +302,3 @@ def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWrit
             writer.close()
     finally:
         session.close()
-
-
-@contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
-    """SIGINT and SIGTERM ask for an orderly end, a second one means what it always does.
-
-    Only the main thread may listen to them.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ask(number: int, _: object) -> None:
-        stop.set()
-        signal.signal(number, before[number])
-
-    before = {int(s): signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

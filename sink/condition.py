@@ -186,7 +186,8 @@ class Facts:
     """What a condition is made of. ``reachable``: the brokers answered.
 
     ``stalled``: partitions whose records have waited for longer than a commit can take;
-    ``draining``: this process was asked to end, and finishes what it has begun.
+    ``draining``: this process was asked to end, and finishes what it has begun; ``stopped``: a
+    person wants nobody to work.
     """
 
     reachable: bool
@@ -199,15 +200,21 @@ class Facts:
     stalled: Sequence[TopicPartition] = ()
     overdue: bool = False
     draining: bool = False
+    stopped: bool = False
 
 
 def condition_of(facts: Facts) -> Condition:
-    """What is wrong comes before what is well; what cannot be asked before what is absent."""
+    """What is wrong comes before what is well; what cannot be asked before what is absent.
+
+    Before both comes what a person wants, once nobody works any more.
+    """
+    if facts.stopped and facts.reachable and not facts.alive:
+        return Condition.STOPPED
     if facts.error and not facts.error.past:
         return Condition.FAILING if facts.alive else Condition.FAILED
     if not facts.reachable:
         return Condition.UNKNOWN
-    if facts.draining:
+    if facts.draining or facts.stopped:
         return Condition.DRAINING
     if facts.alive:
         return _at_work(facts)

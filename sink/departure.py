@@ -11,7 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headgate.control_protocol.errors import CODE, HeadgateError, RetryLater, Unreachable
+from headgate.control_protocol.errors import (
+    CODE,
+    HeadgateError,
+    RetryLater,
+    SinkStopped,
+    Unreachable,
+)
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
@@ -41,6 +47,9 @@ def departing(settings: SinkSettings, sender: Sender) -> Iterator[None]:
         yield
     except Unreachable:
         raise  # the brokers or the catalog are away, and ``status`` finds that out by itself
+    except SinkStopped:
+        say(settings, sender, _stopped())  # in order: a person wants it
+        raise
     except HeadgateError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message
         say(settings, sender, _stopped(error.code, settings.redacted(text)))

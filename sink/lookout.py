@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.control_protocol.errors import HeadgateError, OtherConfiguration, RetryLater
+from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.record import CommitRecord, group_taken
+from headgate.coordinator.recovery import refuse_stopped
 from headgate.participant.state import State
 from headgate.sink.settings import SinkSettings
 
@@ -32,8 +34,16 @@ class Sources:
     refused: Callable[[], int] = lambda: 0
 
 
+ASKED_EVERY_MS = 1_000
+"""So often at most is the table looked at because somebody says that a person did something."""
+
+
 class Lookout:
-    """Looks at table and group while the participant hears no coordinator."""
+    """Looks at table and group while the participant hears no coordinator.
+
+    And at once where a NOTICE tells that a person did something: it may have been to stop the sink.
+    The table decides, so that whoever forges one makes this look, and nothing else.
+    """
 
     def __init__(self, settings: SinkSettings, sources: Sources, now_ms: int) -> None:
         times = settings.coordinator
@@ -47,14 +57,24 @@ class Lookout:
         self._before: CommitRecord | None = None
         self._others: frozenset[str] = frozenset()
         self._refused = 0
+        self._asked = False
+        self._asked_due_ms = now_ms
+
+    def heard(self, envelope: Envelope) -> None:
+        """Take an event from the control topic, of whatever sink."""
+        said = envelope.event
+        if isinstance(said, Notice) and said.kind is NoticeKind.ASKED:
+            self._asked |= envelope.sink == self._settings.name
 
     def look(self, state: State, now_ms: int, *, leads: bool) -> None:
-        """Raise ``OtherConfiguration`` or ``GroupTaken`` when others commit elsewhere.
+        """Raise ``OtherConfiguration`` or ``GroupTaken`` when others commit elsewhere, and
+        ``SinkStopped`` when the table says that a person stopped the sink.
 
         Nothing is asked while a coordinator is heard, who says something at least once in an
         interval; and nothing is believed that does not stand at two looks in a row. A record that
         does not move says nothing: all participants may have been given another topic since.
         """
+        self._look_at_wish(state, now_ms)
         heard = (state.epoch, state.coordinator, state.settled_to, state.ended, state.following)
         if leads or not state.owned or heard != self._heard:
             self._heard, self._due_ms = heard, now_ms + self._every_ms
@@ -67,6 +87,7 @@ class Lookout:
             here, refused = self._sources.control_topic_id(), self._sources.refused()
         except RetryLater:
             return
+        refuse_stopped(record, state.sink)
         before, self._before = self._before, record
         again, self._others = others & self._others, others
         unheard, self._refused = refused > self._refused, refused
@@ -78,6 +99,17 @@ class Lookout:
             error = group_taken(self._settings.source.group_id, min(again), state.sink)
         if error:
             raise error
+
+    def _look_at_wish(self, state: State, now_ms: int) -> None:
+        if not self._asked or now_ms < self._asked_due_ms:
+            return
+        self._asked_due_ms = now_ms + ASKED_EVERY_MS
+        try:
+            record = self._sources.record()
+        except RetryLater:
+            return
+        self._asked = False
+        refuse_stopped(record, state.sink)
 
     def _elsewhere(self, record: CommitRecord, here: TopicId | None) -> HeadgateError | None:
         ours = self._settings.control.topic

@@ -8,6 +8,7 @@ from typing import Any
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.record import CommitRecord
 from headgate.operations import rollback
+from headgate.operations import stop as stopping
 from headgate.operations.pause import pause, resume
 from headgate.operations.set_offsets import carry_out, plan_moves
 from headgate.operations.table_access import opened_table, stored_record
@@ -41,6 +42,46 @@ def _toggle(
         "positions": {str(at): offset for at, offset in sorted(record.offsets.items())}
         if record
         else {},
+    }
+
+
+def _stop(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    """Stored in the table: it stays stopped over restarts of processes."""
+    _refuse_unknown(given, frozenset())
+    before = stopping.standing(settings)
+    done = None if dry_run else stopping.stop(settings)
+    return _wished(dry_run, before, done)
+
+
+def _start(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    _refuse_unknown(given, frozenset())
+    before = stopping.standing(settings)
+    done = None if dry_run else stopping.Stopping(stopping.start(settings), ())
+    return _wished(dry_run, before, done, starts=True)
+
+
+def _restart(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    _refuse_unknown(given, frozenset())
+    before = stopping.standing(settings)
+    done = None if dry_run else stopping.restart(settings)
+    return {**_wished(dry_run, before, done), "changes": True}
+
+
+def _wished(
+    dry_run: bool,  # noqa: FBT001
+    before: CommitRecord,
+    done: stopping.Stopping | None,
+    *,
+    starts: bool = False,
+) -> Mapping[str, Any]:
+    record = done.record if done else before
+    return {
+        "dry_run": dry_run,
+        "changes": before.stopped is starts,
+        "stopped": record.stopped,
+        "by": record.actor if record.stopped else None,
+        "still_there": done.participants if done else (),
+        "positions": {str(at): offset for at, offset in sorted(record.offsets.items())},
     }
 
 
@@ -95,6 +136,9 @@ def _refuse_unknown(given: Given, known: frozenset[str]) -> None:
 MOVES: Mapping[tuple[str, str], Move] = {
     ("PUT", "pause"): _pause,
     ("PUT", "resume"): _resume,
+    ("PUT", "stop"): _stop,
+    ("PUT", "start"): _start,
+    ("PUT", "restart"): _restart,
     ("PATCH", "offsets"): _set_offsets,
     ("POST", "rollback"): _roll_back,
 }

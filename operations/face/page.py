@@ -154,6 +154,7 @@ def _facts(report: StatusReport, now_ms: int) -> str:
         "open transaction": report.open_transaction or "-",
         "coordinator": (report.coordinator or "-").partition("#")[0],
         "participants": str(len(report.participants)) if report.participants_known else "-",
+        **({"stopped by": report.stopped_by} if report.stopped_by else {}),
         **({"owed to quarantine": f"{report.owed_rows:,} rows"} if report.owed_rows else {}),
         **({"stalled": ", ".join(report.stalled)} if report.stalled else {}),
     }

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from headgate.control_protocol.errors import HeadgateError, Unreachable
+from headgate.operations.actor import acting
 from headgate.operations.face import moves, page
 from headgate.operations.face.access import Role, own_host, role_of
 from headgate.operations.face.answers import HTML, Answer, document, of_error, refusal, text
@@ -22,12 +23,16 @@ Why = Callable[[], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``body`` is what came with it; ``headers`` have their names as ``Host`` and alike."""
+    """``body`` is what came with it; ``headers`` have their names as ``Host`` and alike.
+
+    ``peer`` is the address that asks.
+    """
 
     method: str
     target: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    peer: str = ""
 
 
 def _well() -> str | None:
@@ -144,7 +149,8 @@ def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: 
     if not isinstance(given, dict):
         return refusal(400, "the body is not a JSON object")
     try:
-        return document(200, move(sink.settings, given, dry_run))
+        with acting(f"http {request.peer}".rstrip()):
+            return document(200, move(sink.settings, given, dry_run))
     finally:
         sink.forget()
 

@@ -40,7 +40,9 @@ class _Handler(BaseHTTPRequestHandler):
         body, refused = self._body()
         if refused is None:
             headers = {name.title(): value for name, value in self.headers.items()}
-            refused = self._answered(Request(self.command, self.path, headers, body))
+            refused = self._answered(
+                Request(self.command, self.path, headers, body, self.client_address[0])
+            )
         self._send(refused)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815

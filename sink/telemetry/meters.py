@@ -52,7 +52,7 @@ class SinkMeters:
         self._lock = threading.Lock()
         self._life: CoordinatorMeters | None = None
         self._state: Callable[[], State] | None = None
-        self._draining = False
+        self._draining = self._resting = False
         self._turned_s = time.monotonic()
         self._turn_s_max = (settings.participant.release_timeout_ms + _CALLS_MS_MAX) / 1000
         self._hide = telemetry.show(self._gauges)
@@ -73,6 +73,10 @@ class SinkMeters:
         """This process was asked to end."""
         self._draining = True
 
+    def rest(self) -> None:
+        """A person has stopped the sink, and this process waits."""
+        self._resting, self._state = True, None
+
     @property
     def draining(self) -> bool:
         return self._draining
@@ -92,6 +96,8 @@ class SinkMeters:
 
     def not_ready(self) -> str | None:
         """Why this participant does no work, if it does none."""
+        if self._resting:
+            return "stopped by a person"
         if self._draining:
             return "draining"
         if self._state is None:
@@ -115,7 +121,7 @@ class SinkMeters:
 
     def follow(self, state: Callable[[], State]) -> None:
         """Ask this for the participant's state whenever metrics are collected."""
-        self._state = state
+        self._state, self._draining, self._resting = state, False, False
 
     def _said(self, envelope: Envelope) -> None:
         kind = assignment_kind(envelope)

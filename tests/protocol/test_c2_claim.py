@@ -23,7 +23,7 @@ from protocol.values import (
 
 from headgate.control_protocol.events import EndCommit, StartCommit
 from headgate.control_protocol.ports import CommitAttempt, Lineage
-from headgate.coordinator.actions import Append, CommitTable, DescribeSources, Led, ReadTable
+from headgate.coordinator.actions import Append, CommitTable, DescribeSources, Led, ReadTable, Stop
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.coordinator.transitions import Phase
 
@@ -152,3 +152,15 @@ def claim_of(coordinator: Coordinator) -> CommitAttempt:
     while not coordinator.wants(CommitTable):
         coordinator.goes_on()
     return coordinator.attempt
+
+
+def test_point_1_c2_what_a_person_stopped_is_not_claimed() -> None:
+    stopped = replace(record(1, 3, offsets(10, 20)), stopped=True, actor="ann@one")
+    coordinator = Coordinator()
+    coordinator.given(Led())
+    coordinator.reads(view(stopped))
+    (told,) = coordinator.actions
+    assert isinstance(told, Stop)
+    assert told.error.code == "HG-235"
+    assert "ann@one" in told.error.message
+    assert coordinator.state.phase is Phase.STOPPED

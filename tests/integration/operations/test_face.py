@@ -92,3 +92,41 @@ def test_point_3_metrics_page_and_moves_through_a_kill(deploy: Deploy, tmp_path:
     status, text = asked(next(p for p in sink.participants if p.running), path)
     assert (status, json.loads(text)["lag"]) == (200, 0)
     sink.judge()
+
+
+def test_point_3_a_stopped_sink_stays_stopped_until_it_is_started(
+    deploy: Deploy, tmp_path: Path
+) -> None:
+    """Over processes that end and begin; each of them leaves the group, and waits."""
+    token = tmp_path / "operator-token"
+    token.write_text(OPERATOR)
+    sink = deploy(
+        change={"http": {"listen": "127.0.0.1:0", "operator_token": f"${{file:{token}}}"}}
+    )
+    sink.start(2)
+    sink.wait_until(sink.all_share, "a partition each")
+    sink.produce()
+    sink.wait_until_lag_zero()
+    path = f"/api/v1/sinks/{sink.name}"
+    first = sink.participants[0]
+    status, text = asked(first, f"{path}/stop", "PUT", OPERATOR)
+    assert status == 200, text
+    done = json.loads(text)
+    assert (done["stopped"], done["still_there"]) == (True, [])
+    assert done["by"].startswith("http 127.0.0.1")
+    report = json.loads(asked(first, path)[1])
+    assert (report["condition"], report["stopped_by"]) == ("stopped", done["by"])
+    assert asked(first, "/livez") == (200, "ok\n")
+    assert asked(first, "/readyz")[0] == 503
+
+    sink.stop(first)
+    (anew,) = sink.start()
+    sink.produce()
+    sink.wait_until(lambda: anew.said("waits for headgate start"), "the new process waits as well")
+    record = sink.record()
+    assert record is not None
+    assert sum(record.offsets.values()) == sink.produced - 1_000
+    status, text = asked(anew, f"{path}/start", "PUT", OPERATOR)
+    assert (status, json.loads(text)["stopped"]) == (200, False)
+    sink.wait_until_lag_zero()
+    sink.judge()

@@ -171,3 +171,11 @@ def test_point_1_an_error_says_when_it_is_tried_again() -> None:
     error = heard([tries, said(ALIVE, 1)], NOW, SILENCE).error
     assert error is not None
     assert error.next_try_ms == NOW + 1_000
+
+
+def test_point_1_what_a_person_stopped_drains_and_is_stopped() -> None:
+    wanted = replace(WELL, stopped=True)
+    assert condition(said(ALIVE, 1), facts=wanted) is Condition.DRAINING
+    assert condition(said(ALIVE, 60), facts=wanted) is Condition.STOPPED
+    assert condition(said(ALIVE, 9), said(POISON, 8, epoch=0), facts=wanted) is Condition.STOPPED
+    assert condition(facts=replace(wanted, reachable=False)) is Condition.UNKNOWN

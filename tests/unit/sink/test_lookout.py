@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 from unit.operations.filled_table import sink_file_text
 
-from headgate.control_protocol.errors import GroupTaken, OtherConfiguration, Unreachable
+from headgate.control_protocol.errors import (
+    GroupTaken,
+    OtherConfiguration,
+    SinkStopped,
+    Unreachable,
+)
+from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,
@@ -25,7 +31,7 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import Ownership, State
 from headgate.sink.load import parse
-from headgate.sink.lookout import Lookout, Sources
+from headgate.sink.lookout import ASKED_EVERY_MS, Lookout, Sources
 
 SETTINGS = parse(sink_file_text(Path("/lake")))
 SINK = SinkName("trips")
@@ -152,3 +158,58 @@ def test_point_19_forged_events_alone_end_nobody() -> None:
     table = Table("control", "id-1", moves=False)
     watched(table.read, refused=iter(range(5, 50)).__next__)
     assert table.reads == LOOKS
+
+
+def asked(sink: str = "trips", kind: NoticeKind = NoticeKind.ASKED) -> Envelope:
+    notice = Notice(kind, text="stop", actor="ann@one")
+    nobody = Sender("operator", "life")
+    return Envelope(SinkName(sink), Epoch(0), TransactionNumber(0), nobody, 0, 0, notice)
+
+
+def test_point_1_a_notice_that_a_person_did_something_makes_it_look_at_the_table() -> None:
+    table = Table(None)
+    lookout = Lookout(SETTINGS, Sources(table.read, frozenset, lambda: None), 0)
+    lookout.look(OWNS, 1, leads=True)
+    for said in (asked("other"), asked(kind=NoticeKind.STARTED), asked(kind=NoticeKind.ERROR)):
+        lookout.heard(said)
+        lookout.look(OWNS, 2, leads=True)
+    assert table.reads == 0
+    lookout.heard(asked())
+    lookout.look(OWNS, 3, leads=True)
+    assert table.reads == 1  # nobody had stopped it: nothing comes of it
+    lookout.look(OWNS, 3 + ASKED_EVERY_MS, leads=True)
+    assert table.reads == 1
+
+
+def test_point_1_however_many_notices_come_it_looks_once_in_a_while() -> None:
+    table = Table(None)
+    lookout = Lookout(SETTINGS, Sources(table.read, frozenset, lambda: None), 0)
+    for now_ms in range(ASKED_EVERY_MS):
+        lookout.heard(asked())
+        lookout.look(OWNS, now_ms, leads=False)
+    assert table.reads == 1
+
+
+def test_point_1_what_a_person_stopped_is_left_by_who_leads_and_who_does_not() -> None:
+    table = Table(None)
+    stopped = replace(table.read(), stopped=True, actor="ann@one")
+    answers: list[CommitRecord | None] = []
+
+    def read() -> CommitRecord | None:
+        if not answers:
+            raise Unreachable("away")
+        return answers.pop()
+
+    for leads in (True, False):
+        lookout = Lookout(SETTINGS, Sources(read, frozenset, lambda: None), 0)
+        lookout.heard(asked())
+        lookout.look(OWNS, 1, leads=leads)  # the table is away: it is looked at again
+        answers.append(stopped)
+        with pytest.raises(SinkStopped, match="ann@one"):
+            lookout.look(OWNS, 1 + ASKED_EVERY_MS, leads=leads)
+
+
+def test_point_1_who_hears_nobody_finds_out_as_well() -> None:
+    stopped = replace(Table(None).read(), stopped=True)
+    with pytest.raises(SinkStopped):
+        watched(lambda: stopped)

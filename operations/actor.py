@@ -1,0 +1,46 @@
+"""Who does what a person does: told in commit records and notices."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from headgate.control_protocol.events import Notice, NoticeKind
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.record import OPERATOR
+from headgate.sink.departure import say
+from headgate.sink.settings import SinkSettings
+
+_ACTOR: ContextVar[str] = ContextVar("actor", default="")
+_CHARS_MAX = 200
+
+
+@contextmanager
+def acting(actor: str) -> Iterator[None]:
+    """Name somebody else than this process's user, in this context."""
+    before = _ACTOR.set(actor[:_CHARS_MAX])
+    try:
+        yield
+    finally:
+        _ACTOR.reset(before)
+
+
+def actor() -> str:
+    """Return who acts here: the user of this process, where nobody else was named."""
+    if named := _ACTOR.get():
+        return named
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"[:_CHARS_MAX]
+
+
+def tell(settings: SinkSettings, what: str) -> None:
+    """Say on the control topic what was done, and by whom; best effort, for people."""
+    sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
+    say(settings, sender, Notice(NoticeKind.ASKED, text=what, actor=actor()))

@@ -1,0 +1,95 @@
+"""Stopping a sink for as long as a person wants, and starting it again: a claim that says so (C2).
+
+Nobody needs to run for either. Processes that run leave the group in order and wait; those that
+are started meanwhile wait as well.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.record import CommitRecord
+from headgate.operations.claim import land, opened_lead, operators_claim
+from headgate.operations.pause import pause
+from headgate.operations.set_offsets import stored
+from headgate.operations.status import status
+from headgate.sink.condition import Condition
+from headgate.sink.settings import SinkSettings
+
+_PATIENCE_S = 30.0
+_LOOKED_AT_S = 0.5
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """``record`` is what the table says; ``participants`` had not left when patience ended."""
+
+    record: CommitRecord
+    participants: tuple[str, ...]
+
+
+def stop(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> Stopping:
+    """Stop the sink, and wait until its participants have left.
+
+    What is written is committed before, where the sink works. Raises ``ConfigurationError`` for a
+    sink without a record, ``StopSink`` for a table that is not in order, ``RetryLater`` when the
+    wish was not stored.
+    """
+    before = standing(settings)
+    if not before.stopped:
+        if status(settings).condition in (Condition.RUNNING, Condition.IDLE):
+            with suppress(RetryLater):  # it stops all the same, and reads again what was under way
+                pause(settings)
+        before = _wish(settings, "stop", stopped=True, paused=before.paused)
+    return Stopping(before, _leaving(settings, patience_s))
+
+
+def start(settings: SinkSettings) -> CommitRecord:
+    """End what ``stop`` began; processes that wait go on within seconds. Raises as ``stop``."""
+    before = standing(settings)
+    return _wish(settings, "start", stopped=False) if before.stopped else before
+
+
+def restart(settings: SinkSettings) -> Stopping:
+    """Make every participant leave and come again. Raises as ``stop``.
+
+    A sink that was stopped is started.
+    """
+    stopping = stop(settings)
+    return Stopping(start(settings), stopping.participants)
+
+
+def standing(settings: SinkSettings) -> CommitRecord:
+    """Return the sink's record, as its table says now."""
+    with opened_lead(settings) as table:
+        return stored(settings, table.read())
+
+
+def _wish(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
+    """Store it, on the table as it is; a sink at work commits between a look and the claim."""
+    failed = RetryLater(f"sink {settings.name}: {command} was not stored", "try again")
+    for tries_left in reversed(range(_TRIES)):
+        with opened_lead(settings) as table:
+            view = table.read()
+        claim = operators_claim(stored(settings, view), command, **wanted)
+        try:
+            land(settings, view, claim, failed)
+        except RetryLater:
+            if not tries_left:
+                raise
+        else:
+            return claim
+    raise AssertionError("the last try returns or raises")
+
+
+def _leaving(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
+    until_s = time.monotonic() + patience_s
+    while alive := tuple(each.member for each in status(settings).participants):
+        if time.monotonic() > until_s:
+            break
+        time.sleep(_LOOKED_AT_S)
+    return alive

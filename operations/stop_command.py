@@ -1,0 +1,52 @@
+"""The commands that stop a sink for as long as a person wants, and start it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headgate.operations.shared_options import echo_positions, loaded, sink_file
+
+if TYPE_CHECKING:
+    from headgate.operations.stop import Stopping
+
+
+@click.command()
+@sink_file
+@click.pass_context
+def stop(ctx: click.Context, sink: Path) -> None:
+    """Make every participant leave, and stay away until headgate start; stored in the table."""
+    from headgate.operations.stop import stop as ask
+
+    _echo_stopped(ask(loaded(ctx, sink)), "stopped: nobody works until headgate start")
+
+
+@click.command()
+@sink_file
+@click.pass_context
+def start(ctx: click.Context, sink: Path) -> None:
+    """Let a stopped sink work again; its processes wait for that, or are started by you."""
+    from headgate.operations.stop import start as ask
+
+    record = ask(loaded(ctx, sink))
+    click.echo("started: processes that wait go on within seconds")
+    echo_positions(record)
+
+
+@click.command()
+@sink_file
+@click.pass_context
+def restart(ctx: click.Context, sink: Path) -> None:
+    """Make every participant leave in order, and come again."""
+    from headgate.operations.stop import restart as ask
+
+    _echo_stopped(ask(loaded(ctx, sink)), "restarted: processes that run go on within seconds")
+
+
+def _echo_stopped(done: Stopping, text: str) -> None:
+    click.echo(text)
+    if done.participants:
+        click.echo(f"not seen leaving yet: {', '.join(done.participants)}")
+    echo_positions(done.record)
