@@ -21,11 +21,11 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
 from headgate.control_protocol.record import OPERATOR, CommitRecord, Debt
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.proposal import GoingBack
 from headgate.operations.actor import actor, tell
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.proposal import GoingBack
+from headgate.tables.iceberg.table import IcebergTable
 
 
 def operators_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:

@@ -18,7 +18,6 @@ from headgate.control_protocol.errors import ConfigurationError, RetryLater, Sto
 from headgate.control_protocol.ports import TableView, TopicState
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
-from headgate.coordinator.tables.proposal import GoingBack
 from headgate.operations.claim import claiming_followers, land, opened_lead, operators_claim
 from headgate.operations.history import sink_of, summary_of
 from headgate.operations.kafka_access import source_topics
@@ -26,6 +25,7 @@ from headgate.operations.set_offsets import require_stopped, stored
 from headgate.operations.table_access import opened_table
 from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.proposal import GoingBack
 
 KEPT_MS = 7 * 24 * 3_600_000
 

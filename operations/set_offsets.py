@@ -13,7 +13,11 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import Lineage, TableView, TopicState
+from headgate.control_protocol.ports import (
+    Lineage,
+    TableView,
+    TopicState,
+)
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.watermark import carried_on
 from headgate.operations.claim import claiming_followers, land, opened_lead, operators_claim

@@ -20,10 +20,10 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
-from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
-from headgate.control_protocol.kafka_topic import control_topic_exists
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
+from headgate.kafka.control_topic import control_topic_exists
 from headgate.sink.agreement import agreed, fingerprint
 from headgate.sink.settings import SinkSettings
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import closing
 
 from headgate.control_protocol.errors import HeadgateError, RetryLater
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
 from headgate.sink.followers import iceberg_table
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import load_catalog
 
 LOOKED_AT_S = 3.0
 _TURN_S = 0.25

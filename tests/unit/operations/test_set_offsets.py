@@ -24,10 +24,10 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import OPERATOR, Debt
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.proposal import GoingBack
 from headgate.operations.set_offsets import OffsetMove, OffsetPlan, _resolved, carry_out, stored
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.proposal import GoingBack
+from headgate.tables.iceberg.table import IcebergTable
 
 ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 

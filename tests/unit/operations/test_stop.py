@@ -13,7 +13,6 @@ from unit.operations.filled_table import SINK, FilledTable
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.control_protocol.record import OPERATOR, CommitRecord
-from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.operations import claim as claims
 from headgate.operations import stop as module
 from headgate.operations.actor import acting
@@ -21,6 +20,7 @@ from headgate.operations.face import moves
 from headgate.operations.stop import restart, standing, start, stop
 from headgate.sink import resting
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.table import IcebergTable
 
 Alive = list[SimpleNamespace]
 
