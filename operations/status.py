@@ -186,15 +186,11 @@ def status(
         table=settings.table.identifier,
         uuid=history.uuid,
         branch=history.branch,
+        **_recorded(record),
         snapshot_id=history.head,
-        epoch=record.transaction.epoch if record else 0,
-        transaction=str(record.transaction) if record else None,
-        coordinator=str(record.coordinator) if record else None,
         open_transaction=open_transaction(envelopes),
-        paused=record.paused if record else False,
         owed_rows=sum(debt.rows for debt in owed),
         last_commit_ms=history.commits[-1].committed_ms if history.commits else None,
-        valid_through_ms=record.valid_through_ms if record else None,
         partitions=partitions,
         transactions=tuple(_transactions(history, transactions)),
         participants=tuple(_alive(said, now_ms)),
@@ -205,15 +201,20 @@ def status(
         if condition is Condition.UNKNOWN and notes.exit_code
         else EXIT_CODES[condition] or notes.exit_code,
         stalled=tuple(map(str, stalled)),
-        stopped_by=_stopped_by(record),
         lag_seconds=_ages(settings, partitions, now_ms) if with_age and notes.reachable else {},
     )
 
 
-def _stopped_by(record: CommitRecord | None) -> str | None:
-    if record is None or not record.stopped:
-        return None
-    return record.actor or record.coordinator.member
+def _recorded(record: CommitRecord | None) -> Mapping[str, Any]:
+    who = record.actor or record.coordinator.member if record else ""
+    return {
+        "epoch": record.transaction.epoch if record else 0,
+        "transaction": str(record.transaction) if record else None,
+        "coordinator": str(record.coordinator) if record else None,
+        "paused": record.paused if record else False,
+        "valid_through_ms": record.valid_through_ms if record else None,
+        "stopped_by": who if record and record.stopped else None,
+    }
 
 
 def _ages(
