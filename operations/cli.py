@@ -340,17 +340,29 @@ def kafka(folder: Path, port: int) -> None:
 @click.option("--drop-foreign", is_flag=True, help="Take others' snapshots off the branch too.")
 @click.option("--dry-run", is_flag=True, help="Say what it would do; change nothing.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--to-branch", "branch", metavar="NAME", help="Only show it there, to be looked at.")
 @click.pass_context
 def rollback(
-    ctx: click.Context, sink: Path, to: str, *, drop_foreign: bool, dry_run: bool, yes: bool
+    ctx: click.Context,
+    sink: Path,
+    to: str,
+    *,
+    drop_foreign: bool,
+    dry_run: bool,
+    yes: bool,
+    branch: str | None,
 ) -> None:
     """Take table and offsets of a stopped sink back together (docs/rollback.md)."""
-    from headgate.operations.rollback import carry_out, plan_rollback
+    from headgate.operations.rollback import carry_out, plan_rollback, show_on_branch
 
     settings = loaded(ctx, sink)
-    plan = plan_rollback(settings, to, drop_foreign=drop_foreign)
+    plan = plan_rollback(settings, to, drop_foreign=drop_foreign, look_only=branch is not None)
     click.echo(str(plan))
     if dry_run:
+        return
+    if branch is not None:
+        show_on_branch(settings, plan, branch)
+        click.echo(f"branch {branch} of {settings.table.identifier} shows it, for seven days")
         return
     if not yes:
         click.confirm("Go back?", abort=True)

@@ -18,6 +18,7 @@ from headgate.control_protocol.errors import ConfigurationError, RetryLater, Sto
 from headgate.control_protocol.ports import TableView, TopicState
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
+from headgate.operations.actor import tell
 from headgate.operations.claim import claiming_followers, land, opened_lead, operators_claim
 from headgate.operations.history import sink_of, summary_of
 from headgate.operations.kafka_access import source_topics
@@ -25,6 +26,7 @@ from headgate.operations.set_offsets import require_stopped, stored
 from headgate.operations.table_access import opened_table
 from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.branches import make_branch
 from headgate.tables.iceberg.proposal import GoingBack
 
 KEPT_MS = 7 * 24 * 3_600_000
@@ -54,6 +56,9 @@ class RollbackPlan:
         told += [
             f"{at}: goes on from {offset}" for at, offset in sorted(self.record.offsets.items())
         ]
+        if aside := sorted(name for name in self.record.followers if name):
+            owed = sum(debt.rows for debt in self.record.debts)
+            told.append(f"{', '.join(aside)}: stays as it is, and is still owed {owed} rows")
         told.append(f"the way back: headgate rollback SINK {self.kept_as}, for seven days")
         return "\n".join(told)
 
@@ -63,15 +68,20 @@ def kept_tag(sink: str, epoch: int) -> str:
     return f"headgate.{sink}.before-{epoch}"
 
 
-def plan_rollback(settings: SinkSettings, to: str, *, drop_foreign: bool = False) -> RollbackPlan:
+def plan_rollback(
+    settings: SinkSettings, to: str, *, drop_foreign: bool = False, look_only: bool = False
+) -> RollbackPlan:
     """Plan the way to a transaction (``4.17``) or to the tag that a rollback kept.
+
+    To ``look_only`` at it (``show_on_branch``) nobody needs to stop.
 
     Raises ``ConfigurationError`` for what cannot be meant, while participants are alive, for
     snapshots of others in between, and for records that the source does not hold any more;
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
     refuse_going_back(settings, "headgate rollback")
-    require_stopped(settings)
+    if not look_only:
+        require_stopped(settings)
     with opened_lead(settings) as lead:
         view = lead.read()
     with opened_table(settings) as table:
@@ -128,6 +138,16 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
     )
     back = GoingBack(plan.target, plan.kept_as, KEPT_MS)
     land(settings, plan.view, claiming_followers(settings, claim), failed, back=back)
+
+
+def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> None:
+    """O5: what the table would be, on a branch of its own, for seven days; nothing else changes.
+
+    Raises as ``make_branch``.
+    """
+    with opened_table(settings) as table:
+        make_branch(table, branch, plan.target, KEPT_MS)
+    tell(settings, f"rollback --to-branch {branch}")
 
 
 def refuse_lost(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:

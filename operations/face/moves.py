@@ -105,13 +105,22 @@ def _set_offsets(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping
 
 
 def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
-    """``{"to": "4.17", "drop_foreign": false}``; only of a stopped sink."""
-    _refuse_unknown(given, frozenset({"to", "drop_foreign"}))
+    """``{"to": "4.17", "drop_foreign": false}``; only of a stopped sink.
+
+    With ``"to_branch": "NAME"`` it is only shown there, of any sink.
+    """
+    _refuse_unknown(given, frozenset({"to", "drop_foreign", "to_branch"}))
     to, drop_foreign = given.get("to"), given.get("drop_foreign", False)
+    branch = given.get("to_branch")
     if not isinstance(to, str) or not isinstance(drop_foreign, bool):
         raise ConfigurationError("where to go back is not said", 'send {"to": "EPOCH.NUMBER"}')
-    plan = rollback.plan_rollback(settings, to, drop_foreign=drop_foreign)
-    if not dry_run:
+    if branch is not None and (not isinstance(branch, str) or not branch):
+        raise ConfigurationError("to_branch is no name", 'send {"to_branch": "NAME"}')
+    looks = branch is not None
+    plan = rollback.plan_rollback(settings, to, drop_foreign=drop_foreign, look_only=looks)
+    if branch is not None and not dry_run:
+        rollback.show_on_branch(settings, plan, branch)
+    elif not dry_run:
         rollback.carry_out(settings, plan)
     return {
         "dry_run": dry_run,

@@ -9,8 +9,18 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from unit.operations.filled_table import FilledTable, catalog_properties, sink_file_text
 
+from headgate.operations import claim, rollback
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a person's acts say on the control topic; there are no brokers."""
+    said: list[str] = []
+    for module in (claim, rollback):
+        monkeypatch.setattr(module, "tell", lambda _, what: said.append(what))
+    return said
 
 
 @pytest.fixture
@@ -21,7 +31,8 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 
 @pytest.fixture
-def filled(catalog: Catalog) -> FilledTable:
+def filled(catalog: Catalog, told: list[str]) -> FilledTable:
+    assert not told
     return FilledTable(catalog)
 
 

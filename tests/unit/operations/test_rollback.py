@@ -18,7 +18,7 @@ from headgate.control_protocol.record import OPERATOR
 from headgate.operations import rollback
 from headgate.operations.audit import audit
 from headgate.operations.face.moves import MOVES
-from headgate.operations.rollback import carry_out, plan_rollback
+from headgate.operations.rollback import carry_out, plan_rollback, show_on_branch
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -186,3 +186,54 @@ def test_point_4_over_http_with_a_dry_run(
     for wrong in ({}, {"to": 4}, {"to": "1.1", "drop_foreign": "yes"}, {"too": "1.1"}):
         with pytest.raises(ConfigurationError):
             move(settings, wrong, True)
+
+
+def test_point_4_a_branch_shows_what_it_would_be_and_nothing_else_changes(
+    table: IcebergTable, filled: FilledTable, settings: SinkSettings, told: list[str]
+) -> None:
+    before = table.read()
+    plan = plan_rollback(settings, "1.1", look_only=True)
+    show_on_branch(settings, plan, "look")
+    assert table.read() == before
+    assert rows(filled) == 20
+    look = filled.table.metadata.refs["look"]
+    assert (look.snapshot_id, look.snapshot_ref_type.value) == (plan.target, "branch")
+    assert look.max_ref_age_ms == rollback.KEPT_MS
+    assert filled.table.scan(snapshot_id=look.snapshot_id).to_arrow().num_rows == 10
+    assert told == ["rollback --to-branch look"]
+    for taken in ("look", "main", tag_name(SINK)):
+        with pytest.raises(ConfigurationError, match="already"):
+            show_on_branch(settings, plan, taken)
+    assert table.read() == before
+    carry_out(settings, plan_rollback(settings, "1.1"))
+    assert rows(filled) == 10
+
+
+def test_point_4_who_only_looks_need_not_stop_the_sink(
+    table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs(_: SinkSettings) -> None:
+        raise ConfigurationError("sink trips is running")
+
+    before = table.read()
+    monkeypatch.setattr(rollback, "require_stopped", runs)
+    look = {"to": "1.1", "to_branch": "look"}
+    move = MOVES["POST", "rollback"]
+    assert move(settings, look, True)["rows"] == 10
+    move(settings, look, False)
+    assert table.read() == before
+    with pytest.raises(ConfigurationError, match="running"):
+        move(settings, {"to": "1.1"}, True)
+    with pytest.raises(ConfigurationError, match="no name"):
+        move(settings, {**look, "to_branch": ""}, True)
+
+
+def test_point_4_a_stopped_sink_stays_stopped_over_it(
+    table: IcebergTable, filled: FilledTable, settings: SinkSettings
+) -> None:
+    stopped = filled.record(1, 3, {0: 10, 1: 10}, stopped=True)
+    table.commit(CommitAttempt(table.read(), stopped))
+    carry_out(settings, plan_rollback(settings, "1.1"))
+    after = table.read().record
+    assert after is not None
+    assert (after.stopped, after.command) == (True, "rollback")

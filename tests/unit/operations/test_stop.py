@@ -13,7 +13,6 @@ from unit.operations.filled_table import SINK, FilledTable
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.control_protocol.record import OPERATOR, CommitRecord
-from headgate.operations import claim as claims
 from headgate.operations import stop as module
 from headgate.operations.actor import acting
 from headgate.operations.face import moves
@@ -23,14 +22,6 @@ from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.table import IcebergTable
 
 Alive = list[SimpleNamespace]
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is said on the control topic; there are no brokers."""
-    said: list[str] = []
-    monkeypatch.setattr(claims, "tell", lambda _, what: said.append(what))
-    return said
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +38,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Alive:
 
 
 @pytest.fixture
-def table(filled: FilledTable, catalog: Catalog, told: list[str]) -> IcebergTable:
-    assert not told
+def table(filled: FilledTable, catalog: Catalog) -> IcebergTable:
     filled.good_start()
     return IcebergTable(catalog, "db.trips", SINK)
 
