@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.operations.shared_options import echo_positions, loaded, sink_file
+from headgate.operations.shared_options import as_json_option, echo_positions, loaded, sink_file
+from headgate.operations.status_command import status
 from headgate.operations.stop_command import restart, start, stop
 from headgate.operations.terminal import console, print_json
 
@@ -52,7 +53,6 @@ def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
 
 
 _ROLES = click.Choice(["sink", "operator", "viewer"])
-_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document for scripts.")
 
 
 @main.command()
@@ -81,7 +81,7 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 
 @main.command()
 @sink_file
-@_as_json
+@as_json_option
 @click.option("--role", default="sink", type=_ROLES, help="Ask only what this role needs.")
 @click.pass_context
 def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
@@ -100,40 +100,6 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
 
 
 @main.command()
-@sink_file
-@_as_json
-@click.option(
-    "--watch",
-    "every_s",
-    type=click.FloatRange(min=0.5),
-    is_flag=False,
-    flag_value=2.0,
-    metavar="[SECONDS]",
-    help="Show it again every so many seconds (2), until Ctrl-C.",
-)
-@click.pass_context
-def status(ctx: click.Context, sink: Path, *, as_json: bool, every_s: float | None) -> None:
-    """Show epoch, offsets, lag, last transactions and participants."""
-    from headgate.operations.rendering import show_status
-    from headgate.operations.status import status as look
-
-    settings = loaded(ctx, sink)
-    if every_s is not None:
-        from headgate.operations.watch import watch
-
-        if as_json:
-            raise click.UsageError("--watch is for people; ask for --json as often as you like")
-        watch(console(), settings, every_s)
-        return
-    report = look(settings)
-    if as_json:
-        print_json(report.as_json())
-    else:
-        show_status(console(), report)
-    ctx.exit(report.exit_code)
-
-
-@main.command()
 @click.argument("sinks", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--listen", default="", metavar="HOST:PORT", help="Else http.listen, or port 8080.")
 @click.pass_context
@@ -142,16 +108,16 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
     from headgate.operations.face.serve import serve as serve_all
     from headgate.sink.terminal import show_log
 
-    loaded = [loaded(ctx, sink) for sink in sinks]
-    show_log(loaded[0])
-    serve_all(loaded, listen)
+    every = [loaded(ctx, sink) for sink in sinks]
+    show_log(every[0])
+    serve_all(every, listen)
 
 
 @main.command()
 @sink_file
 @click.option("--follow", is_flag=True, help="Go on with what is said from now on.")
 @click.option("--last", type=click.IntRange(min=0), default=50, help="So many of the past (50).")
-@_as_json
+@as_json_option
 @click.pass_context
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
     """Show what the sink's members say to each other (docs/events.md)."""
@@ -173,7 +139,7 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
 
 @main.command()
 @sink_file
-@_as_json
+@as_json_option
 @click.option("--no-source", is_flag=True, help="Judge from the table alone.")
 @click.option("--accept-unproven", is_flag=True, help="Exit with 0 when nothing is wrong.")
 @click.pass_context
@@ -200,7 +166,7 @@ def audit(
 
 @main.command()
 @sink_file
-@_as_json
+@as_json_option
 @click.pass_context
 def tables(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
     """List the tables that the routes fill, and what each is owed (docs/tables.md)."""
@@ -220,7 +186,7 @@ def tables(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
 @click.argument("action", type=click.Choice(["show", "set"]), default="show")
 @click.argument("wanted", nargs=-1, metavar="[TOPIC/PARTITION=OFFSET]...")
 @click.option("--yes", is_flag=True, help="Set them without asking.")
-@_as_json
+@as_json_option
 @click.pass_context
 def offsets(
     ctx: click.Context,
@@ -233,7 +199,7 @@ def offsets(
 ) -> None:
     """Show the stored next offsets beside the source's logs, or set those of a stopped sink.
 
-    An OFFSET is a number, "earliest" or "latest".
+    An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
     """
     from headgate.operations.offsets_command import move, show
 
@@ -383,5 +349,5 @@ def demo(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     ctx.exit(demonstrate(list(arguments)) or 0)
 
 
-for command in (stop, start, restart):
+for command in (status, stop, start, restart):
     main.add_command(command)

@@ -133,6 +133,28 @@ def show_status(console: Console, report: StatusReport) -> None:
     show_notes(console, report.notes)
 
 
+def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, str]]) -> None:
+    """One line for each: its file, its report, and why there is none."""
+    rows = []
+    for file, report, error in sinks:
+        if report is None:
+            rows.append((file, "not known", None, None, None, error))
+            continue
+        told = report.last_error
+        what = f"{told.code} {told.text}" if told and not told.past else ""
+        rows.append(
+            (
+                report.sink,
+                report.condition,
+                report.lag,
+                report.epoch,
+                _time(report.last_rows_ms),
+                what,
+            )
+        )
+    console.print(_table(("sink", "condition", "lag", "epoch", "last rows", "error"), rows))
+
+
 def _show_error(console: Console, error: LastError) -> None:
     when = f", {_time(error.time_ms)}" if error.time_ms else ""
     whose = f" [{error.member}{when}]" if error.member else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headgate.control_protocol.errors import (
@@ -23,10 +23,13 @@ from headgate.coordinator.watermark import carried_on
 from headgate.operations.claim import claiming_followers, land, opened_lead, operators_claim
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
-from headgate.sink.settings import SinkSettings
+from headgate.sink.settings import SinkSettings, timestamp_ms
 
 _WORDS = ("earliest", "latest")
-_FORM = 'write TOPIC/PARTITION=OFFSET, with a number, "earliest" or "latest"'
+_FORM = (
+    'write TOPIC/PARTITION=OFFSET, with a number, "earliest", "latest" or a time such as '
+    "2026-01-31T06:00:00Z; without /PARTITION for all of the topic, but by no number"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,15 @@ class OffsetPlan:
 
 
 def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
-    """What the assignments (``topic/partition=offset``) would do.
+    """What the assignments would do: ``topic/0=17``, ``topic/0=earliest``, ``topic=TIME``.
+
+    By a time it goes on from the first record with that timestamp or a later one.
 
     Raises ``ConfigurationError`` for what cannot be meant, and while participants are alive;
     ``RetryLater`` when table or source do not answer; ``StopSink`` when the table is not in order.
     """
-    asked = dict(_parsed(text) for text in wanted)
-    if not asked:
+    parsed = [_parsed(text) for text in wanted]
+    if not parsed:
         raise ConfigurationError("no offset is named", _FORM)
     require_stopped(settings)
     with opened_lead(settings) as table:
@@ -71,6 +76,7 @@ def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
     record = stored(settings, view)
     with source_topics(settings) as topics:
         described = topics.describe()
+        asked = _expanded(parsed, described, topics.offsets_at)
     moves = [
         OffsetMove(at, record.offsets.get(at, 0), _resolved(at, text, described, record))
         for at, text in sorted(asked.items())
@@ -98,12 +104,54 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
     land(settings, plan.view, claiming_followers(settings, claim), failed)
 
 
-def _parsed(text: str) -> tuple[TopicPartition, str]:
-    where, _, offset = text.partition("=")
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """``partition``: ``None`` for all of the topic. ``place``: a number, a word or a time."""
+
+    topic: str
+    partition: int | None
+    place: str
+
+
+def _parsed(text: str) -> _Wanted:
+    where, _, place = text.partition("=")
     topic, _, partition = where.rpartition("/")
-    if not (topic and partition.isdecimal() and (offset.isdecimal() or offset in _WORDS)):
+    numbered = place.isdecimal()
+    if not where or not (numbered or place in _WORDS or _time_ms(place) is not None):
         raise ConfigurationError(f"{text!r} is no offset of a partition", _FORM)
-    return TopicPartition(topic, int(partition)), offset
+    if topic and partition.isdecimal():
+        return _Wanted(topic, int(partition), place)
+    if numbered:
+        raise ConfigurationError(f"{text!r} is no offset of a partition", _FORM)
+    return _Wanted(where, None, place)
+
+
+def _time_ms(place: str) -> int | None:
+    """A time with a zone, in epoch milliseconds."""
+    try:
+        return None if place.isdecimal() else timestamp_ms(place)
+    except ConfigurationError:
+        return None
+
+
+def _expanded(
+    wanted: Iterable[_Wanted],
+    described: Mapping[str, TopicState],
+    offsets_at: Callable[[int], Offsets],
+) -> Mapping[TopicPartition, str]:
+    """Every partition that is meant, with a number or a word. What is named later counts."""
+    found: dict[TopicPartition, str] = {}
+    for each in wanted:
+        topic = described.get(each.topic)
+        if each.partition is None and topic is None:
+            raise ConfigurationError(f"{each.topic} is not in the source", _FORM)
+        numbers = topic.partitions if topic and each.partition is None else [each.partition or 0]
+        time_ms = _time_ms(each.place) if each.place not in _WORDS else None
+        offsets = None if time_ms is None else offsets_at(time_ms)
+        for number in numbers:
+            at = TopicPartition(each.topic, number)
+            found[at] = each.place if offsets is None else str(offsets.get(at, 0))
+    return found
 
 
 def require_stopped(settings: SinkSettings) -> None:

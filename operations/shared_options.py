@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from headgate.sink.settings import SinkSettings
 
 sink_file = click.argument("sink", type=click.Path(dir_okay=False, path_type=Path))
+as_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document for scripts."
+)
 
 
 def loaded(ctx: click.Context, sink: Path) -> SinkSettings:

@@ -24,6 +24,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import OPERATOR, Debt
+from headgate.operations import set_offsets as module
 from headgate.operations.set_offsets import OffsetMove, OffsetPlan, _resolved, carry_out, stored
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.proposal import GoingBack
@@ -154,3 +155,38 @@ def test_point_9_words_and_numbers_mean_places_in_the_log(
     anew = {TOPIC: TopicState(TopicId("another"), {0: OffsetRange(3, 20)})}
     with pytest.raises(ConfigurationError, match="created anew"):
         _resolved(ZERO, text, anew, record)
+
+
+SIX = "2026-01-31T06:00:00Z"
+SIX_MS = 1_769_839_200_000
+
+
+def expanded(*wanted: str) -> dict[str, str]:
+    described = {TOPIC: TopicState(TopicId("id"), {0: OffsetRange(0, 9), 1: OffsetRange(0, 9)})}
+
+    def offsets_at(time_ms: int) -> Offsets:
+        assert time_ms == SIX_MS
+        return Offsets({ZERO: 3, ONE: 9})
+
+    found = module._expanded([module._parsed(text) for text in wanted], described, offsets_at)
+    return {str(at): place for at, place in found.items()}
+
+
+def test_point_4_a_time_or_a_word_is_meant_for_all_of_a_topic() -> None:
+    assert expanded(f"{TOPIC}={SIX}") == {"trips/0": "3", "trips/1": "9"}
+    assert expanded(f"{TOPIC}/1={SIX}") == {"trips/1": "9"}
+    assert expanded(f"{TOPIC}=latest", f"{TOPIC}/0=7") == {"trips/0": "7", "trips/1": "latest"}
+    assert expanded("elsewhere/4=7") == {"elsewhere/4": "7"}  # refused with its reason later
+
+
+@pytest.mark.parametrize(
+    "text", ["trips=7", "trips", "=earliest", "trips/0=", "trips=2026-01-31", "trips=yesterday"]
+)
+def test_point_4_what_names_no_place_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no offset of a partition"):
+        module._parsed(text)
+
+
+def test_point_4_a_topic_that_is_not_read_has_no_partitions() -> None:
+    with pytest.raises(ConfigurationError, match="not in the source"):
+        expanded(f"other={SIX}")

@@ -1,0 +1,66 @@
+"""``headgate status``: one sink, once or again and again, or all of a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from headgate.operations.shared_options import as_json_option, loaded
+from headgate.operations.terminal import console, print_json
+
+
+@click.command()
+@click.argument("sink", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@as_json_option
+@click.option(
+    "--all",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="One line for the sink of each *.toml there.",
+)
+@click.option(
+    "--watch",
+    "every_s",
+    type=click.FloatRange(min=0.5),
+    is_flag=False,
+    flag_value=2.0,
+    metavar="[SECONDS]",
+    help="Show it again every so many seconds (2), until Ctrl-C.",
+)
+@click.pass_context
+def status(
+    ctx: click.Context,
+    sink: Path | None,
+    *,
+    as_json: bool,
+    folder: Path | None,
+    every_s: float | None,
+) -> None:
+    """Show epoch, offsets, lag, last transactions and participants."""
+    if folder is not None:
+        if sink or every_s is not None:
+            raise click.UsageError("--all FOLDER takes neither a sink file nor --watch")
+        from headgate.operations.status_all import show
+
+        ctx.exit(show(console(), folder, as_json=as_json))
+    if sink is None:
+        raise click.UsageError("name a sink file, or --all FOLDER")
+    from headgate.operations.rendering import show_status
+    from headgate.operations.status import status as look
+
+    settings = loaded(ctx, sink)
+    if every_s is not None:
+        from headgate.operations.watch import watch
+
+        if as_json:
+            raise click.UsageError("--watch is for people; ask for --json as often as you like")
+        watch(console(), settings, every_s)
+        return
+    report = look(settings)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        show_status(console(), report)
+    ctx.exit(report.exit_code)
