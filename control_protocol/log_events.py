@@ -14,6 +14,8 @@ class LogEvent(StrEnum):
     SINK_DRAINING = "sink.draining"
     SINK_STOPPED = "sink.stopped"
     SINK_RESTS = "sink.rests"
+    SINK_RELOADED = "sink.reloaded"
+    SINK_NOT_RELOADED = "sink.not-reloaded"
     SINK_FAILED = "sink.failed"
     PARTITIONS_JOINED = "partitions.joined"
     PARTITIONS_GAINED = "partitions.gained"

@@ -64,6 +64,7 @@ from headgate.coordinator.actions import (
 from headgate.coordinator.machine import step
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
+from headgate.coordinator.transitions import Phase
 
 _log = redacted_logger("headgate.coordinator")
 
@@ -132,6 +133,11 @@ class CoordinatorDriver:
         self._behind = True
         self._broken: str | None = None
         self._fails_since_ms = 0
+        self._adopted: CoordinatorSettings | None = None
+
+    def adopt(self, settings: CoordinatorSettings) -> None:
+        """Go by these from the next START on; any thread may call it."""
+        self._adopted = settings
 
     def lead(self) -> None:
         """A fresh poll shows ownership: the machine may claim."""
@@ -144,6 +150,9 @@ class CoordinatorDriver:
         ``False``: the log cannot be read now; wait a little before the next turn.
         """
         heard = False
+        if self._adopted and self.state.phase in (Phase.OPEN, Phase.FOLLOWING):
+            adopted, self._adopted = self._adopted, None
+            self.state = replace(self.state, settings=adopted)
         try:
             if self._behind:
                 self._catch_up()

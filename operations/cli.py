@@ -236,7 +236,8 @@ def run(ctx: click.Context, sink: Path, rehearsed: int | None) -> None:
         ctx.exit(1 if seen.bad else 0)
     from headgate.operations.run import run as participate
 
-    participate(settings, verbose=bool(ctx.find_root().params["verbose"]))
+    verbose = bool(ctx.find_root().params["verbose"])
+    participate(settings, verbose=verbose, sink_file=sink)
 
 
 @main.command()

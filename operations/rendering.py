@@ -135,7 +135,7 @@ def show_status(console: Console, report: StatusReport) -> None:
 
 def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, str]]) -> None:
     """One line for each: its file, its report, and why there is none."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for file, report, error in sinks:
         if report is None:
             rows.append((file, "not known", None, None, None, error))

@@ -41,7 +41,7 @@ from headgate.sink.declaration import declaration, quarantine_declaration
 from headgate.sink.departure import Complaints, control_log, departing, say_started
 from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.made_tables import MakingTopics, TableMaker
-from headgate.sink.open_sink import OpenSink, lookout
+from headgate.sink.open_sink import Current, OpenSink, lookout
 from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
@@ -140,8 +140,9 @@ def opened(
         writer = stack.enter_context(batch_writer(settings, catalog))
         log = control_log(settings)
         stack.callback(log.close)
+        current = Current(settings)
         service = CoordinatorService(
-            settings.source.topics, lambda: _coordinator(settings, catalog, sender, meters)
+            settings.source.topics, lambda: _coordinator(current.settings, catalog, sender, meters)
         )
         group = KafkaGroupMember(
             settings.kafka,
@@ -165,7 +166,7 @@ def opened(
         )
         table = iceberg_table(settings, catalog, settings.table.identifier)
         watch = lookout(settings, table, log, world.clock.monotonic_ms())
-        sink = OpenSink(_initial(settings, sender), world, service, watch)
+        sink = OpenSink(_initial(settings, sender), world, service, watch, current=current)
         if meters:
             meters.follow(lambda: sink.state)
         say_started(settings, sender, log)

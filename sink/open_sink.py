@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass, replace
 
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record import noted_sink
@@ -15,6 +16,13 @@ from headgate.sink.lookout import Lookout, Sources
 from headgate.sink.settings import SinkSettings
 
 
+@dataclass(slots=True)
+class Current:
+    """The settings by which the next coordinator's life begins."""
+
+    settings: SinkSettings
+
+
 class OpenSink(participant.ParticipantDriver):
     """A participant on real ports. Raises ``OtherConfiguration`` too (rule P11)."""
 
@@ -24,8 +32,11 @@ class OpenSink(participant.ParticipantDriver):
         world: participant.World,
         service: CoordinatorService,
         lookout: Lookout,
+        *,
+        current: Current | None = None,
     ) -> None:
         super().__init__(initial, world)
+        self._current = current
         self._service = service
         self._lookout = lookout
         self._clock = world.clock
@@ -33,6 +44,14 @@ class OpenSink(participant.ParticipantDriver):
     def run_once(self, timeout_ms: int) -> None:
         super().run_once(timeout_ms)
         self._lookout.look(self.state, self._clock.monotonic_ms(), leads=self.leads)
+
+    def adopt(self, settings: SinkSettings) -> None:
+        """Go by other intervals and limits: at once here, from the next START on for all."""
+        self.state = replace(self.state, settings=settings.participant)
+        if self._current:
+            self._current.settings = settings
+        if driver := self._service.driver:
+            driver.adopt(settings.coordinator)
 
     @property
     def leads(self) -> bool:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from headgate.control_protocol.errors import SinkStopped
+from headgate.control_protocol.events import Notice, NoticeKind
+from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.participant.state import State
+from headgate.sink.agreement import agreed, fingerprint
 from headgate.sink.assembly import new_sender, opened
-from headgate.sink.departure import departing
+from headgate.sink.departure import departing, say
+from headgate.sink.open_sink import OpenSink
+from headgate.sink.reload import Refused, Reload, applies_live
 from headgate.sink.resting import may_work, rest
 from headgate.sink.service_manager import ServiceManager
 from headgate.sink.settings import SinkSettings
@@ -23,6 +29,8 @@ from headgate.sink.telemetry.meters import SinkMeters
 _log = redacted_logger("headgate.sink")
 
 TURN_MS = 50
+
+Measuring = Callable[[SinkSettings], AbstractContextManager[SinkMeters | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +45,27 @@ def run(
     settings: SinkSettings,
     on_progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
-    meters: SinkMeters | None = None,
+    *,
+    measuring: Measuring = measured,
+    sink_file: Path | None = None,
 ) -> None:
     """Run one participant, with the coordinator inside, until ``stop`` or SIGINT or SIGTERM.
 
-    ``meters`` measure it; without any, the sink file decides whether something does. While a person
-    wants the sink stopped, it has left the group and waits.
+    ``measuring`` decides what measures it. While a person wants the sink stopped, it has left the
+    group and waits. A ``sink_file`` that changes is read again: intervals and limits hold from the
+    next START on, for anything else it leaves in order and opens anew.
 
     Raises the ``HeadgateError`` that ends the sink. Leaving, it finishes and announces what is
     written, gives its partitions up, and joins every thread.
     """
     stop = stop or threading.Event()
     manager = ServiceManager()
-    measuring = nullcontext(meters) if meters else measured(settings)
-    with _signals(stop), measuring as measures:
-        turn = _Turn(stop, manager, measures, on_progress)
-        while not stop.is_set():
-            if may_work(settings):
-                with suppress(SinkStopped):
-                    _take_part(settings, turn)
-            if not stop.is_set():
-                told = f"sink {settings.name}: stopped by a person; waits for headgate start"
-                _log.info("%s", told, extra=about(LogEvent.SINK_RESTS))
-                if measures:
-                    measures.rest()
-                rest(settings, stop, lambda: turn.came_round("stopped by a person"))
+    reload = Reload(sink_file) if sink_file else None
+    with _signals(stop, reload):
+        goes_on: SinkSettings | None = settings
+        while goes_on and not stop.is_set():
+            with measuring(goes_on) as measures:
+                goes_on = _work(goes_on, _Turn(stop, manager, measures, on_progress, reload))
         manager.stopping()
 
 
@@ -73,24 +77,55 @@ class _Turn:
     manager: ServiceManager
     measures: SinkMeters | None
     on_progress: Callable[[Progress], None] | None
+    reload: Reload | None
 
     def came_round(self, status: str) -> None:
         if self.measures:
             self.measures.turned()
         self.manager.turned(status)
 
+    def reloaded(self, settings: SinkSettings, sender: Sender) -> SinkSettings | None:
+        """Other settings, if the sink file has some; people are told."""
+        found = self.reload.look(settings) if self.reload else None
+        if isinstance(found, Refused):
+            text = f"the sink file changes nothing: {found.error.message}"
+            say(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
+            return None
+        if found:
+            digest = fingerprint(dict(agreed(found)))
+            say(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
+        return found
 
-def _take_part(settings: SinkSettings, turn: _Turn) -> None:
-    """Be a participant until asked to end. Raises ``SinkStopped`` after having left in order."""
+
+def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+    """Take part, or wait for a start. Returns the settings by which to begin anew, if it shall."""
+    while not turn.stop.is_set():
+        if may_work(settings):
+            with suppress(SinkStopped):
+                return _take_part(settings, turn)
+        if turn.stop.is_set():
+            break
+        told = f"sink {settings.name}: stopped by a person; waits for headgate start"
+        _log.info("%s", told, extra=about(LogEvent.SINK_RESTS))
+        if turn.measures:
+            turn.measures.rest()
+        rest(settings, turn.stop, lambda: turn.came_round("stopped by a person"))
+        if anew := turn.reloaded(settings, new_sender()):
+            return anew
+    return None
+
+
+def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+    """Be a participant until asked to end, or until the sink file says something else.
+
+    Raises ``SinkStopped`` after having left in order.
+    """
     sender = new_sender()
     with departing(settings, sender), opened(settings, sender, turn.measures) as sink:
         wish: SinkStopped | None = None
+        anew: SinkSettings | None = None
         try:
-            while not turn.stop.is_set():
-                sink.run_once(TURN_MS)
-                turn.came_round("coordinates" if sink.leads else "takes part")
-                if turn.on_progress:
-                    turn.on_progress(Progress(sink.state, sink.leads))
+            anew = _turning(sink, settings, turn)
         except SinkStopped as stopped:
             wish = stopped
         _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
@@ -101,13 +136,29 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> None:
         sink.close()
         if wish is not None:
             raise wish
+        return anew
+
+
+def _turning(sink: OpenSink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+    while not turn.stop.is_set():
+        sink.run_once(TURN_MS)
+        turn.came_round("coordinates" if sink.leads else "takes part")
+        if turn.on_progress:
+            turn.on_progress(Progress(sink.state, sink.leads))
+        read = turn.reloaded(settings, sink.state.sender)
+        if read and not applies_live(settings, read):
+            return read
+        if read:
+            sink.adopt(read)
+            settings = read
+    return None
 
 
 @contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
+def _signals(stop: threading.Event, reload: Reload | None) -> Iterator[None]:
     """SIGINT and SIGTERM ask for an orderly end, a second one means what it always does.
 
-    Only the main thread may listen to them.
+    SIGHUP asks for the sink file, where there is one. Only the main thread may listen to them.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -117,9 +168,12 @@ def _signals(stop: threading.Event) -> Iterator[None]:
         stop.set()
         signal.signal(number, before[number])
 
-    before = {int(s): signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, ask)
+    ends = (signal.SIGINT, signal.SIGTERM)
+    before = {int(s): signal.getsignal(s) for s in (*ends, signal.SIGHUP)}
+    for end in ends:
+        signal.signal(end, ask)
+    if reload:
+        signal.signal(signal.SIGHUP, lambda *_: reload.ask())
     try:
         yield
     finally:

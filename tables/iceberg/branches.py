@@ -27,6 +27,8 @@ def make_branch(table: Table, name: str, snapshot_id: int, age_ms: int) -> None:
         type=SnapshotRefType.BRANCH,
         snapshot_id=snapshot_id,
         max_ref_age_ms=age_ms,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
     )
     requirements = (
         AssertTableUUID(uuid=table.metadata.table_uuid),

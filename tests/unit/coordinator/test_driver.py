@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from protocol.coordinating import IDENTITY, SETTINGS
@@ -18,6 +19,7 @@ from headgate.control_protocol.testing import (
     FakeTopics,
 )
 from headgate.coordinator.driver import TRIES_IN_SILENCE, CoordinatorDriver, StartAt, World
+from headgate.coordinator.transitions import Phase
 
 
 def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -66,3 +68,28 @@ def test_point_20_what_is_tried_in_vain_again_and_again_is_told() -> None:
     assert "commit not confirmed" in text
     assert f"tries again in {next_try_ms} ms" in text
     assert driver.state.failures == 0
+
+
+def test_point_5_other_intervals_hold_from_the_next_start_on() -> None:
+    source, clock = FakeSource(), FakeClock()
+    source.create("trips", 1)
+    log = FakeLogServer(clock)
+    table = FakeTable(FakeCatalog(), IDENTITY.sink)
+    world = World(FakeLog(log), table, FakeTopics(source, ("trips",)), clock)
+    driver = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())
+
+    def until(phase: Phase) -> None:
+        while driver.state.phase is not phase:
+            driver.run_once(0)
+            driver.lead()
+            clock.advance(10)
+
+    until(Phase.OPEN)
+    until(Phase.COLLECTING)
+    longer = replace(SETTINGS, commit_interval_ms=10 * SETTINGS.commit_interval_ms)
+    driver.adopt(longer)
+    driver.run_once(0)
+    assert driver.state.settings == SETTINGS  # what is under way ends as it began
+    until(Phase.OPEN)
+    driver.run_once(0)
+    assert driver.state.settings == longer
