@@ -17,6 +17,8 @@ from headgate.sink.settings import SinkSettings
 
 _ACTOR: ContextVar[str] = ContextVar("actor", default="")
 _CHARS_MAX = 200
+_ANSWER_MS = 8_000
+"""Processes leave by it when the sink is stopped: worth more patience than a last word."""
 
 
 @contextmanager
@@ -43,4 +45,5 @@ def actor() -> str:
 def tell(settings: SinkSettings, what: str) -> None:
     """Say on the control topic what was done, and by whom; best effort, for people."""
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-    say(settings, sender, Notice(NoticeKind.ASKED, text=what, actor=actor()))
+    notice = Notice(NoticeKind.ASKED, text=what, actor=actor())
+    say(settings, sender, notice, answer_ms=_ANSWER_MS)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.record import CommitRecord
+from headgate.operations.actor import tell
 from headgate.operations.claim import land, opened_lead, operators_claim
 from headgate.operations.pause import pause
 from headgate.operations.set_offsets import stored
@@ -21,6 +22,7 @@ from headgate.sink.settings import SinkSettings
 
 _PATIENCE_S = 30.0
 _LOOKED_AT_S = 0.5
+_SAID_AGAIN_S = 5.0
 _TRIES = 5
 
 
@@ -87,9 +89,14 @@ def _wish(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
 
 
 def _leaving(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
+    """Those who are there still; they are told again, since one word may not have been confirmed."""
     until_s = time.monotonic() + patience_s
+    again_s = time.monotonic() + _SAID_AGAIN_S
     while alive := tuple(each.member for each in status(settings).participants):
         if time.monotonic() > until_s:
             break
+        if time.monotonic() > again_s:
+            tell(settings, "stop")
+            again_s = time.monotonic() + _SAID_AGAIN_S
         time.sleep(_LOOKED_AT_S)
     return alive

@@ -161,11 +161,9 @@ def opened(
             MeteredLog(meters.participants_log(log) if meters else log, heard=watch.heard),
             meters.writer(writer) if meters else writer,
             service,
-            SystemClock(),
+            clock,
             settings.redaction,
         )
-        table = iceberg_table(settings, catalog, settings.table.identifier)
-        watch = lookout(settings, table, log, world.clock.monotonic_ms())
         sink = OpenSink(_initial(settings, sender), world, service, watch, current=current)
         if meters:
             meters.follow(lambda: sink.state)

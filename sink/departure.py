@@ -76,12 +76,12 @@ def _stopped(code: str = "", text: str = "") -> Notice:
     return Notice(NoticeKind.STOPPED, code, text[:_ERROR_CHARS_MAX])
 
 
-def say(settings: SinkSettings, sender: Sender, event: Notice) -> None:
+def say(settings: SinkSettings, sender: Sender, event: Notice, answer_ms: int = _ANSWER_MS) -> None:
     """Append it where there is a control topic; to ask for a missing one might create it."""
     try:
-        if not control_topic_exists(settings.kafka, settings.control.topic, _ANSWER_MS):
+        if not control_topic_exists(settings.kafka, settings.control.topic, answer_ms):
             return
-        log = control_log(settings, KafkaLogTimes(delivery_ms=_ANSWER_MS, request_ms=_ANSWER_MS))
+        log = control_log(settings, KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms))
         try:
             log.append([_envelope(settings, sender, event)])
         finally:

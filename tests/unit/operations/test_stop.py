@@ -191,3 +191,16 @@ def test_point_3_a_process_that_rests_ends_when_it_is_asked_to(
 
 def test_point_3_without_a_table_nobody_is_stopped(settings: SinkSettings) -> None:
     assert resting.may_work(settings)
+
+
+def test_point_3_who_has_not_heard_it_is_told_again(
+    table: IcebergTable, settings: SinkSettings, alive: Alive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    assert table.read().record is not None
+    monkeypatch.setattr(module, "tell", lambda _, what: said.append(what))
+    monkeypatch.setattr(module, "_SAID_AGAIN_S", -1)
+    monkeypatch.setattr(module, "pause", lambda _: None)
+    alive += [SimpleNamespace(member="deaf") for _ in range(3)]
+    assert stop(settings).participants == ()
+    assert said == ["stop"] * 2
