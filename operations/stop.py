@@ -89,7 +89,7 @@ def _wish(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
 
 
 def _leaving(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
-    """Those who are there still; they are told again, since one word may not have been confirmed."""
+    """Who is there still. They are told again: one word may not have been confirmed."""
     until_s = time.monotonic() + patience_s
     again_s = time.monotonic() + _SAID_AGAIN_S
     while alive := tuple(each.member for each in status(settings).participants):
