@@ -21,9 +21,10 @@ from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_catalog, opened_table
+from headgate.participant.writers.encodings import refuse_files
 from headgate.participant.writers.metrics import leaves_of
 from headgate.participant.writers.metrics_modes import metrics_modes
-from headgate.participant.writers.parquet_options import ParquetOptions, unheeded
+from headgate.participant.writers.parquet_options import unheeded
 from headgate.participant.writers.store_trial import try_store
 from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.declaration import declared
@@ -108,7 +109,7 @@ class TableCheck:
         assert self._table is not None  # asked only when the table exists
         schema, properties = self._table.schema(), self._table.properties
         leaves = leaves_of(schema, metrics_modes(schema, properties, self._table.sort_order()))
-        ParquetOptions(properties, leaves).of_file(rows=1)
+        refuse_files(schema, properties, self._table.sort_order())
         ignored = unheeded(properties, leaves)
         return f"not followed: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
 
