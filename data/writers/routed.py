@@ -15,9 +15,9 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.events import DataFile, Destination
 from headgate.control_protocol.ports import Batch, BatchWritten
 from headgate.data.writers.aside import BAD_VALUE, Aside
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.decoding import Decoding
 from headgate.data.writers.failures import TablesWanted, go_on, write_failed
-from headgate.data.writers.parquet import DataFiles, file_shape
 from headgate.data.writers.partitioned_rows import BUFFER_BYTES, PartitionedRows
 from headgate.data.writers.plan import RoutedTable, SourcePlan, WriterPlan
 from headgate.data.writers.pools import OpenFiles
