@@ -21,8 +21,8 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.data.writers.numbering import bitmap
-from headgate.operations.audit_avro import avro_rows
 from headgate.operations.audit_files import STORAGE_THREADS, OnProgress, in_turn
+from headgate.tables.iceberg.avro_rows import avro_rows
 from headgate.tables.iceberg.drafts import drafted_files
 from headgate.tables.stores.files import read_whole
 

@@ -63,7 +63,7 @@ _SYNC_BYTES = 16
 _METADATA = fastavro.parse_schema({"type": "map", "values": "bytes"})
 _LONG = fastavro.parse_schema({"type": "long"})
 
-_NAMES: dict[type[PrimitiveType], Any] = {
+_NAMES: dict[type[IcebergType], Any] = {
     BooleanType: "boolean",
     IntegerType: "int",
     LongType: "long",
@@ -90,40 +90,33 @@ class AvroEncoding:
     def __init__(
         self, schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]
     ) -> None:
-        self._struct = schema.as_struct()
-        self._leaves = tuple(leaves)
+        self.struct = schema.as_struct()
+        self.leaves = tuple(leaves)
         codec = one_of(properties, "write.avro.compression-codec", _CODECS, "gzip")
-        said = avro_schema(self._struct, "table")
+        said = avro_schema(self.struct, "table")
         metadata = {"avro.schema": json.dumps(said).encode(), "avro.codec": codec.encode()}
         self._header = _MAGIC + _encoded(_METADATA, metadata)
-        self._codec = codec
-        self._rows = fastavro.parse_schema({"type": "array", "items": said})
+        self.codec = codec
+        self.rows = fastavro.parse_schema({"type": "array", "items": said})
+
+    def holds(self, rows: pa.Table) -> bool:  # noqa: ARG002
+        return True
 
     def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:  # noqa: ARG002
         sync = os.urandom(_SYNC_BYTES)
         stream.write(self._header + sync)
-        return _AvroFile(stream, self._struct, self._rows, self._codec, sync, self._leaves)
+        return _AvroFile(self, stream, sync)
 
 
 class _AvroFile:
-    def __init__(
-        self,
-        stream: OutputStream,
-        struct: StructType,
-        schema: Any,
-        codec: str,
-        sync: bytes,
-        leaves: tuple[Leaf, ...],
-    ) -> None:
+    def __init__(self, encoding: AvroEncoding, stream: OutputStream, sync: bytes) -> None:
+        self._encoding = encoding
         self._stream = stream
-        self._struct = struct
-        self._schema = schema
-        self._codec = codec
         self._sync = sync
-        self._metrics = RowMetrics(leaves)
+        self._metrics = RowMetrics(encoding.leaves)
 
     def write(self, rows: pa.Table) -> None:
-        stored = _LOWERING.rows(rows, self._struct)
+        stored = _LOWERING.rows(rows, self._encoding.struct)
         portion = max(1, int(_BLOCK_BYTES * rows.num_rows / max(1, rows.nbytes)))
         for begin in range(0, rows.num_rows, portion):
             self._write_block(stored.slice(begin, portion).to_pylist())
@@ -138,8 +131,8 @@ class _AvroFile:
     def _write_block(self, rows: list[dict[str, Any]]) -> None:
         """Write the rows as an array, which is their number, each of them, and a zero."""
         count = _encoded(_LONG, len(rows))
-        listed = _encoded(self._schema, rows)
-        packed = _compressed(self._codec, listed[len(count) : -1])
+        listed = _encoded(self._encoding.rows, rows)
+        packed = _compressed(self._encoding.codec, listed[len(count) : -1])
         self._stream.write(count + _encoded(_LONG, len(packed)) + packed + self._sync)
 
 
@@ -188,7 +181,7 @@ def _avro_type(kind: IcebergType, field_id: int) -> Any:
         return _fixed(f"uuid_{field_id}", 16, {"logicalType": "uuid"})
     if isinstance(kind, FixedType):
         return _fixed(f"fixed_{field_id}", len(kind), {})
-    return _NAMES[type(kind)]  # type: ignore[index] - Iceberg has no other types
+    return _NAMES[type(kind)]
 
 
 def _fixed(name: str, size: int, labels: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +190,8 @@ def _fixed(name: str, size: int, labels: Mapping[str, Any]) -> dict[str, Any]:
 
 def _octets(precision: int) -> int:
     """Return how many bytes hold every decimal of so many digits, and its sign."""
-    return (10**precision - 1).bit_length() // 8 + 1
+    largest: int = 10**precision - 1
+    return largest.bit_length() // 8 + 1
 
 
 def field_name(field: NestedField) -> str:

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, OutputStream
 
 from headgate.control_protocol.events import DataFile
-from headgate.data.writers.encoding import Encoder
-from headgate.data.writers.encodings import encoding_of, target_bytes
+from headgate.data.writers.encoding import Encoder, Encoding
+from headgate.data.writers.encodings import FORMAT, encoding_of, target_bytes
 from headgate.data.writers.metrics import leaves_of
 from headgate.data.writers.metrics_modes import metrics_modes
 from headgate.data.writers.partitioning import Partitioner, PartitionKey
@@ -37,10 +37,15 @@ class FileShape:
         self.io: FileIO = open_files(plan.io_properties, plan.data_location)
         leaves = leaves_of(schema, metrics_modes(schema, properties, order))
         self.encoding = encoding_of(schema, properties, leaves)
+        self._parquet = encoding_of(schema, {**properties, FORMAT: "parquet"}, leaves)
         self.target_bytes = target_bytes(properties)
         self.spread = Spread.of(properties)
         self.sorter = Sorter(order, schema)
         self.partitioner = Partitioner(plan.spec(), schema)
+
+    def encoding_for(self, rows: pa.Table) -> Encoding:
+        """Return the table's own, or Parquet for rows with values that its own cannot hold."""
+        return self.encoding if self.encoding.holds(rows) else self._parquet
 
 
 @lru_cache(maxsize=256)
@@ -53,6 +58,7 @@ def file_shape(plan: WriterPlan) -> FileShape:
 @dataclass(slots=True)
 class _OpenFile:
     path: str
+    kind: str
     stream: OutputStream
     encoder: Encoder
 
@@ -91,11 +97,13 @@ class DataFiles:
         """Append the rows, of the table's Arrow schema, to the partition's file(s)."""
         if self._shape.sorter:
             table = self._shape.sorter.sorted(table)
+        encoding = self._shape.encoding_for(table)
+        if key in self._open and self._open[key].kind != encoding.name:
+            self._close(key)
         begin = 0
         while begin < table.num_rows:
-            rows = self._group_rows(table, key)
-            group = table.slice(begin, rows)
-            file = self._file(key, group)
+            group = table.slice(begin, self._group_rows(table, key, encoding))
+            file = self._file(key, group, encoding)
             size_before = file.stream.tell()
             file.encoder.write(group)
             self._written_rows += group.num_rows
@@ -128,7 +136,7 @@ class DataFiles:
             _quietly(ending.result)
         delete_quietly(self._shape.io, [path for path in self._paths if path not in begun])
 
-    def _group_rows(self, table: pa.Table, key: PartitionKey) -> int:
+    def _group_rows(self, table: pa.Table, key: PartitionKey, encoding: Encoding) -> int:
         memory_per_row = max(1.0, table.nbytes / table.num_rows)
         if self._written_bytes:
             disk_per_row = max(1.0, self._written_bytes / self._written_rows)
@@ -136,24 +144,23 @@ class DataFiles:
             disk_per_row = max(1.0, memory_per_row / _SHRINKAGE_GUESS)
         begun_bytes = self._open[key].stream.tell() if key in self._open else 0
         room = (self._target_bytes - begun_bytes) / disk_per_row
-        encoding = self._shape.encoding
         by_memory = encoding.bytes_max / memory_per_row
         return max(1, int(min(encoding.rows_max, by_memory, max(room, _ROWS_MIN))))
 
-    def _file(self, key: PartitionKey, rows: pa.Table) -> _OpenFile:
+    def _file(self, key: PartitionKey, rows: pa.Table, encoding: Encoding) -> _OpenFile:
         if key in self._open:
             self._pool.used((id(self), key))
             return self._open[key]
         self._pool.make_room()
-        path = f"{self._prefix}/{self._shape.spread.path(key.folder)}.{self._shape.encoding.name}"
+        path = f"{self._prefix}/{self._shape.spread.path(key.folder)}.{encoding.name}"
         self._paths.append(path)
         stream = self._shape.io.new_output(path).create()
         try:
-            encoder = self._shape.encoding.encoder(stream, rows)
+            encoder = encoding.encoder(stream, rows)
         except BaseException:
             stream.close()
             raise
-        self._open[key] = _OpenFile(path, stream, encoder)
+        self._open[key] = _OpenFile(path, encoding.name, stream, encoder)
         self._pool.opened((id(self), key), lambda: self._close(key))
         return self._open[key]
 
@@ -177,7 +184,7 @@ def _described(shape: FileShape, key: PartitionKey, file: _OpenFile, size: int) 
         spec_id=shape.spec_id,
         file_size_bytes=size,
         partition=key.values,
-        file_format=shape.encoding.name,
+        file_format=file.kind,
         sort_order_id=shape.sorter.order_id,
         **file.encoder.described(),
     )

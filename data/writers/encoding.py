@@ -42,6 +42,9 @@ class Encoding(Protocol):
     @property
     def rows_max(self) -> int: ...
 
+    def holds(self, rows: pa.Table) -> bool:
+        """Whether every value can be in such a file, and be read again as it was."""
+
     def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:
         """Begin a file; ``rows`` are the first that it will hold."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.orc as orc
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+from pyarrow import orc
 from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, NestedField, PrimitiveType, TimeType, UUIDType
 
@@ -31,6 +34,8 @@ class OrcEncoding:
         self, schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]
     ) -> None:
         self._schema = schema
+        columns = schema_to_pyarrow(schema).types
+        self._timed = [place for place, kind in enumerate(columns) if _has_moments(kind)]
         self._leaves = tuple(leaves)
         stripe_bytes = whole_number(properties, f"{_ORC}stripe-size-bytes", STORED_BYTES_MAX)
         self.bytes_max = min(stripe_bytes, STORED_BYTES_MAX)
@@ -40,6 +45,17 @@ class OrcEncoding:
             "compression_strategy": strategy,
             "stripe_size": self.bytes_max,
         }
+
+    def holds(self, rows: pa.Table) -> bool:
+        """Whether no moment lies before 1970 within a second.
+
+        For these Arrow's writer stores a negative fraction, which Java's readers take off twice.
+        """
+        return not any(
+            _splits_second(moments)
+            for place in self._timed
+            for moments in _moments(rows.column(place).combine_chunks())
+        )
 
     def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:  # noqa: ARG002
         return _OrcFile(self._schema, orc.ORCWriter(stream, **self._options), self._leaves)
@@ -73,6 +89,36 @@ def _labels(field: NestedField) -> dict[str, str]:
     elif isinstance(kind, FixedType):
         found |= {"iceberg.binary-type": "FIXED", "iceberg.length": str(len(kind))}
     return found
+
+
+def _has_moments(kind: pa.DataType) -> bool:
+    if kinds.is_timestamp(kind):
+        return True
+    inside = [kind.field(at).type for at in range(kind.num_fields)]
+    return any(map(_has_moments, inside))
+
+
+def _moments(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the timestamps in a column, those inside of structs, lists and maps too."""
+    if kinds.is_timestamp(array.type):
+        yield array
+    elif kinds.is_struct(array.type):
+        for inside in array.flatten():
+            yield from _moments(inside)
+    elif kinds.is_map(array.type):
+        yield from _moments(array.keys)
+        yield from _moments(array.items)
+    elif kinds.is_list(array.type) or kinds.is_large_list(array.type):
+        yield from _moments(array.flatten())
+
+
+def _splits_second(moments: pa.Array) -> bool:
+    earliest = pc.min(moments.view(pa.int64())).as_py()
+    if earliest is None or earliest >= 0:
+        return False
+    numbers = moments.drop_null().view(pa.int64()).to_numpy(zero_copy_only=False)
+    second = 10**9 if moments.type.unit == "ns" else 10**6
+    return bool((numbers[numbers < 0] % second).any())
 
 
 def _stored(kind: PrimitiveType) -> Stored:

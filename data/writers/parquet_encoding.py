@@ -33,6 +33,9 @@ class ParquetEncoding:
         self.bytes_max = self._options.row_group_bytes
         self.rows_max = self._options.row_group_rows
 
+    def holds(self, rows: pa.Table) -> bool:  # noqa: ARG002
+        return True
+
     def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:
         options = self._options.of_file(rows.num_rows)
         options["use_dictionary"] = with_dictionary(self._leaves, rows)

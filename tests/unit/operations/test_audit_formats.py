@@ -13,8 +13,8 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.operations.audit_avro import avro_rows
 from headgate.operations.audit_records import scan_records
+from headgate.tables.iceberg.avro_rows import avro_rows
 
 FLAT = Schema(
     NestedField(1, "pad", StructType(NestedField(5, "x", StringType()))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,13 +15,15 @@ import pyarrow.orc as orc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from integration.data_plane.every_type import SCHEMA, TIME, rows
+from integration.data_plane.every_type import SCHEMA, TIME, arrow_rows, rows
+from local_catalog import local_catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
+    ListType,
     LongType,
     MapType,
     NestedField,
@@ -30,10 +33,14 @@ from pyiceberg.types import (
 )
 
 from headgate.control_protocol.errors import ConfigurationError, WriteFailed
+from headgate.control_protocol.events import TableStart
 from headgate.data.formats.retyped import rows_from
+from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.encodings import encoding_of, refuse_files
 from headgate.data.writers.metrics import leaves_of
 from headgate.data.writers.metrics_modes import metrics_modes
+from headgate.data.writers.partitioning import PartitionKey
+from headgate.data.writers.plan import SourcePlan, plan_for
 
 FORMAT = "write.format.default"
 EVERY = Schema(*SCHEMA.fields, TIME)
@@ -196,3 +203,29 @@ def test_point_6_what_cannot_be_written_is_refused_by_name(name: str, value: str
     kind = name.split(".")[1] if name != FORMAT else "csv"
     with pytest.raises(ConfigurationError, match=name):
         refuse_files(SCHEMA, {FORMAT: kind, name: value}, UNSORTED_SORT_ORDER)
+
+
+@pytest.mark.parametrize(
+    ("moment", "kind"), [(-1, "parquet"), (-1_000_000, "orc"), (1, "orc"), (None, "orc")]
+)
+def test_point_6_moments_that_orc_would_garble_go_into_a_parquet_file(
+    moment: int | None, kind: str, tmp_path: Path
+) -> None:
+    """Arrow's writer stores the fraction of a second before 1970 as no reader expects it."""
+    inside = StructType(NestedField(3, "at", TimestamptzType()))
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "deep", ListType(4, inside, element_required=False)),
+    )
+    local = local_catalog(tmp_path)
+    table = local.catalog.create_table("db.t", schema, properties={FORMAT: "orc"})
+    good = arrow_rows(table, [{"id": 1, "deep": [{"at": 5}, None]}])
+    other = arrow_rows(table, [{"id": 2, "deep": [None, {"at": moment}]}])
+    start = TableStart("db.t", str(table.metadata.table_uuid), 0, 0, f"{table.location()}/data/n")
+    shape = FileShape(plan_for(local.catalog, start, SourcePlan({})))
+    files = DataFiles(shape, start.file_prefix, 1 << 27)
+    for rows_of_a_call in (good, other, good):
+        files.write(PartitionKey(), rows_of_a_call)
+    found = [(file.file_format, file.record_count) for file in files.finish()]
+    split = [("orc", 1), ("parquet", 1), ("orc", 1)]
+    assert found == (split if kind == "parquet" else [("orc", 3)])
