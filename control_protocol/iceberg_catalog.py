@@ -38,7 +38,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.object_stores import refused_operation
-from headgate.control_protocol.table_files import PATIENCE, is_ours, open_files
+from headgate.control_protocol.table_files import PATIENCE, is_far, is_ours, open_files
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import IcebergTables
@@ -197,7 +197,7 @@ def _with_own_files(catalog: Catalog) -> Catalog:
 
     def files(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         merged = {**catalog.properties, **properties}
-        if is_ours(merged, location):
+        if is_ours(merged, location) or is_far(location):
             return open_files(merged, location)
         return theirs(properties, location)
 

@@ -38,7 +38,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import Draft
 from headgate.control_protocol.record import Debt
-from headgate.control_protocol.table_files import on_s3
+from headgate.control_protocol.table_files import client_of, on_s3
 from headgate.coordinator.tables import row_ids
 from headgate.coordinator.tables.manifests import manifest_files, writable
 from headgate.coordinator.tables.unreachable import STORAGE_THREADS
@@ -201,9 +201,10 @@ def _below(files: FileIO, root: str) -> list[str]:
     from pyarrow.fs import FileSelector, FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO  # brings pandas: not for every command
 
-    if not isinstance(files, PyArrowFileIO):
+    client = client_of(files)
+    if not isinstance(client, PyArrowFileIO):
         return []
     scheme, netloc, path = PyArrowFileIO.parse_location(root)
     selector = FileSelector(path, allow_not_found=True, recursive=True)
-    found = files.fs_by_scheme(scheme, netloc).get_file_info(selector)
+    found = client.fs_by_scheme(scheme, netloc).get_file_info(selector)
     return [info.path[len(path) + 1 :] for info in found if info.type is FileType.File]

@@ -18,7 +18,15 @@ PURE_LIBRARY = {
 }
 IMPURE = {
     "headgate.control_protocol": {
-        *("codec", "iceberg_catalog", "kafka_group", "kafka_log", "kafka_topic", "parts"),
+        *(
+            "bounded_files",
+            "codec",
+            "iceberg_catalog",
+            "kafka_group",
+            "kafka_log",
+            "kafka_topic",
+            "parts",
+        ),
         *("redacted_log", "rest_catalog", "s3_files", "s3_store", "s3_upload", "table_files"),
         *("testing", "wire"),
     },
@@ -54,6 +62,7 @@ ADAPTERS = {
     "opentelemetry": {"headgate.sink.telemetry.open_telemetry"},
     "prometheus_client": {"headgate.sink.telemetry.open_telemetry"},
     "pyiceberg": {
+        "headgate.control_protocol.bounded_files",
         "headgate.control_protocol.iceberg_catalog",
         "headgate.control_protocol.rest_catalog",
         "headgate.control_protocol.s3_files",
@@ -88,6 +97,7 @@ ADAPTERS = {
         "headgate.control_protocol.s3_store",
     },
     "pyarrow": {
+        "headgate.control_protocol.bounded_files",
         "headgate.control_protocol.iceberg_catalog",
         "headgate.control_protocol.s3_files",
         "headgate.operations.audit_files",
