@@ -27,14 +27,14 @@ from iceberg_files import write_files
 from integration.sink_file import default_sections, toml
 from object_store import ObjectStore
 
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
-from headgate.coordinator.tables.creation import ensure_table
-from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.operations.audit import audit
 from headgate.sink.declaration import declaration
 from headgate.sink.load import load
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import ensure_table
+from headgate.tables.iceberg.table import IcebergTable
 
 ROWS = 10
 

@@ -12,7 +12,7 @@ from integration.faults.catalogs import OUTAGE_S, Fault
 from object_store import ObjectStore
 from store_proxy import CUTS, HANGS, RESETS, Answer, Request, StoreProxy, s3_error
 
-from headgate.control_protocol.s3_files import S3_PART_BYTES
+from headgate.tables.stores.s3_files import S3_PART_BYTES
 
 LATE_S = 2.0
 STORE_S = 30.0

@@ -20,16 +20,16 @@ from contract.test_sink_table import claimed, commit, landed, own_table, record
 from object_store import BUCKET, ObjectStore
 from store_proxy import CUTS, HANGS, RESETS, STOPS, TRICKLES, Answer, Request, StoreProxy, s3_error
 
-from headgate.control_protocol import s3_store
 from headgate.control_protocol.events import DataFile, TableStart
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, Lead, TableView
-from headgate.control_protocol.s3_files import S3_PART_BYTES, S3Files
-from headgate.control_protocol.s3_store import TRIES, S3Store, UploadUnknown, Waiting
-from headgate.control_protocol.s3_upload import S3Upload
-from headgate.participant.writers.failures import failed
-from headgate.participant.writers.parquet import DataFiles, file_shape
-from headgate.participant.writers.plan import Plans, SourcePlan
-from headgate.participant.writers.renewing import RenewingWriter
+from headgate.data.writers.failures import failed
+from headgate.data.writers.parquet import DataFiles, file_shape
+from headgate.data.writers.plan import Plans, SourcePlan
+from headgate.data.writers.renewing import RenewingWriter
+from headgate.tables.stores import s3_store
+from headgate.tables.stores.s3_files import S3_PART_BYTES, S3Files
+from headgate.tables.stores.s3_store import TRIES, S3Store, UploadUnknown, Waiting
+from headgate.tables.stores.s3_upload import S3Upload
 
 pytestmark = pytest.mark.integration
 
