@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ColumnsCannotEvolve, ConfigurationError
 from headgate.participant.formats.registry import ValueOptions, record_format
-from headgate.participant.settings import Distribution, UnknownFields
+from headgate.participant.settings import UnknownFields
 
 if TYPE_CHECKING:
     from headgate.sink.settings import SinkSettings
@@ -41,14 +41,4 @@ def check_schema_policy(settings: SinkSettings) -> None:
         raise ConfigurationError(
             f"{said}, but quarantine.policy stops the sink at a bad record",
             'set quarantine.policy = "quarantine", or unknown_fields = "fail"',
-        )
-    _check_spark(settings, said)
-
-
-def _check_spark(settings: SinkSettings, said: str) -> None:
-    spread = settings.spark.distribution != Distribution.NONE
-    if settings.spark.writer == "spark" and spread:
-        raise ColumnsCannotEvolve(
-            f"{said} and spark.distribution = {settings.spark.distribution} do not go together yet",
-            'set spark.distribution = "none", or spark.writer = "in-process"',
         )

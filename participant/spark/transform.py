@@ -11,6 +11,7 @@ import pyarrow as pa
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, TransformFailed
 from headgate.participant.spark.session import reason_of
 from headgate.participant.transform.result_rows import RECORD, check_result
+from headgate.participant.transform.result_tables import check_routed
 from headgate.participant.transform.select_text import SelectText, select_text
 from headgate.participant.writers.plan import WriterPlan
 from headgate.participant.writers.shaping import TransformPlan
@@ -80,7 +81,8 @@ def transformed(records: Any, plan: WriterPlan) -> Any:
     except Exception as error:
         _refuse(error, transform.name)
         raise
-    check_result(schema, plan, transform.name)
+    check = check_result if plan.source.routing is None else check_routed
+    check(schema, plan, transform.name)
     return rows
 
 
