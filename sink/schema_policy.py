@@ -35,7 +35,7 @@ def check_schema_policy(settings: SinkSettings) -> None:
     if not hasattr(made, "lacking"):
         raise ColumnsCannotEvolve(
             f"{said}: the format {name} does not tell of fields that a table lacks",
-            "use json, avro or avro-registry, or ignore",
+            "use json, connect-json, or a format of Avro or Protobuf; or ignore",
         )
     if wanted is UnknownFields.QUARANTINE and settings.quarantine.policy is Disposal.FAIL:
         raise ConfigurationError(

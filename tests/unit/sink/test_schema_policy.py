@@ -35,7 +35,7 @@ def test_point_5_evolve_with_formats_that_can_tell(format_name: str) -> None:
     "more",
     [
         IN_PROCESS + '[format]\ntype = "csv"\n[format.options]\ncolumns = "id"\n',
-        IN_PROCESS + '[format]\ntype = "connect-json"\n',
+        IN_PROCESS + '[format]\ntype = "string"\n',
         '[spark]\ndistribution = "none"\n[transform]\nsql = "SELECT * FROM records"\n',
     ],
 )
