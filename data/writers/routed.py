@@ -1,0 +1,241 @@
+"""Offset ranges in, data files of many tables out: each record goes where the routes send it.
+
+Records are told apart by columns, and wait undecoded until a portion of their table is worth
+decoding. All tables of a batch share one bound for open files and one for rows (rule R6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.ports import Batch, BatchWritten
+from headgate.data.writers.aside import BAD_VALUE, Aside
+from headgate.data.writers.decoding import Decoding
+from headgate.data.writers.failures import go_on, write_failed
+from headgate.data.writers.known_tables import KnownTables
+from headgate.data.writers.many_files import Followed, ManyFiles, Outlets, TableOutlet
+from headgate.data.writers.parquet import file_shape
+from headgate.data.writers.plan import RoutedTable, SourcePlan, WriterPlan
+from headgate.data.writers.route_values import RouteValues
+from headgate.data.writers.routes import Names, Route, Target
+from headgate.data.writers.sieve import Sieve, others
+from headgate.kafka.fetch import Chunk
+from headgate.native.loops import Integers
+
+_PORTION = (1024 * 1024, 8_192)
+"""So many bytes or records of a table are worth decoding: each portion costs 0.7 ms."""
+_LENT_PORTION = (256 * 1024, 512)
+"""The same where headers would have to be kept for it."""
+_WAITING_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Rule:
+    """A route for the records of one topic. ``values``: of one that looks at more than that."""
+
+    route: Route
+    names: Names
+    values: RouteValues | None
+
+
+class Router:
+    """Splits chunks of one batch by table. Serves one thread."""
+
+    def __init__(self, source: SourcePlan, batch: Batch) -> None:
+        routing = source.routing
+        assert routing is not None, "chosen for it"
+        self._topics = [at.topic for at in batch.ranges]
+        known = sorted(set(self._topics))
+        self._codes = np.array([known.index(topic) for topic in self._topics], np.int64)
+        values = {route: _values(route, source) for route in routing.routes}
+        self._rules = [
+            [_Rule(route, Names(route, parts), values[route]) for route, parts in found]
+            for found in map(routing.of_topic, known)
+        ]
+        self._alone = [routing.named_by(topic) for topic in known]
+
+    def split(self, chunk: Chunk, aside: Aside) -> Iterator[tuple[Target | None, Chunk]]:
+        """The chunk's records by table; ``None`` for those that no route matches."""
+        codes = self._codes[chunk.places]
+        for code in np.unique(codes).tolist():
+            yield from self._of_topic(code, _where(chunk, codes == code), aside)
+
+    def _of_topic(
+        self, code: int, chunk: Chunk, aside: Aside
+    ) -> Iterator[tuple[Target | None, Chunk]]:
+        for rule in self._rules[code]:
+            if rule.values is None:
+                yield self._alone[code], chunk
+                return
+            found = rule.values.of(chunk)
+            which = found.codes
+            if found.bad:
+                aside.take(chunk, found.bad, BAD_VALUE)
+                good = others(chunk, found.bad)
+                chunk, which = chunk.where(good), which[good]
+            named = [rule.names.of(value) for value in found.distinct]
+            taken = np.array([target is not None for target in named] + [False], np.bool_)
+            yield from _by_target(chunk, which, named)
+            chunk = _where(chunk, ~taken[which])
+            if not len(chunk.offsets):
+                return
+        yield None, chunk
+
+
+def _values(route: Route, source: SourcePlan) -> RouteValues | None:
+    return None if route.by_topic else RouteValues(route, source)
+
+
+def _by_target(
+    chunk: Chunk, codes: Integers, named: list[Target | None]
+) -> Iterator[tuple[Target, Chunk]]:
+    there = sorted({target for target in named if target is not None})
+    places = {target: place for place, target in enumerate(there)}
+    of_value = np.array([places.get(t, -1) if t else -1 for t in named] + [-1], np.int64)
+    of_record = of_value[codes]
+    taken = of_record >= 0
+    for place, some in _where(chunk, taken).grouped(of_record[taken]):
+        yield there[place], some
+
+
+def _where(chunk: Chunk, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Chunk:
+    return chunk if wanted.all() else chunk.where(wanted)
+
+
+@dataclass(slots=True)
+class _Table:
+    """One table's share of a batch under way."""
+
+    decoding: Decoding
+    outlet: TableOutlet
+    waiting: list[Chunk] = field(default_factory=list)
+    waiting_records: int = 0
+    waiting_bytes: int = 0
+
+    def waits(self, chunk: Chunk) -> None:
+        self.waiting.append(chunk)
+        self.waiting_records += len(chunk.offsets)
+        self.waiting_bytes += int(chunk.lengths.sum())
+
+    @property
+    def worth_decoding(self) -> bool:
+        lent = self.waiting[-1].headers is not None
+        octets, records = _LENT_PORTION if lent else _PORTION
+        return self.waiting_records >= records or self.waiting_bytes >= octets
+
+    def decode(self) -> None:
+        if self.waiting:
+            chunk = Chunk.joined(self.waiting)
+            self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
+            self.outlet.take(self.decoding.rows_of(chunk))
+
+    def keep(self) -> None:
+        """What waits is kept beyond the chunk that it came with."""
+        if self.waiting:
+            self.waiting[-1] = self.waiting[-1].kept()
+
+
+def write_routed(
+    plan: WriterPlan,
+    batch: Batch,
+    chunks: Iterable[Chunk],
+    *,
+    abandoned: Callable[[], bool] = lambda: False,
+) -> BatchWritten:
+    """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
+
+    Raises ``TablesWanted`` with all the tables that it wants, and as ``write_chunks``.
+    """
+    routed = RoutedBatch(plan, batch, ManyFiles(batch))
+    try:
+        for chunk in chunks:
+            routed.take(chunk)
+            go_on(batch, abandoned)
+        routed.end()
+        return routed.finish()
+    except BaseException as error:
+        routed.discard()
+        if isinstance(error, HeadgateError) or not isinstance(error, Exception):
+            raise
+        raise write_failed(error, batch) from error
+
+
+class RoutedBatch:
+    """The records of one batch on their way to ``outlets``, table by table.
+
+    ``take`` all chunks, then ``end``, which decodes what waits, then ``finish``; or ``discard``.
+    """
+
+    def __init__(self, plan: WriterPlan, batch: Batch, outlets: Outlets) -> None:
+        self._plan = plan
+        self._batch = batch
+        self._outlets = outlets
+        self._aside = Aside(plan, batch)
+        self._known = KnownTables(plan, batch)
+        self._sieve = Sieve(batch, self._aside, plan.condemned)
+        self._router = Router(plan.source, batch)
+        self._open: dict[str, _Table] = {}
+
+    def take(self, chunk: Chunk) -> None:
+        """Raises what ``aside`` raises about records that become no rows."""
+        for target, some in self._router.split(self._sieve.sifted(chunk), self._aside):
+            self._take(target, some)
+        self._between_chunks()
+
+    def end(self) -> None:
+        """Raises ``TablesWanted``."""
+        self._known.require()
+        for _, table in sorted(self._open.items()):
+            table.decode()
+            self._outlets.flush_largest()
+
+    def finish(self) -> BatchWritten:
+        followed: Followed = self._outlets.finish()
+        quarantined = self._aside.finish()
+        results = self._sieve.results(self._records())
+        return BatchWritten(self._batch.number, results, (), quarantined, followed)
+
+    def discard(self) -> None:
+        self._aside.discard()
+        self._outlets.discard()
+
+    def _take(self, target: Target | None, chunk: Chunk) -> None:
+        found = self._known.find(target)
+        if found is None:
+            return
+        if isinstance(found, str) or found.plan is None:
+            self._aside.unmatched(chunk, str(found))
+            return
+        table = self._table(found, found.plan)
+        table.waits(chunk)
+        if table.worth_decoding:
+            table.decode()
+            self._outlets.flush_largest()
+
+    def _between_chunks(self) -> None:
+        """Bounds what waits; headers are lent until the next chunk."""
+        for table in self._open.values():
+            table.keep()
+        while sum(table.waiting_bytes for table in self._open.values()) > _WAITING_BYTES_MAX:
+            max(self._open.values(), key=lambda table: table.waiting_bytes).decode()
+            self._outlets.flush_largest()
+
+    def _records(self) -> Integers:
+        """By place, how many records became rows of any table."""
+        count = np.zeros(len(self._batch.ranges), np.int64)
+        for table in self._open.values():
+            count += table.decoding.records
+        return count
+
+    def _table(self, known: RoutedTable, plan: WriterPlan) -> _Table:
+        table = self._open.get(known.name)
+        if table is None:
+            outlet = self._outlets.of(known, plan)
+            schema, mapping = file_shape(plan).arrow_schema, plan.name_mapping()
+            decoding = Decoding(plan.source, self._batch, schema, mapping, aside=self._aside)
+            table = self._open[known.name] = _Table(decoding, outlet)
+        return table
