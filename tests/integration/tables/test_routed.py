@@ -207,7 +207,8 @@ def test_point_3_a_transform_says_where_each_row_goes(deploy: Deploy) -> None:
     for name in ("zone_a", "zone_b"):
         assert set(found[name]["zone"].to_pylist()) == {name[-1]}
     report = audit(sink.settings)
-    assert (report.findings, report.unproven) == ((), ())
+    assert report.findings == ()
+    assert any("90 records were skipped" in words for words in report.unproven)
     assert (report.total("in_table"), report.total("in_quarantine")) == (540, 270)
     said = {check.what: check for check in check_sink(sink.settings)}
     assert said["transform"].state is State.OK, said["transform"]
