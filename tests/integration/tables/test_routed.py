@@ -196,7 +196,7 @@ def test_point_3_a_transform_says_where_each_row_goes(deploy: Deploy) -> None:
     for topic in sink.topics:
         sink.produce(300, topic)
     sink.start()
-    sink.wait_until_lag_zero(180)
+    sink.wait_until_lag_zero(280)
     sink.stop()
     found = {name: rows_of(sink, f"db.{name}") for name in ("zone_a", "zone_b", "rejected")}
     kept = [n for n in range(300) if n % 10]
