@@ -12,6 +12,7 @@ from headgate.coordinator.tables.creation import (
     check_version,
     partition_spec,
     refuse_retention,
+    sort_order,
 )
 from headgate.coordinator.tables.type_text import parse_columns
 from headgate.participant.writers.shaping import TransformPlan
@@ -74,6 +75,7 @@ def declared(table: TableSettings) -> TableDeclaration:
     return TableDeclaration(
         columns=columns,
         partition_by=table.partition_by,
+        sort_by=table.sort_by,
         properties=table.properties,
         location=table.location or None,
         comments={column.name: column.doc for column in table.columns if column.doc},
@@ -123,6 +125,10 @@ def check_declaration(table: TableSettings) -> None:
         except ConfigurationError as error:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
         refuse_retention(wanted.properties, "table.properties")
+    try:
+        sort_order(schema, wanted.sort_by)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"table.sort_by: {error.message}", error.hint) from None
     try:
         partition_spec(schema, wanted.partition_by)
     except ConfigurationError as error:

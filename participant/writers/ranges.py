@@ -12,11 +12,9 @@ from contextlib import closing
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.participant.fetch import Chunk, Reading, read_ranges
-from headgate.participant.settings import UnknownFields
 from headgate.participant.writers.aside import Aside
 from headgate.participant.writers.decoding import Decoding
 from headgate.participant.writers.failures import go_on, write_failed
-from headgate.participant.writers.needs import Evolution
 from headgate.participant.writers.parquet import DataFiles, file_shape
 from headgate.participant.writers.partitioned_rows import PartitionedRows
 from headgate.participant.writers.plan import WriterPlan
@@ -77,7 +75,7 @@ def write_chunks(
             mapping,
             aside=aside,
             condemned=plan.condemned,
-            evolution=watched_for(plan, batch),
+            evolution=plan.watched_for(batch.table.refused),
         )
         rows = PartitionedRows(shape.partitioner, files)
         for chunk in chunks:
@@ -98,10 +96,3 @@ def write_chunks(
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
         raise write_failed(error, batch) from error
-
-
-def watched_for(plan: WriterPlan, batch: Batch) -> Evolution | None:
-    """What to do with fields that the table lacks; nothing is paid where they are ignored."""
-    if plan.source.schema_policy.unknown_fields is UnknownFields.IGNORE:
-        return None
-    return plan.evolution(batch.table.refused)

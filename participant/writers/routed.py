@@ -6,24 +6,29 @@ decoding. All tables of a batch share one bound for open files and one for rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.events import DataFile, Destination
-from headgate.control_protocol.ports import Batch, BatchWritten
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
+from headgate.control_protocol.table_changes import TableNeed
 from headgate.participant.fetch import Chunk
 from headgate.participant.loops import Integers
 from headgate.participant.writers.aside import BAD_VALUE, Aside
 from headgate.participant.writers.decoding import Decoding
 from headgate.participant.writers.failures import TablesWanted, go_on, write_failed
+from headgate.participant.writers.newcomers import NEWCOMERS_MAX, Newcomer
 from headgate.participant.writers.parquet import DataFiles, file_shape
 from headgate.participant.writers.partitioned_rows import BUFFER_BYTES, PartitionedRows
-from headgate.participant.writers.plan import RoutedTable, SourcePlan, WriterPlan
+from headgate.participant.writers.plan import NOTHING_IS_MADE, SourcePlan, WriterPlan
 from headgate.participant.writers.pools import OpenFiles
 from headgate.participant.writers.route_values import RouteValues
+from headgate.participant.writers.routed_table import Making, RoutedTable
 from headgate.participant.writers.routes import Names, Route, Target
 from headgate.participant.writers.sieve import Sieve, others
 
@@ -132,11 +137,23 @@ class _Table:
         octets, records = _LENT_PORTION if lent else _PORTION
         return self.waiting_records >= records or self.waiting_bytes >= octets
 
-    def decode(self) -> None:
+    def decode(self, *, in_vain: bool = False) -> None:
+        """``in_vain``: nothing of this attempt will count, only what records need."""
         if self.waiting:
             chunk = Chunk.joined(self.waiting)
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
-            self.rows.take(self.decoding.rows_of(chunk).rows)
+            rows = self.decoding.rows_of(chunk).rows
+            if not in_vain:
+                self.rows.take(rows)
+
+    @property
+    def at(self) -> Destination:
+        return Destination(self.known.name, self.known.uuid, self.known.schema_id)
+
+    @property
+    def need(self) -> TableNeed | None:
+        needs = self.decoding.needs
+        return needs.of_table(self.at) if needs else None
 
     def keep(self) -> None:
         """What waits is kept beyond the chunk that it came with."""
@@ -144,7 +161,6 @@ class _Table:
             self.waiting[-1] = self.waiting[-1].kept()
 
     def finish(self) -> tuple[DataFile, ...]:
-        self.decode()
         self.rows.flush()
         return self.files.finish()
 
@@ -155,7 +171,7 @@ def write_routed(
     chunks: Iterable[Chunk],
     *,
     abandoned: Callable[[], bool] = lambda: False,
-) -> BatchWritten:
+) -> BatchWritten | BatchNeeds:
     """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
 
     Raises ``TablesWanted`` with all the tables that it wants, and as ``write_chunks``.
@@ -169,16 +185,29 @@ def write_routed(
                 tables.take(target, some)
             tables.between_chunks()
             go_on(batch, abandoned)
+        if needs := tables.needs():
+            aside.discard()
+            tables.discard()
+            return needed(batch.number, needs)
         followed = tables.finish()
         quarantined = aside.finish()
         results = sieve.results(tables.records())
-        return BatchWritten(batch.number, results, (), quarantined, followed)
+        ignored = tables.ignored()
+        return BatchWritten(batch.number, results, (), quarantined, followed, ignored)
     except BaseException as error:
         aside.discard()
         tables.discard()
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
         raise write_failed(error, batch) from error
+
+
+def needed(number: int, needs: Iterable[TableNeed]) -> BatchNeeds:
+    """What all tables together need: in each partition the first record that waits."""
+    tables = tuple(needs)
+    first = reduce(Offsets.earliest, (need.first for need in tables))
+    records = sum(need.records for need in tables)
+    return BatchNeeds(number, first=first, records=records, tables=tables)
 
 
 class _Tables:
@@ -200,6 +229,8 @@ class _Tables:
         self._pool = OpenFiles()
         self._open: dict[str, _Table] = {}
         self._wanted: set[str] = set()
+        self._newcomers: dict[str, Newcomer] = {}
+        self._in_vain = False
 
     def take(self, target: Target | None, chunk: Chunk) -> None:
         """Raises what ``aside`` raises about records that have no table."""
@@ -207,37 +238,55 @@ class _Tables:
             self._aside.unmatched(chunk, NO_ROUTE)
             return
         known = self._plan.tables.get(target.table)
-        if known is None and self._is_listed(target.table):
+        if known is None and self._may_be(target.table):
             self._wanted.add(target.table)
         if self._wanted:
             return  # nothing of this attempt will count
         problem = self._problem(known, target)
+        if known is not None and known.making is not None and not problem:
+            self._newcomer(target, known.making).take(chunk)
+            return
         if known is None or known.plan is None or problem:
             self._aside.unmatched(chunk, problem)
             return
         table = self._table(known, known.plan)
         table.waits(chunk)
         if table.worth_decoding:
-            table.decode()
-            self._flush_largest()
+            self._decode(table)
 
     def between_chunks(self) -> None:
         """Bounds what waits; headers are lent until the next chunk."""
         for table in self._open.values():
             table.keep()
         while sum(table.waiting_bytes for table in self._open.values()) > _WAITING_BYTES_MAX:
-            max(self._open.values(), key=lambda table: table.waiting_bytes).decode()
-            self._flush_largest()
+            self._decode(max(self._open.values(), key=lambda table: table.waiting_bytes))
 
-    def finish(self) -> dict[Destination, tuple[DataFile, ...]]:
+    def needs(self) -> tuple[TableNeed, ...]:
+        """S2: what any of the tables lacks, once every record was looked at."""
         if self._wanted:
             raise TablesWanted(frozenset(self._wanted))
+        for table in self._open.values():
+            self._decode(table)
+        # Topics first: nothing slows their tables down (R4).
+        names = sorted(self._newcomers, key=lambda name: name not in self._alone)
+        new = [self._newcomers[name].need for name in names]
+        evolving = [need for table in self._open.values() if (need := table.need)]
+        return (*new[:NEWCOMERS_MAX], *evolving)
+
+    def finish(self) -> dict[Destination, tuple[DataFile, ...]]:
         written = {}
-        for name, table in sorted(self._open.items()):
-            at = Destination(name, table.known.uuid, table.known.schema_id)
+        for _, table in sorted(self._open.items()):
             if files := table.finish():
-                written[at] = files
+                written[table.at] = files
         return written
+
+    def ignored(self) -> Mapping[str, int]:
+        """By table and path: fields of how many records become no column (S6)."""
+        return {
+            f"{name}: {paths}": records
+            for name, table in self._open.items()
+            for paths, records in table.decoding.ignored().items()
+        }
 
     def discard(self) -> None:
         for table in self._open.values():
@@ -250,18 +299,31 @@ class _Tables:
             count += table.decoding.records
         return count
 
-    def _is_listed(self, name: str) -> bool:
-        """Whether there is such a table, or nobody has looked yet."""
+    def _may_be(self, name: str) -> bool:
+        """Whether there is such a table, or may be made, or nobody has looked yet."""
         namespace, _, table = name.rpartition(".")
         listed = self._plan.listed.get(namespace)
-        return listed is None or table in listed
+        return listed is None or table in listed or not self._plan.closed
+
+    def _newcomer(self, target: Target, making: Making) -> Newcomer:
+        newcomer = self._newcomers.get(target.table)
+        if newcomer is None:
+            newcomer = Newcomer(target.table, target.raw, making, list(self._batch.ranges))
+            self._newcomers[target.table] = newcomer
+        return newcomer
+
+    def _decode(self, table: _Table) -> None:
+        table.decode(in_vain=self._in_vain or bool(self._newcomers))
+        self._in_vain |= table.need is not None
+        self._flush_largest()
 
     def _problem(self, known: RoutedTable | None, target: Target) -> str:
         if known is None:
-            return f"there is no table {target.table}, or tables.max of them are in use"
+            return f"there is no table {target.table}, {self._plan.closed or NOTHING_IS_MADE}"
         if known.problem:
             return known.problem
-        taken = known.raw_name or self._alone.get(target.table, target.table)
+        owner = target.raw if known.making else target.table  # the first one gives it its name
+        taken = known.raw_name or self._alone.get(target.table, owner)
         if target.merge or target.raw == taken:
             return ""
         return (
@@ -277,7 +339,12 @@ class _Tables:
             target_bytes = self._batch.target_file_bytes
             files = DataFiles(shape, prefix, target_bytes, pool=self._pool)
             decoding = Decoding(
-                plan.source, self._batch, shape.arrow_schema, plan.name_mapping(), aside=self._aside
+                plan.source,
+                self._batch,
+                shape.arrow_schema,
+                plan.name_mapping(),
+                aside=self._aside,
+                evolution=plan.watched_for(known.refused),
             )
             rows = PartitionedRows(shape.partitioner, files)
             table = self._open[known.name] = _Table(known, decoding, rows, files)
