@@ -19,17 +19,17 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from headgate.control_protocol.column_growth import mapped
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import TablesUnfit
-from headgate.control_protocol.iceberg_catalog import catalog_failure
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics, TopicState
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_changes import Changed, Want
-from headgate.coordinator.tables.creation import ensure_table
-from headgate.participant.writers.routes import RAW_NAME_PROPERTY, names_of
+from headgate.data.writers.routes import RAW_NAME_PROPERTY, names_of
 from headgate.sink.declaration import declared
 from headgate.sink.routed_tables import one_table, section_of
 from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import CreateFrom, OneTableSettings, TablesSettings
+from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.creation import ensure_table
 
 COUNTED_S = 60.0
 AGAIN_S = 60.0

@@ -10,7 +10,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     TablesUnfit,
 )
-from headgate.participant.formats.registry import ValueOptions, record_format
+from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.participant.settings import Distribution, UnknownFields
 from headgate.sink.table_settings import SchemaSettings
 

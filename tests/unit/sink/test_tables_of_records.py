@@ -21,7 +21,6 @@ from headgate.control_protocol.column_growth import FIELDS_MAX, Refusal
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.events import DataFile, Destination, TableStart
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import (
     Epoch,
     TopicId,
@@ -38,19 +37,20 @@ from headgate.control_protocol.ports import (
     TopicState,
 )
 from headgate.control_protocol.table_changes import Changed, TableNeed, Want
-from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
-from headgate.coordinator.tables.followers import FollowerTables
+from headgate.data.writers.newcomers import NEWCOMERS_MAX
+from headgate.data.writers.put import chunk_of
+from headgate.data.writers.routes import RAW_NAME_PROPERTY
+from headgate.data.writers.whole import write_put
 from headgate.participant.embedding import Record
-from headgate.participant.writers.newcomers import NEWCOMERS_MAX
-from headgate.participant.writers.put import chunk_of
-from headgate.participant.writers.routes import RAW_NAME_PROPERTY
-from headgate.participant.writers.whole import write_put
 from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.followers import iceberg_table
 from headgate.sink.load import parse
 from headgate.sink.made_tables import TableMaker
 from headgate.sink.planning import Planning
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.followers import FollowerTables
 
 FILE = """
 name = "shop"
