@@ -11,7 +11,7 @@ from headgate.control_protocol.errors import (
     TablesUnfit,
 )
 from headgate.data.formats.registry import ValueOptions, record_format
-from headgate.participant.settings import Distribution, UnknownFields
+from headgate.participant.settings import UnknownFields
 from headgate.sink.table_settings import SchemaSettings
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ def check_schema_policy(settings: SinkSettings) -> None:
                 _check_fields(settings, f"tables.table {each.match!r}: ", wanted)
         return
     _check(settings, "table.schema", settings.table.schema)
-    wanted = settings.table.schema.unknown_fields
-    if wanted is not UnknownFields.IGNORE:
-        _check_spark(settings, f'table.schema.unknown_fields = "{wanted}"')
 
 
 def _check(settings: SinkSettings, section: str, schema: SchemaSettings) -> None:
@@ -69,19 +66,10 @@ def _check_fields(settings: SinkSettings, where: str, wanted: UnknownFields) -> 
     if not hasattr(made, "lacking"):
         raise ColumnsCannotEvolve(
             f"{said}: the format {name} does not tell of fields that a table lacks",
-            "use json, avro or avro-registry, or ignore",
+            "use json, connect-json, or a format of Avro or Protobuf; or ignore",
         )
     if wanted is UnknownFields.QUARANTINE and settings.quarantine.policy is Disposal.FAIL:
         raise ConfigurationError(
             f"{said}, but quarantine.policy stops the sink at a bad record",
             'set quarantine.policy = "quarantine", or unknown_fields = "fail"',
-        )
-
-
-def _check_spark(settings: SinkSettings, said: str) -> None:
-    spread = settings.spark.distribution != Distribution.NONE
-    if settings.spark.writer == "spark" and spread:
-        raise ColumnsCannotEvolve(
-            f"{said} and spark.distribution = {settings.spark.distribution} do not go together yet",
-            'set spark.distribution = "none", or spark.writer = "in-process"',
         )
