@@ -18,12 +18,12 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.writers.aside import BAD_VALUE, Aside
+from headgate.data.writers.data_files import file_shape
 from headgate.data.writers.decoding import Decoding
 from headgate.data.writers.failures import go_on, write_failed
 from headgate.data.writers.known_tables import KnownTables
 from headgate.data.writers.many_files import Followed, ManyFiles, Outlets, TableOutlet
 from headgate.data.writers.newcomers import NEWCOMERS_MAX, Newcomer
-from headgate.data.writers.parquet import file_shape
 from headgate.data.writers.plan import SourcePlan, WriterPlan
 from headgate.data.writers.route_values import RouteValues
 from headgate.data.writers.routed_table import Making, RoutedTable
