@@ -14,15 +14,14 @@ from dataclasses import dataclass, field, replace
 from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import (
     HeadgateError,
-    LogDiscontinuity,
     RetryLater,
     Unreachable,
 )
 from headgate.control_protocol.events import Envelope, Settlement
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.listener import Listener
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.parts import Assembler
 from headgate.control_protocol.ports import (
     Clock,
     ControlLog,
@@ -37,6 +36,7 @@ from headgate.coordinator.actions import (
     Action,
     Append,
     CallFailed,
+    ChangeTables,
     CommitAnswered,
     CommitTable,
     DescribeFollowers,
@@ -57,6 +57,7 @@ from headgate.coordinator.actions import (
     Stopped,
     TableEvolved,
     TableRead,
+    TablesChanged,
     Tell,
     Ticked,
     TidyDrafts,
@@ -128,10 +129,8 @@ class CoordinatorDriver:
         self.state = State(identity, settings, limits or BadRecordLimits())
         self._world = world
         self._start_at = start_at
-        self._assembler = Assembler()
+        self._listener = Listener(world.log, identity.sink)
         self._sequence = 0
-        self._behind = True
-        self._broken: str | None = None
         self._fails_since_ms = 0
         self._adopted: CoordinatorSettings | None = None
 
@@ -141,7 +140,7 @@ class CoordinatorDriver:
 
     def lead(self) -> None:
         """A fresh poll shows ownership: the machine may claim."""
-        if not self._behind:
+        if not self._listener.behind:
             self._feed(Led())
 
     def run_once(self, timeout_ms: int) -> bool:
@@ -154,13 +153,11 @@ class CoordinatorDriver:
             adopted, self._adopted = self._adopted, None
             self.state = replace(self.state, settings=adopted)
         try:
-            if self._behind:
+            if self._listener.behind:
                 self._catch_up()
-            self._hear(timeout_ms)
-            heard = True
-        except LogDiscontinuity as error:
-            self._assembler = Assembler()
-            self._behind, self._broken = True, error.message
+            for record in self._listener.hear(timeout_ms):
+                self._feed(Heard(record))
+            heard = not self._listener.behind
         except RetryLater as error:
             _log.warning("%s", error, extra=about(LogEvent.CONTROL_LOG_TROUBLE))
         self._feed(Ticked())
@@ -169,18 +166,9 @@ class CoordinatorDriver:
     def _catch_up(self) -> None:
         """Stand at the log's end *before* anything is said: what is said must be heard."""
         self._world.ensure_log()
-        self._world.log.seek(self._world.log.end_offset())
-        self._behind = False
-        if self._broken is not None:
-            reason, self._broken = self._broken, None
-            self._feed(Discontinued(reason))
-
-    def _hear(self, timeout_ms: int) -> None:
-        for record in self._world.log.read(timeout_ms):
-            if record.envelope.sink == self.state.identity.sink:
-                whole = self._assembler.add(record.envelope)
-                if whole is not None:
-                    self._feed(Heard(replace(record, envelope=whole)))
+        broken = self._listener.stand()
+        if broken is not None:
+            self._feed(Discontinued(broken))
 
     def _feed(self, given: Input) -> None:
         inputs: deque[Input] = deque([given])
@@ -214,7 +202,9 @@ class CoordinatorDriver:
                 return CommitAnswered(self._world.table.commit(attempt))
             case EvolveTable(base, columns):
                 return TableEvolved(self._world.table.evolve(base, columns))
-            case DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts():
+            case (
+                DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts() | ChangeTables()
+            ):
                 return self._call_followers(action)
             case Append():
                 self._world.log.append(self._envelopes(action))
@@ -228,7 +218,7 @@ class CoordinatorDriver:
         return None
 
     def _call_followers(
-        self, action: DescribeFollowers | DraftManifests | PayDebts | TidyDrafts
+        self, action: DescribeFollowers | DraftManifests | PayDebts | TidyDrafts | ChangeTables
     ) -> Input | None:
         followers = self._world.followers
         assert followers is not None, "this sink has no followers"
@@ -239,6 +229,8 @@ class CoordinatorDriver:
                 return Drafted(followers.draft(drafts))
             case PayDebts(payments, timeout_ms):
                 return PaymentsAnswered(followers.pay(payments, timeout_ms))
+            case ChangeTables(wants):
+                return TablesChanged(followers.change(wants))
             case TidyDrafts(before, owed):
                 followers.tidy(before, owed)
         return None

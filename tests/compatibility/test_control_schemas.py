@@ -29,7 +29,7 @@ FROZEN = {
     "pause": "2ffae80a43e52f00",
     "resume": "9620c18921dd736e",
     "notice": "5e55fbb20ebcc188",
-    "proposal": "ff57d89900e4714d",
+    "proposal": "8f82775c5cda7210",
     "tables": "005f5eecaeaf8c81",
 }
 
