@@ -18,8 +18,12 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from headgate.tables.iceberg.creation import ensure_namespaces
 
-_ELSEWHERE = ("write.data.path", "write.metadata.path", "write.object-storage.", "write.location-")
-"""Properties that would lead files out of the temporary folder."""
+_NOT_HERE = (
+    *("write.data.path", "write.metadata.path", "write.object-storage.", "write.location-"),
+    "write.format.default",
+)
+"""Properties that would lead files out of the temporary folder, or make them unlike what is read
+here."""
 
 
 class RehearsalCatalog(SqlCatalog):
@@ -68,7 +72,7 @@ class RehearsalCatalog(SqlCatalog):
         spec = given.get("partition_spec", UNPARTITIONED_PARTITION_SPEC)
         order = given.get("sort_order", UNSORTED_SORT_ORDER)
         wanted = given.get("properties", {})
-        kept = {key: text for key, text in wanted.items() if not key.startswith(_ELSEWHERE)}
+        kept = {key: text for key, text in wanted.items() if not key.startswith(_NOT_HERE)}
         return super().create_table(identifier, schema, None, spec, order, kept)
 
     def copy(self, table: Table, identifier: Any) -> None:
