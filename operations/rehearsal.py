@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import TableMissing, WriteFailed
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.events import DataFile, Destination, TableStart
 from headgate.control_protocol.identifiers import (
     Epoch,
     TopicPartition,
@@ -34,12 +35,13 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
+from headgate.control_protocol.table_changes import Want
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.rehearsed_tables import RehearsalCatalog
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.assembly import batch_writer
 from headgate.sink.declaration import declaration, quarantine_declaration
-from headgate.sink.followers import iceberg_table
+from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.made_tables import TableMaker
 from headgate.sink.preconditions import refuse_table
 from headgate.sink.settings import SinkSettings, WriterKind
@@ -157,6 +159,7 @@ def _tolerant(settings: SinkSettings) -> SinkSettings:
         per_thousand_max=1_000,
         records_max=0,
         table=_QUARANTINE,
+        dead_letter_topic="",
     )
     writer = settings.spark.writer if settings.transform else WriterKind.IN_PROCESS
     spark = replace(settings.spark, writer=writer, master="local[*]", remote="")
@@ -223,12 +226,37 @@ def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWri
             outcome = writer.outcome(_TURN_MS)
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
+    if isinstance(outcome, BatchNeeds) and settings.tables:
+        return _written(settings, catalog, _with_tables(settings, catalog, batch, outcome))
     if isinstance(outcome, BatchNeeds):
         copied = iceberg_table(settings, catalog, settings.table.identifier)
         copied.evolve(copied.read(), outcome.columns)
         table = _start(catalog, settings.table.identifier)
         return _written(settings, catalog, replace(batch, table=table))
     return outcome
+
+
+def _with_tables(
+    settings: SinkSettings, catalog: Catalog, batch: Batch, needs: BatchNeeds
+) -> Batch:
+    """The batch, told of what a coordinator would make and change for it (N1, S3)."""
+    wants = [
+        Want(Destination(need.at.table, need.at.uuid), need.columns, need.raw)
+        for need in needs.tables
+    ]
+    with ExitStack() as opening:
+        maker = TableMaker(settings, catalog)
+        changed = opened_followers(settings, catalog, opening, maker).change(wants)
+    if failures := [said.failure for said in changed if said.failure]:
+        raise WriteFailed(failures[0])
+    told = {start.table: start for start in batch.told}
+    for said in changed:
+        refused = said.refused if said.uuid else (Refusal((), said.why),)
+        ids, prefix = (said.uuid, said.schema_id, said.spec_id), f"{said.data}/{batch.folder}"
+        told[said.table] = TableStart(said.table, *ids, prefix, refused=refused)
+        if said.any_other:
+            told[""] = replace(told[said.table], table="")
+    return replace(batch, told=tuple(told.values()))
 
 
 def _first_rows(files: Iterable[DataFile], count: int) -> Iterator[Mapping[str, Any]]:

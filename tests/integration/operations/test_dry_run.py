@@ -173,6 +173,25 @@ def test_point_9_many_tables_are_rehearsed_table_by_table(
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == files
 
 
+def test_point_9_tables_that_would_be_made_are_shown_as_they_would_be(
+    many: Path, tmp_path: Path, topic: str, producer: Producer
+) -> None:
+    """Of what the records show; a table that is there gets the column that it lacks."""
+    text = many.read_text().replace('schema = "declared"', 'schema = "infer"')
+    many.write_text(text + '[tables.schema]\nunknown_fields = "evolve"\n')
+    zones = ["here", "gone"]
+    fill(producer, topic, [{"id": n, "zone": zones[n // 2 % 2], "tip": n} for n in range(20)])
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    seen = rehearse(load(many), 1_000)
+    assert [(t.table, t.exists, t.records) for t in seen.tables] == [
+        ("db.gone", False, 10),
+        ("db.here", True, 10),
+    ]
+    assert all(row["tip"] == row["id"] for table in seen.tables for row in table.rows)
+    assert (seen.bad, seen.unmatched, seen.wrong) == (0, 0, False)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == files
+
+
 @pytest.mark.spark
 def test_a_transform_is_rehearsed_in_spark(declared: Path, topic: str, producer: Producer) -> None:
     fill(producer, topic, [{"id": n, "zone": "a"} for n in range(20)])
