@@ -12,12 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from pyiceberg.catalog import Catalog
 
 from headgate.operations.cli import main
-from headgate.operations.rehearsal import rehearse
-from headgate.sink.load import load
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 
 pytestmark = pytest.mark.integration
 
@@ -118,78 +114,6 @@ def test_an_empty_topic_and_a_missing_table(
     result = dry_run(sink_file)
     assert result.exit_code == 2
     assert "HG-102" in result.stderr
-
-
-MANY = """
-[tables]
-ledger = "db.ledger"
-[[tables.route]]
-field = "zone"
-to = "db.{field}"
-[[tables.route]]
-to = "db.rest"
-[tables.create]
-schema = "declared"
-[[tables.table]]
-match = "db.rest"
-columns = [{ name = "id", type = "long" }, { name = "zone", type = "string" }]
-location = "file:///nowhere/{table}"
-[tables.record_columns]
-offset = "offset"
-"""
-
-
-@pytest.fixture
-def many(sink_file: Path, catalog: Catalog) -> Path:
-    """Of its tables one is there, one would be made, and for others there is nothing."""
-    text = sink_file.read_text()
-    begin, end = text.index("[table]"), text.index("[spark]")
-    sink_file.write_text(text[:begin] + MANY.lstrip() + text[end:])
-    columns = {"id": "long not null", "zone": "string", "offset": "long"}
-    ensure_table(catalog, "db.here", TableDeclaration(columns, partition_by=("zone",)))
-    return sink_file
-
-
-def test_point_9_many_tables_are_rehearsed_table_by_table(
-    many: Path, tmp_path: Path, topic: str, producer: Producer
-) -> None:
-    zones = ["here", None, "gone", "HERE"]
-    fill(producer, topic, [{"id": n, "zone": zones[n // 2 % 4]} for n in range(40)] + [{"id": "x"}])
-    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    seen = rehearse(load(many), 1_000)
-    assert [(t.table, t.exists, t.records, t.files) for t in seen.tables] == [
-        ("db.here", True, 10, 1),
-        ("db.rest", False, 10, 1),
-    ]
-    assert (seen.bad, seen.unmatched, seen.wrong) == (1, 20, True)
-    reasons = {misfit.reason.split(",")[0] for misfit in seen.misfits}
-    assert "route: there is no table db.gone" in reasons
-    assert any("db.HERE would go to db.here" in reason for reason in reasons)
-    result = dry_run(many)
-    assert result.exit_code == 1
-    assert "20 rows in 2 files" in result.stdout
-    assert "1 bad, 20 unmatched, for 2 tables; nothing was written there" in result.stdout
-    assert 'db.here {"id": 0, "zone": "here", "offset": 0}' in result.stdout
-    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == files
-
-
-def test_point_9_tables_that_would_be_made_are_shown_as_they_would_be(
-    many: Path, tmp_path: Path, topic: str, producer: Producer
-) -> None:
-    """Of what the records show; a table that is there gets the column that it lacks."""
-    text = many.read_text().replace('schema = "declared"', 'schema = "infer"')
-    many.write_text(text + '[tables.schema]\nunknown_fields = "evolve"\n')
-    zones = ["here", "gone"]
-    fill(producer, topic, [{"id": n, "zone": zones[n // 2 % 2], "tip": n} for n in range(20)])
-    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    seen = rehearse(load(many), 1_000)
-    assert [(t.table, t.exists, t.records) for t in seen.tables] == [
-        ("db.gone", False, 10),
-        ("db.here", True, 10),
-    ]
-    assert all(row["tip"] == row["id"] for table in seen.tables for row in table.rows)
-    assert (seen.bad, seen.unmatched, seen.wrong) == (0, 0, False)
-    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == files
 
 
 @pytest.mark.spark
