@@ -146,8 +146,8 @@ def _check_creation(settings: SinkSettings) -> None:
     if name not in _FORMATS[wanted] or not hasattr(made, "lacking"):
         raise CreationUnfit(
             f'tables.create.schema = "{wanted}": the format {name} does not tell of columns so',
-            "infer is for json, registry for avro-registry and avro, connect for connect-json; or "
-            "declare the columns",
+            "infer is for json, registry for formats of Avro and Protobuf, connect for "
+            "connect-json; or declare the columns",
         )
 
 

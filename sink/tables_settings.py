@@ -90,8 +90,8 @@ class CreateSettings:
         metadata=about(
             "Make no tables; or make them of the columns under [[tables.table]] (declared). Where "
             "none are declared: of what the first records show (infer, for json), of their schema "
-            "(registry, for avro-registry and avro), or of the one that they bring (connect, for "
-            "connect-json)."
+            "(registry, for formats of Avro and Protobuf), or of the one that they bring (connect, "
+            "for connect-json)."
         ),
     )
     partition_by: tuple[str, ...] = field(

@@ -6,9 +6,9 @@ again once there is one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Protocol, cast
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from headgate.control_protocol.events import Destination
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.formats.lookout import Lookout, WatchfulFormat
+from headgate.data.formats.port import RecordFormat, UndecodableRecords
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.needs import Evolution, Needs
 from headgate.data.writers.routed_table import Making
@@ -27,6 +28,13 @@ NEWCOMERS_MAX = 100
 """So many tables are proposed for one batch; for others the batch that is done again does so."""
 
 _EVERYTHING = SchemaPolicy(UnknownFields.EVOLVE)
+
+
+_NO_COLUMNS = pa.schema([])
+
+
+class _Format(RecordFormat, WatchfulFormat, Protocol):
+    """A format that tells of what it decoded last."""
 
 
 class Newcomer:
@@ -41,12 +49,12 @@ class Newcomer:
         source = making.source
         options = ValueOptions.taken(source.format_options)
         taken = source.record_columns.values()
-        lookout = Lookout(pa.schema([]), taken, (), caseless=options.caseless)
+        lookout = Lookout(_NO_COLUMNS, taken, (), caseless=options.caseless)
         self._needs = Needs(Evolution(_EVERYTHING, Struct()), lookout, partitions)
-        self._format: WatchfulFormat | None = None
+        self._format: _Format | None = None
         if not making.declared:
             made = record_format(source.format_name, options.of_format)
-            self._format = cast("WatchfulFormat", made)
+            self._format = cast("_Format", made)
             self._format.watch(lookout)
 
     def take(self, chunk: Chunk) -> None:
@@ -54,7 +62,12 @@ class Newcomer:
         self._records += len(chunk.offsets)
         self._needs.note_all(chunk)
         if self._format is not None:
-            self._needs.take(chunk, self._format.lacking(chunk.values, ()))
+            bad: Collection[int] = ()
+            try:
+                self._format.decode(chunk.values, _NO_COLUMNS)
+            except UndecodableRecords as error:
+                bad = error.bad
+            self._needs.take(chunk, self._format.lacking(chunk.values, bad))
 
     @property
     def need(self) -> TableNeed:

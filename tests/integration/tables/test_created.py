@@ -18,7 +18,6 @@ from headgate.operations.demo.produce import produce
 
 pytestmark = pytest.mark.integration
 
-TOPICS = 30
 RECORDS = 40
 _SHAPES = (
     {"id": 1, "fare": 2.5, "zone": "a"},
@@ -48,8 +47,8 @@ def fill(sink: Deployment, begin: int) -> None:
         produce(sink.bootstrap, topic, values, partitions=sink.partitions)
 
 
-def undeclared(deploy: Deploy) -> Deployment:
-    sink = deploy({}, topics=TOPICS, partitions=1)
+def undeclared(deploy: Deploy, topics: int) -> Deployment:
+    sink = deploy({}, topics=topics, partitions=1)
     sink.change(
         {
             "table": None,
@@ -98,13 +97,14 @@ def _table(topic: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in topic.lower())
 
 
-def test_point_4_thirty_topics_of_three_shapes_make_and_evolve_their_tables(
-    deploy: Deploy,
+@pytest.mark.parametrize("topics", [6, pytest.param(30, marks=pytest.mark.soak)])
+def test_point_4_topics_of_three_shapes_make_and_evolve_their_tables(
+    deploy: Deploy, topics: int
 ) -> None:
-    sink = undeclared(deploy)
+    sink = undeclared(deploy, topics)
     fill(sink, 0)
     sink.start(2)
-    sink.wait_until(lambda: sink.committed() >= TOPICS * RECORDS // 2, "the first rows")
+    sink.wait_until(lambda: sink.committed() >= topics * RECORDS // 2, "the first rows")
     leader = sink.leader()
     fill(sink, RECORDS)
     sink.kill(leader)

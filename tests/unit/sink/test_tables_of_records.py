@@ -379,6 +379,56 @@ def replace_catalog(local: LocalCatalog, catalog: Any) -> LocalCatalog:
     return replace(local, catalog=catalog)
 
 
+def test_point_4_n1_the_schema_that_records_were_written_with_makes_the_table(
+    local: LocalCatalog,
+) -> None:
+    written = json.dumps(
+        {
+            "type": "record",
+            "name": "Order",
+            "fields": [
+                {"name": "id", "type": "long"},
+                {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+                {"name": "note", "type": ["null", "string"]},
+            ],
+        }
+    )
+    avro = f'[format]\ntype = "avro"\n[format.options]\nschema = {json.dumps(written)}\n'
+    shop = shop_of(
+        local,
+        ('schema = "infer"', 'schema = "registry"\npartition_by = ["day(created|at)"]'),
+        ("[quarantine]", f"{avro}[quarantine]"),
+    )
+    rows = shop.write({"shop.orders": [bytes([4, 2, 0]), bytes([6, 4, 2, 2]) + b"x"]})
+    assert shop.columns("orders") == {"id": "long", "at": "timestamptz", "note": "string"}
+    assert [(row["id"], row["note"]) for row in rows["orders"]] == [(2, None), (3, "x")]
+    spec = local.catalog.load_table("db.orders").spec()
+    assert [str(each.transform) for each in spec.fields] == ["day"]
+
+
+def test_point_4_n1_the_schema_that_connect_brings_makes_and_evolves_the_table(
+    local: LocalCatalog,
+) -> None:
+    shop = shop_of(
+        local,
+        ('schema = "infer"', 'schema = "connect"'),
+        ("[quarantine]", '[format]\ntype = "connect-json"\n[quarantine]'),
+    )
+    rows = shop.write({"shop.orders": [connected(id=("int32", 7))]})
+    assert shop.columns("orders") == {"id": "int"}
+    assert rows == {"orders": [{"id": 7}]}
+    rows = shop.write({"shop.orders": [connected(id=("int64", 2**40), zone=("string", "a"))]})
+    assert shop.columns("orders") == {"id": "long", "zone": "string"}
+    assert rows == {"orders": [{"id": 2**40, "zone": "a"}]}
+
+
+def connected(**fields: tuple[str, Any]) -> dict[str, Any]:
+    """A value as Connect's JsonConverter writes it."""
+    kinds = [{"field": name, "type": kind, "optional": True} for name, (kind, _) in fields.items()]
+    payload = {name: value for name, (_, value) in fields.items()}
+    return {"schema": {"type": "struct", "fields": kinds, "optional": False}, "payload": payload}
+
+
 # ------------------------------------------------------------------------------------- guards (R4)
 
 
