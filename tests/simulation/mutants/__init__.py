@@ -41,7 +41,7 @@ UNSHOWN = {
     "R4": "who counts new tables is no machine: unit/sink/test_tables_of_records.py",
     **dict.fromkeys(
         ("N1", "N2", "N3", "N4"),
-        "the simulation makes no tables: unit/sink/test_tables_of_records.py",
+        "the simulation makes no tables: protocol/test_n_creation.py",
     ),
     "S1": "what a writer finds in a record is not the machines': data/writers/test_needs.py",
     "S4": "what waits is younger than what is claimed beside it: protocol/test_s_evolution.py",
