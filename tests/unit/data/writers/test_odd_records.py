@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from local_catalog import LocalCatalog
-from unit.participant.writers.test_mutated_records import PLAIN, WORLDS, Desk, World, local
+from unit.data.writers.test_mutated_records import PLAIN, WORLDS, Desk, World, local
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.ports import BatchWritten
