@@ -171,6 +171,22 @@ def test_point_9_a_branch_keeps_the_retention_that_its_owner_asked_for(
     assert (ref.max_snapshot_age_ms, ref.max_ref_age_ms) == (1_000, 2_000)
 
 
+def test_point_9_a_commit_moves_its_own_branch_and_marks_the_table_once(
+    world: IcebergWorld,
+) -> None:
+    """A first claim of an empty table sets main too: servers know of no other ref to ask for."""
+    audit = world.open(branch="audit")
+    view = landed(commit(audit, audit.read(), record(1, 0)))
+    refs = world.table().metadata.refs
+    assert refs["main"].snapshot_id == refs["audit"].snapshot_id == view.head
+    assert world.table().metadata.properties["headgate.sink.claimed"] == "true"
+    before = refs["main"]
+    landed(commit(audit, view, record(1, 1, 3), world.file(1)))
+    refs = world.table().metadata.refs
+    assert refs["main"] == before
+    assert refs["audit"] != before
+
+
 def test_point_9_the_tag_outlives_every_age_limit(world: IcebergWorld) -> None:
     claimed(world.open())
     ref = world.table().metadata.refs["headgate-sink"]
