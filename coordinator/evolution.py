@@ -27,7 +27,7 @@ def proposed(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> S
     """S2: remember what a participant waits for; said again it is known, or was answered."""
     term, answer = term_of(state), Answer(said.sender, proposal.number)
     known = {waiting.answer for waiting in term.proposals} | term.answered
-    if answer in known or proposal.uuid != term.view.uuid:
+    if answer in known or proposal.uuid != term.view.uuid or not state.identity.evolves:
         return state
     due_ms = term.evolve_due_ms if term.proposals else now_ms + GATHERING_MS
     waiting = (*term.proposals, HeardProposal(answer, proposal))

@@ -36,6 +36,7 @@ from headgate.participant.embedding import (
     Record,
     Steering,
 )
+from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.participant.task import SinkTask
 from headgate.sink.agreement import agreed
@@ -293,6 +294,7 @@ def _coordinator(
                 follower_names(settings),
                 routing(settings),
                 bool(settings.tables),
+                settings.table.schema.unknown_fields is UnknownFields.EVOLVE,
             ),
             settings.coordinator,
             coordinator.World(
