@@ -263,6 +263,24 @@ def test_point_9_what_is_kept_outlives_the_lent_headers() -> None:
     assert without.kept() is without
 
 
+class Lent(list[Any]):
+    """Headers that librdkafka still holds: who wants some of them reads none of the others."""
+
+    def where(self, rows: Sequence[int]) -> Lent:
+        return Lent([self[row] for row in rows])
+
+
+def test_point_9_headers_stay_lent_when_a_chunk_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "LentHeaders", Lent)
+    lent = Lent([[("h", b"7")], [("h", b"8")]])
+    whole = Chunk(*plain_columns(chunk(7, 8)), chunk(7, 8).keys, lent)
+    one = whole.where(np.array([False, True]))
+    (group,) = [part for number, part in whole.grouped(whole.places) if number == 1]
+    for part, offset in ((one, b"8"), (group, b"7")):
+        assert isinstance(part.headers, Lent)
+        assert list(part.headers) == [[("h", offset)]]
+
+
 def plain_columns(some: Chunk) -> Sequence[Any]:
     return some.values, some.lengths, some.places, some.offsets, some.timestamps
 
