@@ -41,7 +41,7 @@ from headgate.control_protocol.record import Debt
 from headgate.tables.iceberg import row_ids
 from headgate.tables.iceberg.manifests import manifest_files, writable
 from headgate.tables.iceberg.unreachable import STORAGE_THREADS
-from headgate.tables.stores.files import on_s3
+from headgate.tables.stores.files import client_of, on_s3
 
 _UNASSIGNED = -1
 _NONE, _NOBODY = TransactionId(Epoch(0), TransactionNumber(0)), Sender("", "")
@@ -201,9 +201,10 @@ def _below(files: FileIO, root: str) -> list[str]:
     from pyarrow.fs import FileSelector, FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO  # brings pandas: not for every command
 
-    if not isinstance(files, PyArrowFileIO):
+    client = client_of(files)
+    if not isinstance(client, PyArrowFileIO):
         return []
     scheme, netloc, path = PyArrowFileIO.parse_location(root)
     selector = FileSelector(path, allow_not_found=True, recursive=True)
-    found = files.fs_by_scheme(scheme, netloc).get_file_info(selector)
+    found = client.fs_by_scheme(scheme, netloc).get_file_info(selector)
     return [info.path[len(path) + 1 :] for info in found if info.type is FileType.File]
