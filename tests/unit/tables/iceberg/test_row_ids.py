@@ -197,3 +197,16 @@ def test_a_catalog_that_cannot_write_version_3_stops_the_sink(catalog: Catalog) 
     table = IcebergTable(Refusing(), "db.t", SinkName("sink"))  # type: ignore[arg-type]
     with pytest.raises(StopSink, match="its catalog cannot write what was proposed"):
         table.commit(CommitAttempt(sink.view, record(1, 1)))
+
+
+@pytest.mark.parametrize("properties", [{}, VERSION_3], ids=["v2", "v3"])
+def test_point_9_a_commit_that_names_a_file_twice_is_a_stop(
+    catalog: Catalog, properties: dict[str, str]
+) -> None:
+    """Admission lets none in; its rows would be there twice all the same."""
+    sink = SinkOnTable.claimed(catalog, COLUMNS, properties=properties)
+    files = write_files(sink.loaded(), rows(1))
+    attempt = CommitAttempt(sink.view, record(1, 1, 1), (*files, *files))
+    with pytest.raises(StopSink, match="names a data file twice"):
+        sink.table.commit(attempt)
+    assert sink.table.read().head == sink.view.head
