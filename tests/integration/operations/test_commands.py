@@ -15,6 +15,7 @@ from headgate.control_protocol import codec
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import (
     Envelope,
+    Notice,
     Pause,
     Presence,
     PresenceKind,
@@ -184,6 +185,7 @@ def test_a_pause_that_nobody_takes_is_heard_but_not_promised(
         pause(settings, 0.5)
     resume(settings, 0.5)  # it is not paused, and the log says that it shall not be
     heard = control_tail(settings, 10)
+    assert isinstance(heard.pop().event, Notice)  # who asked, for people
     assert [type(said.event) for said in heard] == [Pause, Resume]
     seen = read_history_of(settings).transaction
     assert {(said.epoch, said.transaction) for said in heard} == {(seen.epoch, seen.number)}
