@@ -24,10 +24,10 @@ from headgate.data.spark.tasks import keep_worker_light
 from headgate.data.transform.result_rows import RECORD, Numbered, ResultRows
 from headgate.data.transform.spark_types import to_spark
 from headgate.data.writers.aside import Aside
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.decoding import Decoding
 from headgate.data.writers.failures import failed
 from headgate.data.writers.numbering import Integers, Numbering, bitmap
-from headgate.data.writers.parquet import DataFiles, file_shape
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.ranges import chunks_of, watched_for

@@ -14,11 +14,11 @@ import numpy as np
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.ports import Batch, BatchWritten
 from headgate.data.writers.aside import BAD_VALUE, Aside
+from headgate.data.writers.data_files import file_shape
 from headgate.data.writers.decoding import Decoding
 from headgate.data.writers.failures import go_on, write_failed
 from headgate.data.writers.known_tables import KnownTables
 from headgate.data.writers.many_files import Followed, ManyFiles, Outlets, TableOutlet
-from headgate.data.writers.parquet import file_shape
 from headgate.data.writers.plan import RoutedTable, SourcePlan, WriterPlan
 from headgate.data.writers.route_values import RouteValues
 from headgate.data.writers.routes import Names, Route, Target

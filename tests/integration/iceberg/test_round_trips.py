@@ -16,7 +16,7 @@ from small_rest_catalog import SmallRestCatalog
 from unit.data.writers.test_renewing import SOURCE
 
 from headgate.control_protocol.events import TableStart
-from headgate.data.writers.parquet import DataFiles, file_shape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import plan_for
 from headgate.tables.stores.files import open_files

@@ -22,8 +22,8 @@ from store_proxy import CUTS, HANGS, RESETS, STOPS, TRICKLES, Answer, Request, S
 
 from headgate.control_protocol.events import DataFile, TableStart
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, Lead, TableView
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.failures import failed
-from headgate.data.writers.parquet import DataFiles, file_shape
 from headgate.data.writers.plan import Plans, SourcePlan
 from headgate.data.writers.renewing import RenewingWriter
 from headgate.tables.stores import s3_store
