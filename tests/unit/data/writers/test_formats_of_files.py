@@ -29,6 +29,7 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestamptzNanoType,
     TimestamptzType,
 )
 
@@ -229,3 +230,12 @@ def test_point_6_moments_that_orc_would_garble_go_into_a_parquet_file(
     found = [(file.file_format, file.record_count) for file in files.finish()]
     split = [("orc", 1), ("parquet", 1), ("orc", 1)]
     assert found == (split if kind == "parquet" else [("orc", 3)])
+
+
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+def test_point_6_nanoseconds_are_refused_by_their_columns_name(kind: str) -> None:
+    inside = StructType(NestedField(2, "at", TimestamptzNanoType()))
+    schema = Schema(NestedField(1, "trip", inside))
+    refuse_files(schema, {}, UNSORTED_SORT_ORDER)
+    with pytest.raises(ConfigurationError, match=r"column trip\.at is of type timestamptz_ns"):
+        refuse_files(schema, {FORMAT: kind}, UNSORTED_SORT_ORDER)
