@@ -6,11 +6,9 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +19,6 @@ from integration.spark.cluster import standalone_cluster
 from integration.spark.connect_port import connect_port
 from integration.spark.spark_process import SparkProcess
 from local_catalog import LocalCatalog, local_catalog
-from pyarrow import orc
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -120,33 +117,6 @@ def test_a_batch_of_several_partitions_is_cut_to_the_cores_and_joined_again(
     assert claimed == {"0": 2 * RECORDS, "1": 5, "2": 0}
     assert len(outcome["files"]) == 2
     assert_exactly_once(rows_of(outcome["files"]), read_source(bootstrap, topic))
-
-
-@pytest.mark.parametrize("kind", ["orc", "avro"])
-def test_point_6_tasks_write_the_format_that_the_table_asks_for(
-    spark: SparkProcess,
-    table: str,
-    catalog: LocalCatalog,
-    topic_factory: Callable[..., str],
-    fill: Callable[..., None],
-    kind: str,
-) -> None:
-    with catalog.catalog.load_table(table).transaction() as change:
-        change.set_properties({"write.format.default": kind})
-    topic = topic_factory(1)
-    fill(topic, 0, 1_000)
-    spark.call("submit", number=8, table=table, topic=topic, ranges={"0": [0, 1_000]})
-    outcome = spark.call("outcome")
-    assert outcome["kind"] == "BatchWritten", outcome
-    assert {path.rpartition(".")[2] for path in outcome["files"]} == {kind}
-    vendors: list[int] = []
-    for path in outcome["files"]:
-        octets = Path(path.removeprefix("file://")).read_bytes()
-        if kind == "orc":
-            vendors += orc.ORCFile(pa.BufferReader(octets)).read()["vendor"].to_pylist()
-        else:
-            vendors += [row["vendor"] for row in fastavro.reader(BytesIO(octets))]
-    assert sorted(vendors) == list(range(1_000))
 
 
 def test_tasks_on_a_cluster_run_the_package_that_was_sent(
