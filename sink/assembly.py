@@ -26,6 +26,7 @@ from headgate.coordinator.service import CoordinatorService
 from headgate.coordinator.source_topics import KafkaSourceTopics
 from headgate.coordinator.state import Identity
 from headgate.coordinator.tables.creation import ensure_table
+from headgate.coordinator.tables.gate import Gates
 from headgate.participant import driver as participant
 from headgate.participant.embedding import (
     Buffers,
@@ -274,9 +275,14 @@ def _coordinator(
         )
         opening.callback(topics.close)
         sources = MakingTopics(topics, TableMaker(settings, catalog)) if settings.tables else topics
-        table = iceberg_table(settings, catalog, settings.table.identifier)
+        gates = Gates()
+        table = iceberg_table(settings, catalog, settings.table.identifier, gates)
         opening.callback(table.close)
-        followers = opened_followers(settings, catalog, opening)
+        followers = opened_followers(settings, catalog, opening, gates)
+        if settings.maintenance:
+            from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
+
+            opening.callback(Maintenance(settings, catalog, gates).close)
         start_ms = settings.source.start_at_ms
         complain = Complaints(settings, sender)
         ports = Ports(log, table, followers, complain)

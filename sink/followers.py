@@ -10,23 +10,36 @@ from pyiceberg.catalog import Catalog
 from headgate.coordinator.dead_letter_topic import DeadLetterTopic
 from headgate.coordinator.forwarder import Forwarder
 from headgate.coordinator.tables.followers import FollowerTables
+from headgate.coordinator.tables.gate import Gates
 from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.tables.unsent import UnsentRows
+from headgate.coordinator.tables.upkeep import Upkeep
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
 
 
-def iceberg_table(settings: SinkSettings, catalog: Catalog, identifier: str) -> IcebergTable:
+def iceberg_table(
+    settings: SinkSettings, catalog: Catalog, identifier: str, gates: Gates | None = None
+) -> IcebergTable:
+    """``gates``: where its commits and what maintains it meet."""
+    upkeep = Upkeep(
+        catalog,
+        gate=(gates or Gates()).of(identifier),
+        expire_after_ms=settings.maintenance.expire_after_ms or None,
+    )
     return IcebergTable(
         catalog,
         identifier,
         settings.name,
         settings.table.branch,
         readd_dropped=settings.table.schema.readd_dropped,
+        upkeep=upkeep,
     )
 
 
-def opened_followers(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> FollowerTables:
+def opened_followers(
+    settings: SinkSettings, catalog: Catalog, stack: ExitStack, gates: Gates
+) -> FollowerTables:
     """The quarantine, and whatever the lead's record owes something besides."""
     told: Callable[[], None] = _nobody
     if settings.quarantine.keeps and settings.quarantine.dead_letter_topic:
@@ -34,7 +47,7 @@ def opened_followers(settings: SinkSettings, catalog: Catalog, stack: ExitStack)
         stack.callback(forwarder.close)
         told = forwarder.wake
     followers = FollowerTables(
-        lambda identifier: iceberg_table(settings, catalog, identifier),
+        lambda identifier: iceberg_table(settings, catalog, identifier, gates),
         told,
         required=follower_names(settings) if settings.tables else None,
     )

@@ -104,6 +104,9 @@ class OneTableSettings:
         default="",
         metadata=about("Location of such a table; {table} stands for its name. Empty: catalog's."),
     )
+    maintain: bool = field(
+        default=True, metadata=about("Whether [maintenance] and headgate maintain touch it.")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

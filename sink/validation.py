@@ -12,6 +12,7 @@ from headgate.sink import kafka_keys
 from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
 from headgate.sink.face_settings import check_face
+from headgate.sink.maintenance_settings import check_maintenance
 from headgate.sink.routed_tables import check_tables
 from headgate.sink.schema_policy import check_schema_policy
 
@@ -46,6 +47,7 @@ def check_sink(settings: SinkSettings) -> None:
     _check_transform(settings)
     check_tables(settings)
     check_face(settings.telemetry, settings.http)
+    check_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
 
 
 def _wrong(message: str, hint: str) -> None:
