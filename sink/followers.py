@@ -7,15 +7,15 @@ from contextlib import ExitStack
 
 from pyiceberg.catalog import Catalog
 
-from headgate.coordinator.dead_letter_topic import DeadLetterTopic
-from headgate.coordinator.forwarder import Forwarder
-from headgate.coordinator.tables.followers import FollowerTables
-from headgate.coordinator.tables.gate import Gates
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.unsent import UnsentRows
-from headgate.coordinator.tables.upkeep import Upkeep
+from headgate.kafka.dead_letter_topic import DeadLetterTopic
+from headgate.sink.forwarder import Forwarder
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.iceberg.gate import Gates
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.unsent import UnsentRows
+from headgate.tables.iceberg.upkeep import Upkeep
 
 
 def iceberg_table(

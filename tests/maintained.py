@@ -25,13 +25,13 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.participant.writers.parquet import DataFiles, FileShape
-from headgate.participant.writers.plan import SourcePlan, plan_of_table
+from headgate.data.writers.parquet import DataFiles, FileShape
+from headgate.data.writers.plan import SourcePlan, plan_of_table
 from headgate.sink.load import parse
 from headgate.sink.maintenance.rounds import Round
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table import IcebergTable
 
 SINK = SinkName("trips")
 COLUMNS = {"topic": "string", "partition": "int", "offset": "long", "day": "int"}

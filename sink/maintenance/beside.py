@@ -10,11 +10,11 @@ from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.record import UNNAMED, CommitRecord
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.coordinator.tables.gate import Gates
 from headgate.sink.followers import iceberg_table
 from headgate.sink.maintenance.rounds import Round
 from headgate.sink.routed_tables import section_of
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.gate import Gates
 
 _JOIN_S = 5.0
 

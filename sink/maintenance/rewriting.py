@@ -24,13 +24,13 @@ from pyiceberg.types import PrimitiveType
 
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
-from headgate.coordinator.tables.condemned import now_s
-from headgate.coordinator.tables.replacement import Written
-from headgate.coordinator.tables.small_files import Choice, SmallFile, sinks_folder
-from headgate.participant.writers.parquet import DataFiles, FileShape
-from headgate.participant.writers.partitioned_rows import BUFFER_BYTES
-from headgate.participant.writers.partitioning import PartitionKey
-from headgate.participant.writers.plan import SourcePlan, plan_of_table
+from headgate.data.writers.parquet import DataFiles, FileShape
+from headgate.data.writers.partitioned_rows import BUFFER_BYTES
+from headgate.data.writers.partitioning import PartitionKey
+from headgate.data.writers.plan import SourcePlan, plan_of_table
+from headgate.tables.iceberg.condemned import now_s
+from headgate.tables.iceberg.replacement import Written
+from headgate.tables.iceberg.small_files import Choice, SmallFile, sinks_folder
 
 ROWS_AT_ONCE = 65_536
 SORTED_BYTES = BUFFER_BYTES // 4

@@ -11,13 +11,13 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.coordinator.tables.gate import Gate
-from headgate.coordinator.tables.orphans import Ages, Orphans
-from headgate.coordinator.tables.replacement import Replacement, Settled, Written
-from headgate.coordinator.tables.small_files import Choice, Wanted, chosen
-from headgate.coordinator.tables.upkeep import Upkeep
 from headgate.sink.maintenance.rewriting import Rewriting, Stopped, target_bytes
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.gate import Gate
+from headgate.tables.iceberg.orphans import Ages, Orphans
+from headgate.tables.iceberg.replacement import Replacement, Settled, Written
+from headgate.tables.iceberg.small_files import Choice, Wanted, chosen
+from headgate.tables.iceberg.upkeep import Upkeep
 
 TRIES = 6
 _PAUSE_S = 1.0

@@ -17,12 +17,12 @@ from pyiceberg.types import LongType, StringType
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
-from headgate.coordinator.tables.replacement import Replacement, Settled, Written
-from headgate.coordinator.tables.small_files import SmallFile, tier
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
 from headgate.operations.history import read_history
 from headgate.sink.maintenance.rounds import Round
+from headgate.tables.iceberg.replacement import Replacement, Settled, Written
+from headgate.tables.iceberg.small_files import SmallFile, tier
 
 VERSION_3 = {"format-version": "3"}
 
@@ -240,7 +240,7 @@ def test_point_6_rows_of_version_3_keep_their_ids_twice_over(make: Make) -> None
 
 def ids_by_offset(sink: Maintained) -> dict[int, tuple[int, int]]:
     """Row id and last change of each row, as the specification says they are read."""
-    from headgate.coordinator.tables.small_files import _FIRST_ROW, live_entries
+    from headgate.tables.iceberg.small_files import _FIRST_ROW, live_entries
 
     table = sink.table
     head = table.current_snapshot()

@@ -15,8 +15,8 @@ from maintained import SINK, Maintained, settings
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
 from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.orphans import SKEW_MS, Ages, Found, Orphans
+from headgate.tables.iceberg.orphans import SKEW_MS, Ages, Found, Orphans
+from headgate.tables.iceberg.table import IcebergTable
 
 HOUR_MS = 3_600_000
 AGES = Ages(after_ms=3 * HOUR_MS, claim_max_ms=HOUR_MS)
@@ -248,7 +248,7 @@ def test_point_6_who_refers_to_a_condemned_file_in_time_keeps_it(sink: Maintaine
 
 
 def test_point_6_locations_are_compared_whatever_their_scheme() -> None:
-    from headgate.coordinator.tables.orphans import _name
+    from headgate.tables.iceberg.orphans import _name
 
     below = "headgate/trips/1-life/7/a.parquet"
     assert len({_name(f"{at}/{below}", SINK) for at in ("file:/w/data", "file:///w/data")}) == 1
