@@ -11,9 +11,10 @@ from pyiceberg.catalog import Catalog
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.identifiers import tag_name
 from headgate.operations.table_access import opened_catalog, opened_table, stored_record
-from headgate.sink.maintenance.beside import maintained
+from headgate.sink.maintenance.beside import locations, maintained
 from headgate.sink.maintenance.rounds import Done, OnProgress, Round
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import catalog_failure
 
 STEPS = ("compact", "expire", "orphans")
 _LOOK_S = 0.2
@@ -40,9 +41,11 @@ def maintain(
             f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
         )
     with opened_catalog(settings.catalog) as catalog:
-        there = {name: catalog.load_table(name).metadata.location for name in known}
+        there = locations(catalog, known)
         for name in known:
-            if name in tables or not tables:
+            if name not in there and (name in tables or not tables):
+                yield Done(name, left=["the table is not there"])
+            elif name in tables or not tables:
                 one = Round(
                     settings,
                     catalog,
@@ -53,10 +56,17 @@ def maintain(
                     ending=ending or threading.Event(),
                     on_progress=on_progress,
                 )
-                for step in (one.compact, one.expire, one.remove_orphans):
-                    if step.__name__.removeprefix("remove_") in steps:
-                        step()
+                try:
+                    _do(one, steps)
+                except Exception as error:
+                    raise catalog_failure(error, f"{name} is not maintained") from error
                 yield one.done
+
+
+def _do(one: Round, steps: Collection[str]) -> None:
+    for step in (one.compact, one.expire, one.remove_orphans):
+        if step.__name__.removeprefix("remove_") in steps:
+            step()
 
 
 def _behind_a_commit(settings: SinkSettings, catalog: Catalog, table: str) -> Callable[[], None]:

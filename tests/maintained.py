@@ -57,13 +57,21 @@ partition = "partition"
 offset = "offset"
 [spark]
 writer = "in-process"
+[coordinator]
+commit_interval_ms = 200
+commit_timeout_ms = 800
 [maintenance]
 files_min = 4
 """
 
 
+def text(home: Path, more: str = "") -> str:
+    """The sink file; ``more`` belongs to [maintenance]."""
+    return _SINK_FILE.format(home=home) + more
+
+
 def settings(home: Path, more: str = "") -> SinkSettings:
-    return parse(_SINK_FILE.format(home=home) + more)
+    return parse(text(home, more))
 
 
 @dataclass

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
 
 from headgate.control_protocol.record import UNNAMED, CommitRecord
 from headgate.control_protocol.redacted_log import redacted_logger
@@ -29,6 +30,7 @@ class Maintenance:
         self._catalog = catalog
         self._gates = gates
         self._ending = threading.Event()
+        self._unfit: dict[str, dict[str, str]] = {}
         self._thread = threading.Thread(target=self._run, name="headgate-maintenance", daemon=True)
         self._thread.start()
 
@@ -61,6 +63,7 @@ class Maintenance:
             quiet=partial(gate.wait_for_a_commit, patience_s),
             gate=gate,
             ending=self._ending,
+            unfit=self._unfit.setdefault(table, {}),
         )
         wanted = self._settings.maintenance
         for asked, step in ((wanted.compact, one.compact), (wanted.orphans, one.remove_orphans)):
@@ -73,8 +76,7 @@ class Maintenance:
     def _locations(self) -> dict[str, str]:
         lead = iceberg_table(self._settings, self._catalog, self._settings.table.identifier)
         record = lead.read().record
-        names = maintained(self._settings, record)
-        return {name: self._catalog.load_table(name).metadata.location for name in names}
+        return locations(self._catalog, maintained(self._settings, record))
 
 
 def maintained(settings: SinkSettings, record: CommitRecord | None) -> list[str]:
@@ -88,3 +90,14 @@ def maintained(settings: SinkSettings, record: CommitRecord | None) -> list[str]
 def _wanted(settings: SinkSettings, name: str) -> bool:
     section = section_of(settings.tables, name) if settings.tables else None
     return section is None or section.maintain
+
+
+def locations(catalog: Catalog, names: Iterable[str]) -> dict[str, str]:
+    """Where those of the tables lie that there are."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = catalog.load_table(name).metadata.location
+        except NoSuchTableError:
+            continue
+    return found

@@ -7,7 +7,7 @@ list of structs as an empty one. A file whose columns cannot be fitted without d
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
-from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.events import DataFile, TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.data.writers.parquet import DataFiles, FileShape
 from headgate.data.writers.partitioned_rows import BUFFER_BYTES
@@ -51,6 +51,8 @@ LINEAGE = pa.schema(
 class Unfit(Exception):
     """A file's columns cannot be those of the table without doubt."""
 
+    path = ""
+
 
 class Stopped(Exception):
     """Whoever asked for it wants it no more."""
@@ -58,10 +60,11 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """``written`` is what was chosen and done; ``left`` tells of portions that could not be."""
+    """``written`` is what was chosen and done; ``unfit`` are files that kept their portions from
+    it, each with the reason."""
 
     written: Written | None
-    left: tuple[str, ...]
+    unfit: Mapping[str, str]
 
 
 def target_bytes(table: Table, named: int, otherwise: int) -> int:
@@ -89,19 +92,20 @@ class Rewriting:
         since_s = now_s()
         done: list[tuple[SmallFile, ...]] = []
         files: list[DataFiles] = []
-        left: list[str] = []
+        finished: list[DataFile] = []
+        unfit: dict[str, str] = {}
         try:
             for number, portion in enumerate(choice.portions):
                 writing = DataFiles(self._shape, self._prefix, self._size_bytes)
                 files.append(writing)
                 try:
                     self._write(portion, writing)
+                    finished += writing.finish()  # one portion's file is open at a time
                     done.append(portion)
                 except Unfit as error:
                     files.pop().discard()
-                    left.append(f"{len(portion)} small files: {error}")
+                    unfit[error.path] = str(error)
                 on_portion(number + 1, len(choice.portions))
-            finished = tuple(file for writing in files for file in writing.finish())
         except BaseException:
             for writing in files:
                 writing.discard()
@@ -109,18 +113,18 @@ class Rewriting:
         made = Choice(
             choice.snapshot_id, tuple(done), choice.deletes, choice.left, choice.live_files
         )
-        return Rewritten(Written(made, finished, since_s) if done else None, tuple(left))
+        return Rewritten(Written(made, tuple(finished), since_s) if done else None, unfit)
 
     def _write(self, portion: Sequence[SmallFile], writing: DataFiles) -> None:
         """Rows of many files together, until they fill a row group, or what is sorted at once."""
         key = self._key(portion[0].partition)
         at_once = BUFFER_BYTES if self._shape.sorter else self._shape.options.row_group_bytes
         waiting: list[pa.Table] = []
-        size_bytes = rows = 0
+        size_bytes = 0
         for file in portion:
-            for some in self._rows(file):
+            for some in self._whole(file):
                 waiting.append(some)
-                size_bytes, rows = size_bytes + some.nbytes, rows + some.num_rows
+                size_bytes += some.nbytes
                 if size_bytes >= at_once:
                     writing.write(key, pa.concat_tables(waiting))
                     waiting, size_bytes = [], 0
@@ -128,8 +132,19 @@ class Rewriting:
                     raise Stopped
         if waiting:
             writing.write(key, pa.concat_tables(waiting))
-        if rows != sum(file.records for file in portion):
-            raise Unfit("they hold other numbers of rows than their manifests say")
+
+    def _whole(self, file: SmallFile) -> Iterator[pa.Table]:
+        """Its rows, as many as its manifest says. Raises ``Unfit``, which then knows its path."""
+        rows = 0
+        try:
+            for some in self._rows(file):
+                rows += some.num_rows
+                yield some
+            if rows != file.records:
+                raise Unfit(f"{rows} rows, but {file.records} in the manifest")
+        except Unfit as error:
+            error.path = file.path
+            raise
 
     def _rows(self, file: SmallFile) -> Iterator[pa.Table]:
         with self._shape.io.new_input(file.path).open() as stream:
@@ -153,7 +168,7 @@ class Rewriting:
         if place is None:
             wanted = self._table.schema().find_field(_id(field))
             if not field.nullable or wanted.initial_default is not None:
-                raise Unfit(f"they are older than column {field.name}")
+                raise Unfit(f"older than column {field.name}")
             return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
         found = rows.schema.field(place)
         column = rows.column(place)

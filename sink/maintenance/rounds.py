@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -43,7 +44,8 @@ class Done:
 
 @dataclass
 class Round:
-    """``quiet`` waits for a good moment to commit. ``ending``: set when it shall stop."""
+    """``quiet`` waits for a good moment to commit. ``ending``: set when it shall stop. ``unfit``:
+    files that are known to stay as they are, and why."""
 
     settings: SinkSettings
     catalog: Catalog
@@ -54,6 +56,7 @@ class Round:
     gate: Gate = field(default_factory=Gate)
     ending: threading.Event = field(default_factory=threading.Event)
     on_progress: OnProgress = lambda *_: None
+    unfit: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.done = Done(self.table)
@@ -67,7 +70,7 @@ class Round:
             table = self.catalog.load_table(self.table)
             choice = self._choice(table)
             self.done.live_files = choice.live_files
-            self.done.left = list(choice.left)
+            self.done.left = [*choice.left, *self._unfit()]
             if not choice.portions:
                 return
             sources = sum(map(len, choice.portions))
@@ -78,17 +81,23 @@ class Round:
                 rewritten = self._rewriting(table).rewrite(choice, self._told)
             except Stopped:
                 return
-            self.done.left += rewritten.left
-            if rewritten.written is None or not self._settled(rewritten.written):
+            self.unfit.update(rewritten.unfit)
+            if rewritten.written is not None and not self._settled(rewritten.written):
                 return
-            if rewritten.left:
-                return  # the same portions would be chosen for ever
+
+    def _unfit(self) -> list[str]:
+        reasons = Counter(self.unfit.values())
+        return [f"{count} small files: {reason}" for reason, count in sorted(reasons.items())]
 
     def _told(self, done: int, total: int) -> None:
         self.on_progress(f"{self.table}: portions", done, total)
 
     def _choice(self, table: Table) -> Choice:
-        wanted = Wanted(self._size_bytes(table), self.settings.maintenance.files_min)
+        wanted = Wanted(
+            self._size_bytes(table),
+            self.settings.maintenance.files_min,
+            but=frozenset(self.unfit),
+        )
         return chosen(table, self.settings.name, self.settings.table.branch, wanted)
 
     def _size_bytes(self, table: Table) -> int:

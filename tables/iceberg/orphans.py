@@ -89,6 +89,8 @@ class Orphans:
         if not (_tags(lead, self.sink) and _tags(table, self.sink)):
             return Found(table, why=f"{self.table} or {self.lead} has no tag of this sink")
         oldest_ms = min(at_ms for at_ms, _ in tags)
+        if max(at_ms for at_ms, _ in tags) > now_ms + SKEW_MS:
+            return Found(table, why="a tag of this sink is of the future: clocks are out of step")
         limit_ms = min(
             now_ms - max(self.ages.after_ms, self.ages.claim_max_ms),
             oldest_ms - self.ages.claim_max_ms - SKEW_MS,

@@ -39,11 +39,15 @@ _REFERENCED = [field.field_id for field in DATA_FILE_TYPE[3].fields].index(143)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """From so many small files on a partition is compacted, into files of this size."""
+    """From so many small files on a partition is compacted, into files of this size.
+
+    ``but``: paths of files that were found unfit for it.
+    """
 
     target_bytes: int
     files_min: int = FILES_MIN
     bytes_max: int = BYTES_MAX
+    but: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,9 @@ def chosen(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> Choice:
     folder = sinks_folder(table, sink) + "/"
     for entry in data:
         file = entry.data_file
-        if file.file_size_in_bytes >= small_bytes or not file.file_path.startswith(folder):
+        if file.file_size_in_bytes >= small_bytes or file.file_path in wanted.but:
+            continue
+        if not file.file_path.startswith(folder):
             continue
         if reason := _unfit(table, entry, beneath):
             left[reason] += 1

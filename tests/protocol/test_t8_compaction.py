@@ -17,9 +17,10 @@ from pyiceberg.types import LongType, StringType
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
+from headgate.operations.audit import audit
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
-from headgate.operations.history import read_history
+from headgate.operations.history import read_history, sink_of
 from headgate.sink.maintenance.rounds import Round
 from headgate.tables.iceberg.replacement import Replacement, Settled, Written
 from headgate.tables.iceberg.small_files import SmallFile, tier
@@ -216,9 +217,13 @@ def test_point_6_files_with_other_fields_inside_of_a_column_stay(make: Make) -> 
 
     one.compact()
 
+    assert one.done.left == ["1 small files: column at had other fields"]
+    assert len(sink.live()) == len(sink.stored()) == 4, "three are too few"
+    sink.commits(4, at=[{"x": 1, "y": 2}] * 5)
+    one.compact()
     assert one.done.left == ["4 small files: column at had other fields"]
-    assert len(sink.live()) == 4
-    assert len(sink.stored()) == 4
+    assert len(sink.live()) == 4 + 1
+    assert len(sink.stored()) == 8 + 1
 
 
 def test_point_6_rows_of_version_3_keep_their_ids_twice_over(make: Make) -> None:
@@ -409,6 +414,33 @@ def test_point_6_the_audits_sentences_stay_true(sink: Maintained) -> None:
     assert sum(file.records for file in files) == sink.next_offset
     assert [found.sink for found in history.foreign] == [None] * 3
     assert sum(found.removed_rows for found in history.foreign) == 0
+
+
+def test_point_6_the_audit_compares_rows_and_finds_a_compaction_that_lost_one(
+    sink: Maintained,
+) -> None:
+    sink.commits(5)
+    sink.round().compact()
+
+    report = audit(sink.settings, with_source=False)
+    assert (report.findings, report.rows, report.distinct) == ((), 25, 25)
+    assert any("no record is in the table twice" in text for text in report.proven)
+
+    (path,) = sink.live()
+    pq.write_table(pq.read_table(path).slice(1), path)
+    assert {finding.what for finding in audit(sink.settings, with_source=False).findings} >= {
+        "file-size"
+    }
+
+
+def test_point_6_a_rollback_takes_the_sinks_own_compaction_for_its_own(sink: Maintained) -> None:
+    sink.commits(5)
+    sink.round().compact()
+
+    head = sink.table.current_snapshot()
+
+    assert head is not None
+    assert sink_of(head) == SinkName("trips")
 
 
 def test_point_6_another_sinks_audit_knows_whose_rows_were_compacted(sink: Maintained) -> None:

@@ -210,6 +210,16 @@ def test_point_6_a_table_without_the_tag_is_left_alone(sink: Maintained) -> None
     assert (found.files, found.why) == ((), "db.trips or db.trips has no tag of this sink")
 
 
+def test_point_6_clocks_that_are_out_of_step_prove_nothing(sink: Maintained) -> None:
+    aged(sink.written(5))
+    sink.next_offset = 0
+    sink.commit()
+
+    found = orphans(sink, wall_ms=lambda: int(time.time() * 1000) - HOUR_MS).found()
+
+    assert (found.files, found.why[:5]) == ((), "a tag")
+
+
 @pytest.mark.parametrize(
     ("properties", "beside", "why"),
     [

@@ -13,6 +13,7 @@ from simulation.mutants import (
     evolving,
     following,
     forging,
+    maintaining,
     positions,
     real_tables,
     requesting,
@@ -25,7 +26,7 @@ from simulation.mutants.mutant import Mutant
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
     *(setting_aside, following, forging, evolving),
-    real_tables,
+    *(real_tables, maintaining),
 )
 
 MUTANTS: dict[str, Mutant] = {
