@@ -121,7 +121,7 @@ class TablesUnfit(ConfigurationError):
 
 
 class ColumnsCannotEvolve(ConfigurationError):
-    """The record format, the writer or a transform cannot tell of fields that a table lacks."""
+    """The record format or a transform cannot tell of fields that a table lacks."""
 
     code = "HG-140"
 

@@ -17,6 +17,8 @@ from headgate.tables.iceberg.creation import (
 from headgate.tables.iceberg.type_text import parse_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headgate.sink.settings import TransformSettings
     from headgate.sink.table_settings import TableSettings
 
@@ -85,14 +87,21 @@ def quarantine_declaration() -> TableDeclaration:
     return TableDeclaration(columns=_QUARANTINE_COLUMNS, comments=_QUARANTINE_COMMENTS)
 
 
-def transform_plan(transform: TransformSettings) -> TransformPlan | None:
-    """``None`` without a transform. Raises ``ConfigurationError`` for types that cannot be read."""
+def transform_plan(
+    transform: TransformSettings, parts: Mapping[str, str] | None = None
+) -> TransformPlan | None:
+    """``None`` without a transform. Raises ``ConfigurationError`` for types that cannot be read.
+
+    ``parts``: of the record, and the columns that take them, for a sink of many tables.
+    """
     if not transform:
         return None
     columns = {
         column.name: f"{column.type} not null" if column.required else column.type
         for column in transform.columns
     }
+    for what, name in (parts or {}).items():
+        columns.setdefault(name, _RECORD_TYPES[what])
     try:
         schema = Schema(*parse_columns(columns)).model_dump_json() if columns else ""
     except ConfigurationError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from pyiceberg.catalog import Catalog
@@ -50,8 +50,8 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         topic_ids=batch.topic_ids,
         format_name=settings.format.type,
         format_options=dict(settings.format.options),
-        record_columns=settings.table.record_columns.named(),
-        rules={} if tables else rules_of(settings),
+        record_columns=record_columns(settings),
+        rules=rules_of(settings) if settings.transform or not tables else {},
         key_format_name=settings.format.key_type,
         key_format_options=dict(settings.format.key_options),
         handling=Handling(
@@ -71,4 +71,14 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
 
 def shaping(settings: SinkSettings) -> Shaping:
     """What becomes of rows between decoding and files."""
-    return Shaping(transform_plan(settings.transform), settings.spark.distribution)
+    parts = record_columns(settings) if settings.tables else {}
+    return Shaping(transform_plan(settings.transform, parts), settings.spark.distribution)
+
+
+def record_columns(settings: SinkSettings) -> Mapping[str, str]:
+    """By part of the record, the column that takes it where records are decoded: that is in the
+    tables' own columns, or in those that a transform gets."""
+    if settings.tables and not settings.transform:
+        return {}
+    named = settings.tables or settings.table
+    return named.record_columns.named()

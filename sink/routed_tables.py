@@ -10,8 +10,7 @@ from headgate.control_protocol.errors import ConfigurationError, RouteUnfit, Tab
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, TagMissingPolicy
 from headgate.data.formats.column_rules import FROM, path_of
 from headgate.data.formats.registry import ValueOptions, record_format
-from headgate.data.writers.routes import check_route
-from headgate.participant.settings import Distribution
+from headgate.data.writers.routes import TABLE_COLUMN, Route, check_route
 from headgate.sink.column_rules import check_columns, rules_of_columns
 from headgate.sink.declaration import check_declaration
 from headgate.sink.table_settings import ColumnSettings, TableSettings
@@ -35,7 +34,10 @@ def check_tables(settings: SinkSettings) -> None:
         raise TablesUnfit("tables.route is missing", "say which records go to which table")
     for number, route in enumerate(tables.routing.routes, start=1):
         check_route(route, f"route {number}")
-        _check_inputs(settings, number)
+        if settings.transform:
+            _check_behind_transform(route, number)
+        else:
+            _check_inputs(settings, number)
     _check_others(settings)
     _check_limits(tables)
     for each in tables.table:
@@ -64,16 +66,35 @@ def _check_inputs(settings: SinkSettings, number: int) -> None:
             )
 
 
+def _check_behind_transform(route: Route, number: int) -> None:
+    """A transform's rows have no value, header or record name any more."""
+    if route.header or route.record or route.field not in ("", TABLE_COLUMN):
+        seen = route.header or route.record or route.field
+        raise RouteUnfit(
+            f"route {number} looks at {seen!r}, but behind a transform there are only rows",
+            f"give what decides as a column {TABLE_COLUMN} in the transform, and write "
+            f'field = "{TABLE_COLUMN}" in the route',
+        )
+
+
+def _check_transform(settings: SinkSettings) -> None:
+    if not settings.transform.columns:
+        raise TablesUnfit(
+            "transform.columns are missing: of many tables none says how values are decoded",
+            "declare the columns that the transform reads",
+        )
+    ruled = [each for each in settings.tables.table if rules_of_columns("", each.columns)]
+    if ruled:
+        raise TablesUnfit(
+            f"tables.table {ruled[0].match!r}: a column has a rule, but values are decoded into "
+            "transform.columns",
+            "move the rule there",
+        )
+
+
 def _check_others(settings: SinkSettings) -> None:
     if settings.transform:
-        raise TablesUnfit(
-            "a transform does not go with tables.route yet", "remove [transform], or the routes"
-        )
-    if settings.spark.distribution in (Distribution.HASH, Distribution.RANGE):
-        raise TablesUnfit(
-            f"spark.distribution = {settings.spark.distribution} does not go with tables.route yet",
-            "leave it out: each task writes its records into all their tables",
-        )
+        _check_transform(settings)
     policies = settings.coordinator
     for name, value, lets_go_back in (
         ("on_rollback", policies.on_rollback, RollbackPolicy.FOLLOW_TABLE),

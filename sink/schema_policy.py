@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ColumnsCannotEvolve, ConfigurationError
 from headgate.data.formats.registry import ValueOptions, record_format
-from headgate.participant.settings import Distribution, UnknownFields
+from headgate.participant.settings import UnknownFields
 
 if TYPE_CHECKING:
     from headgate.sink.settings import SinkSettings
@@ -35,20 +35,10 @@ def check_schema_policy(settings: SinkSettings) -> None:
     if not hasattr(made, "lacking"):
         raise ColumnsCannotEvolve(
             f"{said}: the format {name} does not tell of fields that a table lacks",
-            "use json, avro or avro-registry, or ignore",
+            "use json, connect-json, or a format of Avro or Protobuf; or ignore",
         )
     if wanted is UnknownFields.QUARANTINE and settings.quarantine.policy is Disposal.FAIL:
         raise ConfigurationError(
             f"{said}, but quarantine.policy stops the sink at a bad record",
             'set quarantine.policy = "quarantine", or unknown_fields = "fail"',
-        )
-    _check_spark(settings, said)
-
-
-def _check_spark(settings: SinkSettings, said: str) -> None:
-    spread = settings.spark.distribution != Distribution.NONE
-    if settings.spark.writer == "spark" and spread:
-        raise ColumnsCannotEvolve(
-            f"{said} and spark.distribution = {settings.spark.distribution} do not go together yet",
-            'set spark.distribution = "none", or spark.writer = "in-process"',
         )

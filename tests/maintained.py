@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.data.writers.parquet import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.plan import SourcePlan, plan_of_table
 from headgate.sink.load import parse
 from headgate.sink.maintenance.rounds import Round

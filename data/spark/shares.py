@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import Protocol
 
 from headgate.control_protocol.columns import joined as joined_columns
 from headgate.control_protocol.events import DataFile, Destination
@@ -78,9 +79,7 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
     ignored: Counter[str] = Counter()
     for share in written:
         ignored.update(share.ignored)
-    return BatchWritten(
-        batch.number, results, files, quarantined, _followed(written), dict(ignored)
-    )
+    return BatchWritten(batch.number, results, files, quarantined, together(written), dict(ignored))
 
 
 def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
@@ -98,7 +97,13 @@ def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
     )
 
 
-def _followed(written: Sequence[BatchWritten]) -> dict[Destination, tuple[DataFile, ...]]:
+class _Wrote(Protocol):
+    @property
+    def followed(self) -> Mapping[Destination, tuple[DataFile, ...]]: ...
+
+
+def together(written: Iterable[_Wrote]) -> dict[Destination, tuple[DataFile, ...]]:
+    """The files of followers, table by table."""
     files: dict[Destination, tuple[DataFile, ...]] = {}
     for share in written:
         for at, more in share.followed.items():

@@ -80,12 +80,12 @@ class Handling:
 class SourcePlan:
     """Where records come from and how to read their values.
 
-    ``kafka``: librdkafka settings. ``topic_ids``: what the topics must be; one without is not
-    checked. ``record_columns``: from a part of the record (``RECORD_PARTS``) to the table's column
-    that takes it. ``format_options``: the format's own, and those of every one (``ValueOptions``).
-    ``rules``: by column. ``key_format_name``: empty for text in a text column, else bytes.
-    ``redaction`` masks the sink's secrets in what is told of records. ``routing``: where rows go to
-    tables that no START names. ``schema_policy``: what becomes of fields without a column.
+    ``topic_ids``: what the topics must be; one without is not checked. ``record_columns``: from a
+    part of the record (``RECORD_PARTS``) to the column that takes it. ``format_options``: the
+    format's own, and those of every one (``ValueOptions``). ``rules``: by column.
+    ``key_format_name``: empty for text in a text column, else bytes. ``redaction`` masks the sink's
+    secrets in what is told of records. ``routing``: where rows go to tables that no START names.
+    ``schema_policy``: what becomes of fields without a column.
     """
 
     kafka: Mapping[str, str]
@@ -169,9 +169,8 @@ class WriterPlan:
 
     def record_parts(self) -> set[str]:
         """What is wanted of records beside their values, also inside of a struct."""
-        if self.source.routing is not None:
-            plans = [table.plan for table in self.tables.values() if table.plan]
-            return set().union(*(plan.record_parts() for plan in plans))
+        if self.source.routing is not None and self.shaping.transform is None:
+            return {p for t in self.tables.values() if t.plan for p in t.plan.record_parts()}
         columns = self.source.record_columns
         found = set(columns)
         if STRUCT in columns:
@@ -194,7 +193,7 @@ class WriterPlan:
 
     def decoded_schema(self) -> pa.Schema:
         """What records are decoded into: the table's columns, or those that a transform declares
-        and those of the record's parts."""
+        and those of the record's parts, which it declares too where there are many tables."""
         table = self.arrow_schema()
         transform = self.shaping.transform
         if transform is None or not transform.schema_json:
@@ -202,7 +201,8 @@ class WriterPlan:
         declared = schema_to_pyarrow(Schema.model_validate_json(transform.schema_json))
         parts = set(self.source.record_columns.values())
         values = [column for column in declared if column.name not in parts]
-        return pa.schema([*values, *(column for column in table if column.name in parts)])
+        typed = table if self.source.routing is None else declared
+        return pa.schema([*values, *(column for column in typed if column.name in parts)])
 
 
 class Plans:

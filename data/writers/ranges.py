@@ -12,10 +12,10 @@ from contextlib import closing
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.data.writers.aside import Aside
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.decoding import Decoding
 from headgate.data.writers.failures import go_on, write_failed
 from headgate.data.writers.needs import Evolution
-from headgate.data.writers.parquet import DataFiles, file_shape
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.routed import write_routed

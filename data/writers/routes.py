@@ -18,6 +18,9 @@ NAME_CHARACTERS_MAX = 120
 RAW_NAME_PROPERTY = "headgate.raw-name"
 """A table's property: the name, before it was sanitised, whose records the table takes."""
 
+TABLE_COLUMN = "_table"
+"""The field that routes look at behind a transform, which gives it as a column (R1)."""
+
 _HASH_CHARACTERS = 16
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +24,11 @@ from pyiceberg.types import PrimitiveType
 
 from headgate.control_protocol.events import DataFile, TableStart
 from headgate.control_protocol.identifiers import SinkName
-from headgate.data.writers.parquet import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.encodings import FORMAT
+from headgate.data.writers.metrics import leaves_of
+from headgate.data.writers.metrics_modes import metrics_modes
+from headgate.data.writers.parquet_encoding import ParquetEncoding
 from headgate.data.writers.partitioned_rows import BUFFER_BYTES
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_of_table
@@ -118,7 +122,7 @@ class Rewriting:
     def _write(self, portion: Sequence[SmallFile], writing: DataFiles) -> None:
         """Rows of many files together, until they fill a row group, or what is sorted at once."""
         key = self._key(portion[0].partition)
-        at_once = BUFFER_BYTES if self._shape.sorter else self._shape.options.row_group_bytes
+        at_once = BUFFER_BYTES if self._shape.sorter else self._shape.encoding.bytes_max
         waiting: list[pa.Table] = []
         size_bytes = 0
         for file in portion:
@@ -140,11 +144,13 @@ class Rewriting:
             for some in self._rows(file):
                 rows += some.num_rows
                 yield some
-            if rows != file.records:
-                raise Unfit(f"{rows} rows, but {file.records} in the manifest")
         except Unfit as error:
             error.path = file.path
             raise
+        if rows != file.records:
+            unfit = Unfit(f"{rows} rows, but {file.records} in the manifest")
+            unfit.path = file.path
+            raise unfit
 
     def _rows(self, file: SmallFile) -> Iterator[pa.Table]:
         with self._shape.io.new_input(file.path).open() as stream:
@@ -199,6 +205,7 @@ class Rewriting:
 
 
 def _shape(table: Table, *, numbered: bool) -> FileShape:
+    """Parquet, as the table wants it, and of the size that is asked for."""
     start = TableStart(
         ".".join(table.name()),
         str(table.metadata.table_uuid),
@@ -206,9 +213,15 @@ def _shape(table: Table, *, numbered: bool) -> FileShape:
         table.metadata.default_spec_id,
         "",
     )
-    shape = FileShape(plan_of_table(table, start, SourcePlan(kafka={})))
+    plan = plan_of_table(table, start, SourcePlan(kafka={}))
+    properties = {**plan.table_properties, FORMAT: "parquet"}
+    shape = FileShape(replace(plan, table_properties=properties))
+    shape.target_bytes = 0
     if numbered:
+        schema = table.schema()
+        leaves = leaves_of(schema, metrics_modes(schema, properties, table.sort_order()))
         shape.arrow_schema = pa.schema([*shape.arrow_schema, *LINEAGE])
+        shape.encoding = ParquetEncoding(schema, properties, leaves, tuple(LINEAGE))
     return shape
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyiceberg.io import FileIO
 
-from headgate.tables.stores.files import on_s3
+from headgate.tables.stores.files import client_of, on_s3
 
 
 def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:
@@ -17,11 +17,12 @@ def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:
     from pyarrow.fs import FileSelector, FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO  # brings pandas: not for every command
 
-    if not isinstance(files, PyArrowFileIO):
+    client = client_of(files)
+    if not isinstance(client, PyArrowFileIO):
         return []
     scheme, netloc, path = PyArrowFileIO.parse_location(root)
     selector = FileSelector(path, allow_not_found=True, recursive=True)
-    found = files.fs_by_scheme(scheme, netloc).get_file_info(selector)
+    found = client.fs_by_scheme(scheme, netloc).get_file_info(selector)
     return [
         (root + info.path[len(path) :], info.mtime_ns // 1_000_000)
         for info in found

@@ -74,9 +74,12 @@ class Keeper:
         since_s = world.clock.now_ms / 1000
         prefix = f"{sinks_folder(table, world.sink)}/compacted/{self._dice.getrandbits(64):x}-"
         yield
+        stored = world.catalog.storage.files
+        if any(file.path not in stored for portion in choice.portions for file in portion):
+            return  # replaced and expired meanwhile, or lost: the checkers tell which
         files = []
         for portion in choice.portions:
-            rows = [row for file in portion for row in world.catalog.storage.files[file.path]]
+            rows = [row for file in portion for row in stored[file.path]]
             files.append(world.catalog.storage.write(prefix, 0, rows))
             world.written_ms[files[-1].path] = world.clock.now_ms
         yield

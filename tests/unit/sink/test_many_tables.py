@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.schema import Schema
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ConfigurationError, RouteUnfit, TablesUnfit
@@ -25,6 +26,7 @@ from headgate.operations.tables import tables
 from headgate.sink.agreement import agreed
 from headgate.sink.load import parse
 from headgate.sink.made_tables import AGAIN_S, TableMaker
+from headgate.sink.planning import record_columns, shaping
 from headgate.sink.routed_tables import first_that_is
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import load_catalog
@@ -104,9 +106,55 @@ def test_point_3_what_cannot_be_is_refused_by_name(
     assert why in f"{error.message} {error.hint}"
 
 
-def test_point_3_a_distribution_of_spark_is_refused_with_routes() -> None:
-    spark = FILE.replace('writer = "in-process"', 'distribution = "hash"')
-    assert "spark.distribution" in refusal(spark).message
+BEHIND = FILE.replace('writer = "in-process"', 'writer = "spark"').replace(
+    "[[tables.route]]\n", '[[tables.route]]\nfield = "_table"\n'
+)
+TRANSFORM = """[transform]
+sql = "SELECT id, kind AS _table FROM records"
+columns = [{ name = "id", type = "long" }, { name = "kind", type = "string" }]
+"""
+
+
+def test_point_3_a_distribution_of_spark_goes_with_routes() -> None:
+    for mode in ("hash", "range"):
+        spark = FILE.replace('writer = "in-process"', f'distribution = "{mode}"')
+        assert shaping(parse(spark)).distribution == mode
+        assert shaping(parse(spark)).settled("db.ledger", {}).distribution == mode
+
+
+def test_point_3_routes_look_at_what_a_transform_says() -> None:
+    settings = parse(BEHIND + TRANSFORM + '[tables.record_columns]\nkey = "k"\n')
+    plan = shaping(settings).transform
+    assert plan is not None
+    decoded = Schema.model_validate_json(plan.schema_json)
+    assert [(f.name, str(f.field_type)) for f in decoded.fields] == [
+        ("id", "long"),
+        ("kind", "string"),
+        ("k", "binary"),
+    ]
+    assert record_columns(settings) == {"key": "k"}
+    assert record_columns(parse(FILE + '[tables.record_columns]\nkey = "k"\n')) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "why"),
+    [
+        (BEHIND + TRANSFORM.split("columns", 1)[0], TablesUnfit, "transform.columns are missing"),
+        (BEHIND.replace('"_table"', '"kind"') + TRANSFORM, RouteUnfit, "behind a transform"),
+        (BEHIND.replace('field = "_table"', 'header = "h"') + TRANSFORM, RouteUnfit, "'h'"),
+        (
+            BEHIND.replace('"timestamptz" }', '"timestamptz", unit = "s" }') + TRANSFORM,
+            TablesUnfit,
+            "move the rule",
+        ),
+    ],
+)
+def test_point_3_what_no_route_can_see_behind_a_transform_is_refused(
+    text: str, kind: type[ConfigurationError], why: str
+) -> None:
+    error = refusal(text)
+    assert type(error) is kind
+    assert why in f"{error.message} {error.hint}"
 
 
 def test_point_3_a_ledger_is_not_let_back_by_hand_either() -> None:

@@ -31,7 +31,9 @@ from headgate.data.writers.pools import OPEN_FILES_MAX
 from headgate.data.writers.put import chunk_of
 from headgate.data.writers.routed_plans import LISTED_S, RoutedPlans
 from headgate.data.writers.routes import RAW_NAME_PROPERTY, Route, Routing
+from headgate.data.writers.shaping import Shaping
 from headgate.data.writers.whole import write_put
+from headgate.kafka.fetch import Chunk
 from headgate.participant.embedding import Record
 from headgate.sink.declaration import quarantine_declaration
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
@@ -56,6 +58,7 @@ class Desk:
     routes: tuple[Route, ...]
     handling: Handling = KEPT
     tables_max: int = 100
+    shaping: Shaping = field(default_factory=Shaping)
     now_s: float = 0.0
     looked: list[str] = field(default_factory=list)
     plans: RoutedPlans = field(init=False)
@@ -64,7 +67,7 @@ class Desk:
         catalog = self.local.catalog
         self.plans = RoutedPlans(
             catalog,
-            Plans(catalog),
+            Plans(catalog, self.shaping),
             lambda source, table: replace(source, routing=None),
             lambda: self.now_s,
         )
@@ -104,9 +107,12 @@ class Desk:
 
         def write(plan: WriterPlan) -> BatchOutcome:
             self.looked.append(",".join(sorted(plan.tables)))
-            return write_put(plan, batch, chunk)
+            return self.written(plan, batch, chunk)
 
         return self.plans.written(batch, self.source, write)
+
+    def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
+        return write_put(plan, batch, chunk)
 
     def write(self, topics: Mapping[str, Sequence[Any]]) -> dict[str, list[int]]:
         """By table, the ids of its rows; under ``q`` those that were quarantined."""
@@ -226,6 +232,10 @@ def test_point_3_headers_name_tables(desk: Desk) -> None:
         (some(4)[0], []),
     ]
     assert desk.write({"events": events}) == {"kind_a": [1, 2], "q": [3, 4]}
+
+
+def test_point_3_a_field_that_no_record_has_is_no_failure(desk: Desk) -> None:
+    assert desk.write({"events": [{"id": 1}, {"id": 2}]}) == {"q": [1, 2]}
 
 
 def test_point_3_numbers_and_paths_name_tables(desk: Desk) -> None:

@@ -1,0 +1,62 @@
+"""What a batch knows of the tables that routes name, and which it wants to know (R2, R3, R5)."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.ports import Batch
+from headgate.data.writers.failures import TablesWanted
+from headgate.data.writers.plan import RoutedTable, WriterPlan
+from headgate.data.writers.routes import Target
+
+NO_ROUTE = "no route sends it to a table"
+
+
+class KnownTables:
+    """The tables of one batch's plan. ``wanted``: those that it must have to be written."""
+
+    def __init__(self, plan: WriterPlan, batch: Batch) -> None:
+        if not batch.folder:
+            raise ConfigurationError(
+                "the coordinator names no folder for tables that are routed to",
+                "start every participant with the same sink file",
+            )
+        assert plan.source.routing is not None, "chosen for it"
+        self._plan = plan
+        topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
+        named = plan.source.routing.tables_of(topics)
+        self._alone = {target.table: target.raw for target in named.values()}
+        self.wanted: set[str] = set()
+
+    def find(self, target: Target | None) -> RoutedTable | str | None:
+        """The table, or why its records are unmatched; ``None`` once tables are wanted: nothing
+        of such an attempt will count."""
+        if target is None:
+            return NO_ROUTE
+        known = self._plan.tables.get(target.table)
+        if known is None and self._is_listed(target.table):
+            self.wanted.add(target.table)
+        if self.wanted:
+            return None
+        if known is None:
+            return f"there is no table {target.table}, or tables.max of them are in use"
+        return known.problem or self._collision(known, target) or known
+
+    def require(self) -> None:
+        """Raises ``TablesWanted``."""
+        if self.wanted:
+            raise TablesWanted(frozenset(self.wanted))
+
+    def _is_listed(self, name: str) -> bool:
+        """Whether there is such a table, or nobody has looked yet."""
+        namespace, _, table = name.rpartition(".")
+        listed = self._plan.listed.get(namespace)
+        return listed is None or table in listed
+
+    def _collision(self, known: RoutedTable, target: Target) -> str:
+        taken = known.raw_name or self._alone.get(target.table, target.table)
+        if target.merge or target.raw == taken:
+            return ""
+        return (
+            f"{target.raw} would go to {target.table}, which takes {taken}: merge = true in the "
+            "route lets it"
+        )
