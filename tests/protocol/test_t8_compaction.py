@@ -477,3 +477,44 @@ def test_point_6_nothing_small_is_chosen_twice(sink: Maintained) -> None:
     sink.round().compact()
 
     assert sink.table.metadata.current_snapshot_id == head
+
+
+# ------------------------------------------------------------------------- mutants, planted here
+
+
+def test_point_6_planted_without_head_and_number_a_commit_is_lost(
+    sink: Maintained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink.commits(4)
+    late = replacement(sink, written(sink))
+    right = Replacement._call
+
+    def on_any_head(self: Replacement, table: Any, snapshot: Any, manifests: Any) -> Settled:
+        sink.commit()  # in between
+        monkeypatch.setattr(Replacement, "_requirements", lambda *_: ())
+        number = sink.table.metadata.next_sequence_number()
+        renumbered = snapshot.model_copy(update={"sequence_number": number})
+        return right(self, table, renumbered, manifests)
+
+    monkeypatch.setattr(Replacement, "_call", on_any_head)
+
+    assert late.settle() is Settled.LANDED
+    assert len(sink.offsets()) == 20, "five rows are gone: what the requirements are for"
+
+
+def test_point_6_planted_taking_back_after_an_unknown_outcome_loses_rows(sink: Maintained) -> None:
+    sink.commits(4)
+    late = replacement(sink, written(sink))
+    real = sink.catalog.commit_table
+
+    def lost(*call: Any) -> Any:
+        real(*call)
+        raise ConnectionError("the answer was lost")
+
+    sink.catalog.commit_table = lost  # type: ignore[method-assign]
+    assert late.settle() is Settled.UNKNOWN
+    late._doubtful = False
+
+    assert late.take_back()
+    with pytest.raises(FileNotFoundError):
+        sink.offsets()

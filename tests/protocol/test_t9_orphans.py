@@ -15,6 +15,7 @@ from maintained import SINK, Maintained, settings
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
 from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.tables.iceberg.condemned import Condemned
 from headgate.tables.iceberg.orphans import SKEW_MS, Ages, Found, Orphans
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -268,3 +269,56 @@ def test_point_6_locations_are_compared_whatever_their_scheme() -> None:
 def test_point_6_no_setting_deletes_what_may_still_be_committed(tmp_path: Path) -> None:
     with pytest.raises(MaintenanceUnfit, match="HG-147"):
         settings(tmp_path, "orphans_after_ms = 3600000\n")
+
+
+# ------------------------------------------------------------------------- mutants, planted here
+
+
+def test_point_6_planted_forgotten_drafts_lose_what_is_owed(
+    sink: Maintained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = sink.written(5)
+    sink.next_offset = 0
+    record = sink._record(0)
+    draft = Draft(sink.sink.read(), record.transaction, record.coordinator, files, 0)
+    debts = sink.sink.draft(draft)
+    aged(files)
+    owe(sink, debts=debts)
+    assert orphans(sink).found().files == ()
+
+    monkeypatch.setattr("headgate.tables.iceberg.orphans._owed", lambda *_: ())
+
+    assert names(orphans(sink).found()) == [Path(files[0].path).name]
+
+
+def test_point_6_planted_deleting_without_reading_again_loses_rows(
+    sink: Maintained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = sink.written(5)
+    aged(files)
+    sink.next_offset = 0
+    sink.commit()
+    search = orphans(sink)
+    found = search.found()
+    sink.table.add_files([files[0].path], check_duplicate_files=False)
+    monkeypatch.setattr(Condemned, "_acquit", lambda *_: None)
+
+    assert search.delete(found) == 1
+    with pytest.raises(FileNotFoundError):
+        sink.offsets()
+
+
+def test_point_6_planted_without_the_tag_a_sleeper_commits_what_is_gone(
+    sink: Maintained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = sink.written(5)
+    attempt = CommitAttempt(sink.view, sink._record(5), files)
+    aged(files, seconds=AGES.claim_max_ms / 1000)
+    now_ms = int(time.time() * 1000) + 7 * 24 * HOUR_MS
+    monkeypatch.setattr("headgate.tables.iceberg.orphans._tags", lambda *_: [(now_ms, None)])
+    search = orphans(sink, wall_ms=lambda: now_ms)
+
+    assert search.delete(search.found()) == 1
+    assert isinstance(sink.sink.commit(attempt), Landed)
+    with pytest.raises(FileNotFoundError):
+        sink.offsets()

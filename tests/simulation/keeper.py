@@ -92,17 +92,20 @@ class Keeper:
             clock_s=lambda: world.clock.now_ms / 1000,
         )
         outcome = Settled.REFUSED
-        try:
-            for _ in range(_TRIES):
+        for _ in range(_TRIES):
+            try:
                 outcome = replacement.settle()
-                world.struck[f"compaction {outcome}"] += 1
-                world.note("  a compaction of {} is {}", catalog.table, outcome)
-                if outcome in (Settled.LANDED, Settled.GONE):
-                    break
+            except (OSError, HeadgateError, ServiceUnavailableError):
+                world.struck["compaction fails"] += 1
                 yield
-        finally:
-            if outcome is not Settled.LANDED:
-                replacement.take_back()
+                continue
+            world.struck[f"compaction {outcome}"] += 1
+            world.note("  a compaction of {} is {}", catalog.table, outcome)
+            if outcome in (Settled.LANDED, Settled.GONE):
+                break
+            yield
+        if outcome is not Settled.LANDED:
+            replacement.take_back()
 
     def _remove_orphans(self, catalog: RealCatalog) -> Iterator[None]:
         world, ages = self._world, self._ages()
