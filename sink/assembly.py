@@ -274,11 +274,12 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        sources = MakingTopics(topics, TableMaker(settings, catalog)) if settings.tables else topics
+        maker = TableMaker(settings, catalog) if settings.tables else None
+        sources = MakingTopics(topics, maker) if maker else topics
         gates = Gates()
         table = iceberg_table(settings, catalog, settings.table.identifier, gates)
         opening.callback(table.close)
-        followers = opened_followers(settings, catalog, opening, gates)
+        followers = opened_followers(settings, catalog, opening, maker, gates=gates)
         if settings.maintenance:
             from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
 

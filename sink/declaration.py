@@ -13,6 +13,7 @@ from headgate.tables.iceberg.creation import (
     check_version,
     partition_spec,
     refuse_retention,
+    sort_order,
 )
 from headgate.tables.iceberg.type_text import parse_columns
 
@@ -76,6 +77,7 @@ def declared(table: TableSettings) -> TableDeclaration:
     return TableDeclaration(
         columns=columns,
         partition_by=table.partition_by,
+        sort_by=table.sort_by,
         properties=table.properties,
         location=table.location or None,
         comments={column.name: column.doc for column in table.columns if column.doc},
@@ -132,6 +134,10 @@ def check_declaration(table: TableSettings) -> None:
         except ConfigurationError as error:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
         refuse_retention(wanted.properties, "table.properties")
+    try:
+        sort_order(schema, wanted.sort_by)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"table.sort_by: {error.message}", error.hint) from None
     try:
         partition_spec(schema, wanted.partition_by)
     except ConfigurationError as error:

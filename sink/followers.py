@@ -9,6 +9,7 @@ from pyiceberg.catalog import Catalog
 
 from headgate.kafka.dead_letter_topic import DeadLetterTopic
 from headgate.sink.forwarder import Forwarder
+from headgate.sink.made_tables import TableMaker
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.followers import FollowerTables
@@ -27,18 +28,24 @@ def iceberg_table(
         gate=(gates or Gates()).of(identifier),
         expire_after_ms=settings.maintenance.expire_after_ms or None,
     )
+    schema = (settings.tables or settings.table).schema
     return IcebergTable(
         catalog,
         identifier,
         settings.name,
         settings.table.branch,
-        readd_dropped=settings.table.schema.readd_dropped,
+        readd_dropped=schema.readd_dropped,
         upkeep=upkeep,
     )
 
 
 def opened_followers(
-    settings: SinkSettings, catalog: Catalog, stack: ExitStack, gates: Gates
+    settings: SinkSettings,
+    catalog: Catalog,
+    stack: ExitStack,
+    maker: TableMaker | None = None,
+    *,
+    gates: Gates,
 ) -> FollowerTables:
     """The quarantine, and whatever the lead's record owes something besides."""
     told: Callable[[], None] = _nobody
@@ -50,6 +57,7 @@ def opened_followers(
         lambda identifier: iceberg_table(settings, catalog, identifier, gates),
         told,
         required=follower_names(settings) if settings.tables else None,
+        make=maker.wanted if maker else None,
     )
     stack.callback(followers.close)
     return followers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from pyiceberg.catalog import Catalog
 
@@ -14,8 +13,9 @@ from headgate.data.writers.routed_plans import RoutedPlans
 from headgate.data.writers.shaping import Shaping
 from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import transform_plan
-from headgate.sink.routed_tables import source_of
+from headgate.sink.routed_tables import FileTables
 from headgate.sink.settings import SinkSettings
+from headgate.sink.tables_settings import CreateFrom
 
 
 class Planning:
@@ -25,9 +25,7 @@ class Planning:
         self._settings = settings
         self.plans = Plans(catalog, shaping(settings))
         self._routed = (
-            RoutedPlans(catalog, self.plans, partial(source_of, settings))
-            if settings.tables
-            else None
+            RoutedPlans(catalog, self.plans, FileTables(settings)) if settings.tables else None
         )
 
     def written(self, batch: Batch, write: Callable[[WriterPlan], BatchOutcome]) -> BatchOutcome:
@@ -66,6 +64,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         redaction=settings.redaction,
         schema_policy=settings.table.schema.policy,
         routing=tables.routing if tables else None,
+        makes=tables.create.schema is not CreateFrom.OFF and not settings.transform,
     )
 
 

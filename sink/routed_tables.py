@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.control_protocol.errors import ConfigurationError, RouteUnfit, TablesUnfit
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    CreationUnfit,
+    RouteUnfit,
+    TablesUnfit,
+)
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, TagMissingPolicy
 from headgate.data.formats.column_rules import FROM, path_of
 from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.data.writers.routed_table import Making
 from headgate.data.writers.routes import TABLE_COLUMN, Route, check_route
+from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.sink.column_rules import check_columns, rules_of_columns
 from headgate.sink.declaration import check_declaration
 from headgate.sink.table_settings import ColumnSettings, TableSettings
@@ -40,6 +48,7 @@ def check_tables(settings: SinkSettings) -> None:
             _check_inputs(settings, number)
     _check_others(settings)
     _check_limits(tables)
+    _check_creation(settings)
     for each in tables.table:
         _check_one(settings, each)
 
@@ -116,6 +125,32 @@ def refuse_going_back(settings: SinkSettings, what: str) -> None:
         )
 
 
+_FORMATS = {
+    CreateFrom.INFER: ("json",),
+    CreateFrom.REGISTRY: ("avro-registry", "avro", "protobuf-registry", "protobuf"),
+    CreateFrom.CONNECT: ("connect-json",),
+}
+
+
+def _check_creation(settings: SinkSettings) -> None:
+    """N1: where columns come from that nobody declares."""
+    wanted, name = settings.tables.create.schema, settings.format.type
+    if not wanted.from_records:
+        return
+    if settings.transform:
+        raise CreationUnfit(
+            f'tables.create.schema = "{wanted}" does not go with a transform',
+            "what a transform gives is declared: declare the tables, or make them yourself",
+        )
+    made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
+    if name not in _FORMATS[wanted] or not hasattr(made, "lacking"):
+        raise CreationUnfit(
+            f'tables.create.schema = "{wanted}": the format {name} does not tell of columns so',
+            "infer is for json, registry for formats of Avro and Protobuf, connect for "
+            "connect-json; or declare the columns",
+        )
+
+
 def _check_limits(tables: TablesSettings) -> None:
     if tables.max < 1 or tables.new_per_minute_max < 1:
         raise ConfigurationError("tables.max or tables.new_per_minute_max is below 1", "raise it")
@@ -146,23 +181,31 @@ def section_of(tables: TablesSettings, table: str) -> OneTableSettings | None:
     return next((each for each in tables.table if re.fullmatch(each.match, table)), None)
 
 
-def one_table(tables: TablesSettings, table: str, each: OneTableSettings) -> TableSettings:
-    """What is declared of one table. Raises ``ConfigurationError`` where N3 has no column."""
-    columns = {column.name for column in each.columns}
+def one_table(
+    tables: TablesSettings, table: str, each: OneTableSettings, inferred: Collection[str] = ()
+) -> TableSettings:
+    """What is declared of one table. Raises ``ConfigurationError`` where N3 has no column.
+
+    ``inferred``: the columns that records show.
+    """
+    columns = {column.name for column in each.columns} | set(inferred)
     columns |= set(tables.record_columns.named().values())
     by = each.partition_by or tables.create.partition_by
+    location = each.location or tables.create.location
+    namespace, _, short = table.rpartition(".")
     return TableSettings(
         identifier=table,
-        create=tables.create.schema is CreateFrom.DECLARED,
+        create=tables.create.schema is not CreateFrom.OFF,
         columns=each.columns,
-        partition_by=tuple(first_that_is(text, columns) for text in by),
+        partition_by=tuple(first_that_is(text, columns, "partition") for text in by),
+        sort_by=tuple(first_that_is(text, columns, "sort") for text in tables.create.sort_by),
         properties=tables.create.properties,
-        location=each.location.replace("{table}", table.rpartition(".")[2]),
+        location=location.replace("{namespace}", namespace).replace("{table}", short),
         record_columns=tables.record_columns,
     )
 
 
-def first_that_is(text: str, columns: set[str]) -> str:
+def first_that_is(text: str, columns: set[str], what: str = "partition") -> str:
     """N3: of ``day(a|b)`` the first column that there is. Raises ``ConfigurationError``."""
     found = _ONE_OF.search(text)
     if found is None:
@@ -171,10 +214,30 @@ def first_that_is(text: str, columns: set[str]) -> str:
     there = next((name for name in names if name in columns), None)
     if there is None:
         raise ConfigurationError(
-            f"partition {text!r}: there is no column {' or '.join(names)}",
-            "the table is not made without its partitioning",
+            f"{what} {text!r}: there is no column {' or '.join(names)}",
+            "the table is not made without it",
         )
     return text.replace(found[0], there)
+
+
+class FileTables:
+    """What the sink file says of each table that its routes name: ``routed_plans.OfTable``."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+
+    def source(self, source: SourcePlan, table: str) -> SourcePlan:
+        return source_of(self._settings, source, table)
+
+    def making(self, source: SourcePlan, table: str) -> Making | None:
+        """N1: of declared columns, else of what records show, if they may."""
+        wanted = self._settings.tables.create.schema
+        each = section_of(self._settings.tables, table)
+        declared = bool(each and each.columns)
+        makes = wanted is not CreateFrom.OFF and not self._settings.transform
+        if not makes or not (declared or wanted.from_records):
+            return None
+        return Making(self.source(source, table), declared)
 
 
 def source_of(settings: SinkSettings, source: SourcePlan, table: str) -> SourcePlan:
@@ -186,4 +249,13 @@ def source_of(settings: SinkSettings, source: SourcePlan, table: str) -> SourceP
         record_columns=settings.tables.record_columns.named(),
         rules=rules_of_columns(f"tables.table {table!r}", columns),
         routing=None,
+        schema_policy=policy_of(settings.tables, each),
     )
+
+
+def policy_of(tables: TablesSettings, each: OneTableSettings | None) -> SchemaPolicy:
+    """What becomes of fields that such a table has no column for."""
+    policy = tables.schema.policy
+    if each is None or not each.unknown_fields:
+        return policy
+    return replace(policy, unknown_fields=UnknownFields(each.unknown_fields))

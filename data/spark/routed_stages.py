@@ -31,9 +31,10 @@ from headgate.data.writers.decoding import Decoded
 from headgate.data.writers.failures import failed
 from headgate.data.writers.many_files import Followed, ManyFiles
 from headgate.data.writers.numbering import Integers, Numbering, bitmap
-from headgate.data.writers.plan import RoutedTable, WriterPlan
+from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.ranges import chunks_of
 from headgate.data.writers.routed import RoutedBatch
+from headgate.data.writers.routed_table import RoutedTable
 from headgate.data.writers.sieve import Sieve
 from headgate.native.loops import Flags
 

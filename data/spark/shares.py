@@ -20,6 +20,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
+from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.writers.failures import Wanting
 
 SHARE_OFFSETS_MIN = 50_000
@@ -84,17 +85,28 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
 
 def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
     """S2: everything that any of the shares needs."""
-    first: dict[TopicPartition, int] = {}
-    for need in needs:
-        for at, offset in need.first.items():
-            first[at] = min(offset, first.get(at, offset))
     return BatchNeeds(
         number,
         reduce(joined_columns, (need.columns for need in needs)),
-        Offsets(first),
+        reduce(Offsets.earliest, (need.first for need in needs)),
         sum(need.records for need in needs),
         needs[0].source,
+        _by_table([table for need in needs for table in need.tables]),
     )
+
+
+def _by_table(needs: Sequence[TableNeed]) -> tuple[TableNeed, ...]:
+    """One for each table, of what all shares need of it."""
+    known: dict[str, TableNeed] = {}
+    for need in needs:
+        before = known.get(need.at.table, replace(need, records=0))
+        known[need.at.table] = replace(
+            before,
+            columns=joined_columns(before.columns, need.columns),
+            first=before.first.earliest(need.first),
+            records=before.records + need.records,
+        )
+    return tuple(known.values())
 
 
 class _Wrote(Protocol):

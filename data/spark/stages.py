@@ -30,7 +30,7 @@ from headgate.data.writers.failures import failed
 from headgate.data.writers.numbering import Integers, Numbering, bitmap
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
-from headgate.data.writers.ranges import chunks_of, watched_for
+from headgate.data.writers.ranges import chunks_of
 
 TALLY = "_headgate_tally"
 OUTCOME = "outcome"
@@ -169,7 +169,7 @@ class _Share:
                 *(plan.source, share, plan.decoded_schema(), plan.name_mapping()),
                 aside=aside,
                 condemned=plan.condemned,
-                evolution=watched_for(plan, share),
+                evolution=plan.watched_for(share.table.refused),
             )
             with closing(chunks_of(plan, share)) as chunks:
                 for chunk in chunks:

@@ -23,7 +23,8 @@ from headgate.data.transform.result_rows import (
 )
 from headgate.data.writers.known_tables import KnownTables
 from headgate.data.writers.numbering import Integers, Numbering
-from headgate.data.writers.plan import RoutedTable, WriterPlan
+from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.routed_table import RoutedTable
 from headgate.data.writers.routes import TABLE_COLUMN, Names, Routing, Target
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.failures import TablesWanted
-from headgate.data.writers.plan import RoutedTable, WriterPlan
+from headgate.data.writers.plan import NOTHING_IS_MADE, WriterPlan
+from headgate.data.writers.routed_table import RoutedTable
 from headgate.data.writers.routes import Target
 
 NO_ROUTE = "no route sends it to a table"
@@ -33,12 +34,12 @@ class KnownTables:
         if target is None:
             return NO_ROUTE
         known = self._plan.tables.get(target.table)
-        if known is None and self._is_listed(target.table):
+        if known is None and self._may_be(target.table):
             self.wanted.add(target.table)
         if self.wanted:
             return None
         if known is None:
-            return f"there is no table {target.table}, or tables.max of them are in use"
+            return f"there is no table {target.table}, {self._plan.closed or NOTHING_IS_MADE}"
         return known.problem or self._collision(known, target) or known
 
     def require(self) -> None:
@@ -46,14 +47,19 @@ class KnownTables:
         if self.wanted:
             raise TablesWanted(frozenset(self.wanted))
 
-    def _is_listed(self, name: str) -> bool:
-        """Whether there is such a table, or nobody has looked yet."""
+    def by_topic(self, name: str) -> bool:
+        """Whether a topic of the batch names the table."""
+        return name in self._alone
+
+    def _may_be(self, name: str) -> bool:
+        """Whether there is such a table, or may be made, or nobody has looked yet."""
         namespace, _, table = name.rpartition(".")
         listed = self._plan.listed.get(namespace)
-        return listed is None or table in listed
+        return listed is None or table in listed or not self._plan.closed
 
     def _collision(self, known: RoutedTable, target: Target) -> str:
-        taken = known.raw_name or self._alone.get(target.table, target.table)
+        owner = target.raw if known.making else target.table  # the first one gives it its name
+        taken = known.raw_name or self._alone.get(target.table, owner)
         if target.merge or target.raw == taken:
             return ""
         return (

@@ -11,8 +11,9 @@ from headgate.control_protocol.ports import Batch
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.decoding import Decoded
 from headgate.data.writers.partitioned_rows import BUFFER_BYTES, PartitionedRows
-from headgate.data.writers.plan import RoutedTable, WriterPlan
+from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.pools import OpenFiles
+from headgate.data.writers.routed_table import RoutedTable
 
 Followed = dict[Destination, tuple[DataFile, ...]]
 

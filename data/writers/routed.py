@@ -6,21 +6,27 @@ decoding. All tables of a batch share one bound for open files and one for rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.ports import Batch, BatchWritten
+from headgate.control_protocol.events import Destination
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
+from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.writers.aside import BAD_VALUE, Aside
 from headgate.data.writers.data_files import file_shape
 from headgate.data.writers.decoding import Decoding
 from headgate.data.writers.failures import go_on, write_failed
 from headgate.data.writers.known_tables import KnownTables
 from headgate.data.writers.many_files import Followed, ManyFiles, Outlets, TableOutlet
-from headgate.data.writers.plan import RoutedTable, SourcePlan, WriterPlan
+from headgate.data.writers.newcomers import NEWCOMERS_MAX, Newcomer
+from headgate.data.writers.plan import SourcePlan, WriterPlan
 from headgate.data.writers.route_values import RouteValues
+from headgate.data.writers.routed_table import Making, RoutedTable
 from headgate.data.writers.routes import Names, Route, Target
 from headgate.data.writers.sieve import Sieve, others
 from headgate.kafka.fetch import Chunk
@@ -110,6 +116,7 @@ def _where(chunk: Chunk, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> 
 class _Table:
     """One table's share of a batch under way."""
 
+    at: Destination
     decoding: Decoding
     outlet: TableOutlet
     waiting: list[Chunk] = field(default_factory=list)
@@ -127,11 +134,14 @@ class _Table:
         octets, records = _LENT_PORTION if lent else _PORTION
         return self.waiting_records >= records or self.waiting_bytes >= octets
 
-    def decode(self) -> None:
+    def decode(self, *, in_vain: bool = False) -> None:
+        """``in_vain``: nothing of this attempt will count, only what records need."""
         if self.waiting:
             chunk = Chunk.joined(self.waiting)
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
-            self.outlet.take(self.decoding.rows_of(chunk))
+            decoded = self.decoding.rows_of(chunk)
+            if not (in_vain or self.decoding.needs):
+                self.outlet.take(decoded)
 
     def keep(self) -> None:
         """What waits is kept beyond the chunk that it came with."""
@@ -145,7 +155,7 @@ def write_routed(
     chunks: Iterable[Chunk],
     *,
     abandoned: Callable[[], bool] = lambda: False,
-) -> BatchWritten:
+) -> BatchWritten | BatchNeeds:
     """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
 
     Raises ``TablesWanted`` with all the tables that it wants, and as ``write_chunks``.
@@ -164,10 +174,18 @@ def write_routed(
         raise write_failed(error, batch) from error
 
 
+def needed(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
+    """What all tables together need: in each partition the first record that waits."""
+    first = reduce(Offsets.earliest, (need.first for need in tables))
+    records = sum(need.records for need in tables)
+    return BatchNeeds(number, first=first, records=records, tables=tables)
+
+
 class RoutedBatch:
     """The records of one batch on their way to ``outlets``, table by table.
 
     ``take`` all chunks, then ``end``, which decodes what waits, then ``finish``; or ``discard``.
+    Where records need more than there is, ``finish`` says what, and no file is left.
     """
 
     def __init__(self, plan: WriterPlan, batch: Batch, outlets: Outlets) -> None:
@@ -179,6 +197,8 @@ class RoutedBatch:
         self._sieve = Sieve(batch, self._aside, plan.condemned)
         self._router = Router(plan.source, batch)
         self._open: dict[str, _Table] = {}
+        self._newcomers: dict[str, Newcomer] = {}
+        self._in_vain = False
 
     def take(self, chunk: Chunk) -> None:
         """Raises what ``aside`` raises about records that become no rows."""
@@ -190,14 +210,16 @@ class RoutedBatch:
         """Raises ``TablesWanted``."""
         self._known.require()
         for _, table in sorted(self._open.items()):
-            table.decode()
-            self._outlets.flush_largest()
+            self._decode(table)
 
-    def finish(self) -> BatchWritten:
+    def finish(self) -> BatchWritten | BatchNeeds:
+        if needs := self._needs():
+            self.discard()
+            return needed(self._batch.number, needs)
         followed: Followed = self._outlets.finish()
         quarantined = self._aside.finish()
         results = self._sieve.results(self._records())
-        return BatchWritten(self._batch.number, results, (), quarantined, followed)
+        return BatchWritten(self._batch.number, results, (), quarantined, followed, self._ignored())
 
     def discard(self) -> None:
         self._aside.discard()
@@ -207,22 +229,55 @@ class RoutedBatch:
         found = self._known.find(target)
         if found is None:
             return
+        if target is not None and isinstance(found, RoutedTable) and found.making is not None:
+            self._newcomer(target, found.making).take(chunk)
+            return
         if isinstance(found, str) or found.plan is None:
             self._aside.unmatched(chunk, str(found))
             return
         table = self._table(found, found.plan)
         table.waits(chunk)
         if table.worth_decoding:
-            table.decode()
-            self._outlets.flush_largest()
+            self._decode(table)
 
     def _between_chunks(self) -> None:
         """Bounds what waits; headers are lent until the next chunk."""
         for table in self._open.values():
             table.keep()
         while sum(table.waiting_bytes for table in self._open.values()) > _WAITING_BYTES_MAX:
-            max(self._open.values(), key=lambda table: table.waiting_bytes).decode()
-            self._outlets.flush_largest()
+            self._decode(max(self._open.values(), key=lambda table: table.waiting_bytes))
+
+    def _decode(self, table: _Table) -> None:
+        table.decode(in_vain=self._in_vain)
+        self._in_vain |= bool(table.decoding.needs)
+        self._outlets.flush_largest()
+
+    def _newcomer(self, target: Target, making: Making) -> Newcomer:
+        newcomer = self._newcomers.get(target.table)
+        if newcomer is None:
+            newcomer = Newcomer(target.table, target.raw, making, list(self._batch.ranges))
+            self._newcomers[target.table] = newcomer
+            self._in_vain = True
+        return newcomer
+
+    def _needs(self) -> tuple[TableNeed, ...]:
+        """S2: what any of the tables lacks. Topics first: nothing slows their tables down (R4)."""
+        names = sorted(self._newcomers, key=lambda name: not self._known.by_topic(name))
+        new = [self._newcomers[name].need for name in names[:NEWCOMERS_MAX]]
+        evolving = [
+            needs.of_table(table.at)
+            for table in self._open.values()
+            if (needs := table.decoding.needs)
+        ]
+        return (*new, *evolving)
+
+    def _ignored(self) -> Mapping[str, int]:
+        """By table and path: fields of how many records become no column (S6)."""
+        return {
+            f"{table.at.table}: {paths}": records
+            for table in self._open.values()
+            for paths, records in table.decoding.ignored().items()
+        }
 
     def _records(self) -> Integers:
         """By place, how many records became rows of any table."""
@@ -236,6 +291,14 @@ class RoutedBatch:
         if table is None:
             outlet = self._outlets.of(known, plan)
             schema, mapping = file_shape(plan).arrow_schema, plan.name_mapping()
-            decoding = Decoding(plan.source, self._batch, schema, mapping, aside=self._aside)
-            table = self._open[known.name] = _Table(decoding, outlet)
+            decoding = Decoding(
+                plan.source,
+                self._batch,
+                schema,
+                mapping,
+                aside=self._aside,
+                evolution=plan.watched_for(known.refused),
+            )
+            at = Destination(known.name, known.uuid, known.schema_id)
+            table = self._open[known.name] = _Table(at, decoding, outlet)
         return table

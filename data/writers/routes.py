@@ -96,6 +96,12 @@ class Routing:
         }
 
 
+def names_of(route: Route) -> re.Pattern[str]:
+    """Everything that the route can name."""
+    parts = _PLACEHOLDER.split(route.to)  # text, name, text, name, ...
+    return re.compile("[a-z0-9_]+".join(map(re.escape, parts[::2])))
+
+
 def target(route: Route, parts: Mapping[str, str]) -> Target | None:
     """The route's table; ``None`` where a placeholder has nothing to stand for."""
     values = {name: parts.get(name) or "" for name in _PLACEHOLDER.findall(route.to)}

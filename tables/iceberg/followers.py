@@ -6,7 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from headgate.control_protocol.errors import RetryLater, TableMissing, Unreachable
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    RetryLater,
+    TableMissing,
+    Unreachable,
+)
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -17,6 +23,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_changes import Changed, Want
 
 AT_ONCE = 16
 
@@ -29,6 +36,7 @@ class FollowerTables:
     wait, when the followers are looked at for the first time and after every payment: rows may be
     there that nobody knows of. Without ``threads`` the caller makes one call after another.
     ``required``: of others one that is missing cannot be reached, which is no reason to stop.
+    ``make`` makes a table that is asked for, and says why when it does not.
     """
 
     def __init__(
@@ -38,11 +46,13 @@ class FollowerTables:
         *,
         threads: bool = True,
         required: Collection[str] | None = None,
+        make: Callable[[Want], Changed | None] | None = None,
     ) -> None:
         self._open = open_table
         self._told = told
         self._threads = threads
         self._required = required
+        self._make = make
         self._pool: ThreadPoolExecutor | None = None
         self._opened: dict[str, Follower] = {}
         self._paying: dict[str, Future[CommitOutcome]] = {}
@@ -59,6 +69,9 @@ class FollowerTables:
     def draft(self, drafts: Sequence[Draft]) -> tuple[Debt, ...]:
         drafted = self._each(self._draft, drafts)
         return tuple(debt for debts in drafted for debt in debts)
+
+    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        return tuple(self._each(self._changed, wants))
 
     def pay(
         self, payments: Sequence[CommitAttempt], timeout_ms: int
@@ -96,6 +109,40 @@ class FollowerTables:
             if isinstance(error, TableMissing) and self._is_required(name):
                 raise
             return None
+
+    def _changed(self, want: Want) -> Changed:
+        name = want.at.table
+        if self._busy(name):
+            return Changed(name, failure="it is just being paid")
+        try:
+            return self._not_made(want) or self._grown(want)
+        except TableMissing as error:
+            return Changed(name, why=error.message)
+        except HeadgateError as error:
+            later = want.at.uuid or isinstance(error, RetryLater)
+            return Changed(name, failure=str(error)) if later else Changed(name, why=str(error))
+
+    def _not_made(self, want: Want) -> Changed | None:
+        if want.at.uuid:
+            return None
+        return self._make(want) if self._make else Changed(want.at.table, why="none are made")
+
+    def _grown(self, want: Want) -> Changed:
+        """The table as it is now; another one than was asked for is left alone."""
+        table = self._table(want.at.table)
+        view, changes, refused = table.read(), tuple[str, ...](), tuple[Refusal, ...]()
+        if view.uuid == want.at.uuid and want.columns.fields:
+            evolved = table.evolve(view, want.columns)
+            view, changes, refused = evolved.view, evolved.changes, evolved.refused
+        return Changed(
+            view.table,
+            view.uuid,
+            view.schema_id,
+            view.spec_id,
+            view.data_location or f"{view.location}/data",
+            changes if want.at.uuid else ("made",),
+            refused,
+        )
 
     def _draft(self, draft: Draft) -> tuple[Debt, ...]:
         name = draft.table.table

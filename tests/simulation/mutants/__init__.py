@@ -34,8 +34,8 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 UNSHOWN = {
-    "T8": "a snapshot's number, its sources and its outcome each fence it already: mutants of all are "
-    "planted in protocol/test_t8_compaction.py",
+    "T8": "a snapshot's number and its sources fence it already: its mutants are planted where "
+    "they show, in protocol/test_t8_compaction.py",
     "R1": "routes are the writers' own: unit/data/writers/test_routes.py",
     "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
     "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "

@@ -50,6 +50,16 @@ BY_FIELD = Route(topic="events", field="type", to="db.event_{field}")
 BY_HEADER = Route(topic="events", header="kind", to="db.kind_{header}")
 
 
+class Unsaid:
+    """A sink file that says nothing of single tables, and makes none."""
+
+    def source(self, source: SourcePlan, _table: str) -> SourcePlan:
+        return replace(source, routing=None)
+
+    def making(self, _source: SourcePlan, _table: str) -> None:
+        return None
+
+
 @dataclass
 class Desk:
     """Tables, routes, and batches of records that were put."""
@@ -68,7 +78,7 @@ class Desk:
         self.plans = RoutedPlans(
             catalog,
             Plans(catalog, self.shaping),
-            lambda source, table: replace(source, routing=None),
+            Unsaid(),
             lambda: self.now_s,
         )
 
