@@ -36,6 +36,7 @@ from headgate.participant.embedding import (
     Record,
     Steering,
 )
+from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.participant.task import SinkTask
 from headgate.sink.agreement import agreed
@@ -285,6 +286,7 @@ def _coordinator(
 
             opening.callback(Maintenance(settings, catalog, gates).close)
         start_ms = settings.source.start_at_ms
+        evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
         complain = Complaints(settings, sender)
         ports = Ports(log, table, followers, complain)
         if meters:
@@ -300,6 +302,7 @@ def _coordinator(
                 follower_names(settings),
                 routing(settings),
                 bool(settings.tables),
+                bool(settings.tables) or evolves,
             ),
             settings.coordinator,
             coordinator.World(

@@ -17,7 +17,7 @@ PURE_LIBRARY = {
     *("functools", "hashlib", "hmac", "itertools", "json", "math", "re", "types", "typing", "zlib"),
 }
 IMPURE = {
-    "headgate.control_protocol": {"codec", "parts", "redacted_log", "testing", "wire"},
+    "headgate.control_protocol": {"codec", "listener", "parts", "redacted_log", "testing", "wire"},
     "headgate.coordinator": {"driver", "service"},
     "headgate.participant": {"driver", "job", "own_words", "task"},
 }
@@ -45,6 +45,7 @@ ADAPTERS = {
         "headgate.operations.history",
         "headgate.operations.maintain",
         "headgate.operations.rehearsal",
+        "headgate.operations.rehearsed_tables",
         "headgate.operations.rollback",
         "headgate.operations.routed_tables",
         "headgate.operations.table_access",
