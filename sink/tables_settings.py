@@ -143,6 +143,7 @@ class OneTableSettings:
     )
     maintain: bool = field(
         default=True, metadata=about("Whether [maintenance] and headgate maintain touch it.")
+    )
     incompatible: str = field(
         default="",
         metadata=about("As tables.schema.incompatible, for such tables; empty: that one."),
