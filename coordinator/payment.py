@@ -28,6 +28,7 @@ from headgate.coordinator.drafting import lapsing
 from headgate.coordinator.fencing import rival
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
 from headgate.coordinator.recovery import newest_epoch
+from headgate.coordinator.routed import refuse_lost
 from headgate.coordinator.speech import addressed, say
 from headgate.coordinator.state import State, Term
 from headgate.coordinator.transitions import Phase
@@ -72,6 +73,8 @@ def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
     named = addressed(state) if state.identity.routed else given.views
     ours = {name: view for name, view in given.views.items() if name in named}
     routed = {name: view for name, view in given.views.items() if name not in named}
+    for view in routed.values():
+        refuse_lost(view, state.settings)  # paid on, it would show its loss to nobody
     if not (in_order(ours, before.view, before.debts) and followed(routed, before.view)):
         return recover(state, "a follower is not as it was paid: begins again")
     term = struck_off(before, given, now_ms)

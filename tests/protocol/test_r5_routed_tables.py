@@ -27,6 +27,7 @@ from headgate.coordinator.actions import (
     DescribeFollowers,
     DraftManifests,
     FollowersRead,
+    PayDebts,
 )
 from headgate.coordinator.speech import start_event
 from headgate.coordinator.transitions import Phase
@@ -178,3 +179,23 @@ def test_point_3_a_claim_carries_on_what_is_owed_to_a_table_that_cannot_be_read(
     assert debt in made.term.debts
     assert made.term.epoch == EPOCH
     assert made.term.view.uuid == LEAD
+
+
+@pytest.mark.parametrize(
+    ("lineage", "kind"),
+    [(Lineage.ROLLED_BACK, TableRolledBack), (Lineage.TAG_MISSING, TagMissing)],
+)
+def test_point_3_a_table_that_lost_rows_while_it_is_owed_some_is_not_paid_on(
+    lineage: Lineage, kind: type[HeadgateError]
+) -> None:
+    """A payment would move the tag to the line that was chosen by hand, and nothing would show."""
+    made = collecting()
+    announces(made)
+    reads(made, table())
+    made.until(Phase.PAYING)
+    made.reads()
+    assert ORDERS in made.only(DescribeFollowers).tables
+    reads(made, follower(ASIDE), table(lineage=lineage))
+    assert not made.wants(PayDebts)
+    assert type(stopped(made)) is kind
+    assert ORDERS in stopped(made).message
