@@ -80,6 +80,7 @@ EXAMPLES: dict[str, Event] = {
         paused=True,
         folder="headgate/orders/3-a1/7",
         configuration={"table.branch": "main", "format": "sha256:1f"},
+        parked={"lake.gone": "HG-102 dropped"},
     ),
     "end-commit": EndCommit(),
     "write-status": WriteStatus(
@@ -88,6 +89,7 @@ EXAMPLES: dict[str, Event] = {
         tables=(TableStatus("lake.orders", (DATA_FILE,), "uuid-1", 3), TableStatus("lake.empty")),
         unknown=frozenset({P1}),
         failure="disk full",
+        troubles={"lake.gone": "HG-102 dropped"},
     ),
     "ack-commit": AckCommit(
         ControlOffset(44),
@@ -95,6 +97,7 @@ EXAMPLES: dict[str, Event] = {
         (TableSettlement("lake.orders", 2**62, 90), TableSettlement("lake.empty", None)),
         1_700_000_000_000,
         "landed",
+        {"lake.gone": "HG-102 dropped"},
     ),
     "abort-commit": AbortCommit(ControlOffset(44), Offsets({P0: 100}), reason="time-out"),
     "presence": Presence(
@@ -106,7 +109,7 @@ EXAMPLES: dict[str, Event] = {
         2_000,
     ),
     "pause": Pause(),
-    "resume": Resume(),
+    "resume": Resume(("lake.gone",)),
     "departure": Departure("HG-207", "orders/0 offset 7: not JSON"),
     "trouble": Trouble("HG-401", "commit not confirmed"),
     "proposal": Proposal(
@@ -190,6 +193,7 @@ STATUSES = st.builds(
     tables=_TABLES,
     unknown=_SETS,
     failure=st.none() | _TEXT,
+    troubles=st.dictionaries(_TEXT, _TEXT, max_size=2),
 )
 _SETTLED: tuple[st.SearchStrategy[object], ...] = (
     _NATURALS.map(ControlOffset),
@@ -197,6 +201,7 @@ _SETTLED: tuple[st.SearchStrategy[object], ...] = (
     st.lists(st.builds(TableSettlement, _TEXT, _OPTIONAL, _NATURALS), max_size=3).map(tuple),
     _OPTIONAL,
     _TEXT,
+    st.dictionaries(_TEXT, _TEXT, max_size=2),
 )
 _REFUSALS = st.builds(Refusal, st.lists(_TEXT, max_size=3).map(tuple), _TEXT)
 _STARTS = st.builds(
@@ -223,6 +228,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
         paused=st.booleans(),
         folder=_TEXT,
         configuration=st.dictionaries(_TEXT, _TEXT, max_size=3),
+        parked=st.dictionaries(_TEXT, _TEXT, max_size=3),
     ),
     st.just(EndCommit()),
     STATUSES,
@@ -240,7 +246,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
         _NATURALS,
     ),
     st.just(Pause()),
-    st.just(Resume()),
+    st.builds(Resume, st.lists(_TEXT, max_size=2).map(tuple)),
     st.builds(Departure, _TEXT, _TEXT),
     st.builds(Trouble, _TEXT, _TEXT),
     st.builds(

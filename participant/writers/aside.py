@@ -29,7 +29,8 @@ _SAMPLE_BYTES = 200
 _MESSAGE_CHARACTERS_MAX = 1_000
 _BUFFER_BYTES = 8 * 1024 * 1024
 
-TOMBSTONE, BAD_VALUE, BAD_PART, ROUTE = "tombstone", "value", "key or headers", "route"
+TOMBSTONE, BAD_VALUE, BAD_PART = "tombstone", "value", "key or headers"
+ROUTE, TABLE = "route", "table"
 """What ``error_class`` says in the quarantine."""
 
 
@@ -91,6 +92,12 @@ class Aside:
                     "before this record",
                 )
             self._dispose(disposal, chunk, reasons, ROUTE)
+
+    def diverted(self, chunk: Chunk, why: str) -> None:
+        """Take all these records, whose table has trouble (I1). They are not bad, nor unmatched."""
+        if len(chunk.offsets):
+            reasons = dict.fromkeys(range(len(chunk.offsets)), why)
+            self._dispose(Disposal.QUARANTINE, chunk, reasons, TABLE)
 
     def take(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
         """Take the records that could not be converted. Raises ``PoisonRecord``,

@@ -107,8 +107,7 @@ class SourcePlan:
 class RoutedTable:
     """A table that routes name, as it was found: with a ``plan``, or with what is wrong with it.
 
-    ``raw_name`` is what its property says of the records that it takes (R3).
-    """
+    ``raw_name``: its property (R3). ``trouble``: what is wrong is others' doing (I1)."""
 
     name: str
     plan: WriterPlan | None = None
@@ -116,6 +115,7 @@ class RoutedTable:
     uuid: str = ""
     schema_id: int = 0
     raw_name: str = ""
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,6 +207,10 @@ class _Tables:
             self._aside.unmatched(chunk, NO_ROUTE)
             return
         known = self._plan.tables.get(target.table)
+        trouble = self._batch.parked.get(target.table) or (known.trouble if known else "")
+        if trouble and self._plan.quarantine is not None:
+            self._aside.diverted(chunk, f"{target.table}: {trouble}")
+            return
         if known is None and self._is_listed(target.table):
             self._wanted.add(target.table)
         if self._wanted:
