@@ -64,11 +64,11 @@ $(VENV)/bin/python:
 		"need Python 3.11 or newer: make PYTHON=python3.11 ...; this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: $(VENV)/bin/python pyproject.toml setup.py participant/loops.c
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml setup.py native/loops.c
 	@echo 'Installing headgate and Spark into $(VENV), once; Spark is large'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml setup.py participant/loops.c
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml setup.py native/loops.c
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.demo

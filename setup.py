@@ -1,12 +1,10 @@
 """What pyproject.toml has no settled words for: plain C for what is done per message.
 
-Without a compiler headgate is installed all the same, and does it in Python (participant/loops.py).
+Without a compiler headgate is installed all the same, and does it in Python (native/loops.py).
 """
 
 from setuptools import Extension, setup
 
-LOOPS = Extension(
-    "headgate.participant._loops", ["participant/loops.c"], optional=True, py_limited_api=True
-)
+LOOPS = Extension("headgate.native._loops", ["native/loops.c"], optional=True, py_limited_api=True)
 
 setup(ext_modules=[LOOPS], options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -28,7 +28,6 @@ from pyiceberg.catalog import Catalog
 from comparison.workloads import WORKLOADS, Workload
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import (
     Epoch,
     TopicPartition,
@@ -37,10 +36,11 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
-from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
-from headgate.participant.writers.plan import Handling, Plans, SourcePlan
-from headgate.participant.writers.ranges import write_ranges
+from headgate.data.writers.plan import Handling, Plans, SourcePlan
+from headgate.data.writers.ranges import write_ranges
 from headgate.sink.declaration import quarantine_declaration
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 
 SEED = 7
 ROUNDS = 4

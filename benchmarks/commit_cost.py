@@ -22,7 +22,6 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.events import DataFile
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -34,8 +33,9 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.record import CommitRecord
-from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table import IcebergTable
 
 MARKS = (1, 100, 300, 1000, 2000, 5000)
 APPENDS_MAX = 300  # beyond, it takes minutes

@@ -22,10 +22,10 @@ import fastavro
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
-from headgate.participant.formats.column_rules import ColumnRule
-from headgate.participant.formats.registry import record_format
-from headgate.participant.packed import Packed
-from headgate.participant.writers.ruled_columns import RuledColumns
+from headgate.data.formats.column_rules import ColumnRule
+from headgate.data.formats.registry import record_format
+from headgate.data.writers.ruled_columns import RuledColumns
+from headgate.native.packed import Packed
 
 SEED, ROUNDS, CHUNK = 7, 4, 20_000
 MOMENT = pa.timestamp("us", tz="UTC")

@@ -29,13 +29,13 @@ from pyiceberg.catalog import Catalog
 from small_rest_catalog import SmallRestCatalog
 
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
-from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.participant.writers.parquet import DataFiles, file_shape
-from headgate.participant.writers.plan import SourcePlan, plan_for
+from headgate.data.writers.parquet import DataFiles, file_shape
+from headgate.data.writers.plan import SourcePlan, plan_for
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table import IcebergTable
 
 ARROW = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
 COLUMNS = {"number": "long", "row": "long"}

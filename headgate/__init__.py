@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headgate.kafka.steering import ConsumerSteering, partitions_of, records_of
     from headgate.participant.embedding import Record, Steering
-    from headgate.participant.steering import ConsumerSteering, partitions_of, records_of
     from headgate.participant.task import SinkTask
     from headgate.sink.assembly import open_task, run
     from headgate.sink.load import load
@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ConsumerSteering": "headgate.participant.steering",
+    "ConsumerSteering": "headgate.kafka.steering",
     "Record": "headgate.participant.embedding",
     "SinkTask": "headgate.participant.task",
     "Steering": "headgate.participant.embedding",
     "load": "headgate.sink.load",
     "open_task": "headgate.sink.assembly",
-    "partitions_of": "headgate.participant.steering",
-    "records_of": "headgate.participant.steering",
+    "partitions_of": "headgate.kafka.steering",
+    "records_of": "headgate.kafka.steering",
     "run": "headgate.sink.assembly",
 }
 

@@ -38,14 +38,14 @@ from headgate.coordinator.settings import (
     TagMissingPolicy,
 )
 from headgate.coordinator.state import Identity, State
-from headgate.coordinator.tables.followers import FollowerTables
-from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.transitions import Phase
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.iceberg.table import IcebergTable
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
 _PLACES = (OffsetPolicy.EARLIEST, OffsetPolicy.LATEST)

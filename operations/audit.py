@@ -53,8 +53,7 @@ from headgate.operations.audit_whole import (
     whole_table,
 )
 from headgate.operations.history import History, read_history
-from headgate.operations.kafka_access import source_topics
-from headgate.operations.source_scan import scan_source
+from headgate.operations.kafka_access import scan_source, source_topics
 from headgate.operations.table_access import opened_table
 from headgate.sink.settings import SinkSettings
 

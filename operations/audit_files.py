@@ -20,9 +20,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_files import SCHEMES, on_s3
 from headgate.operations.audit_report import Finding
 from headgate.operations.history import History
+from headgate.tables.stores.files import SCHEMES, on_s3
 
 STORAGE_THREADS = 32
 _AHEAD_MAX = 4 * STORAGE_THREADS

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pyiceberg.table import Table
 from pyroaring import BitMap64
 
-from headgate.control_protocol.iceberg_catalog import catalog_failure
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.record import CommitRecord
 from headgate.operations.audit_chain import examine_chain
@@ -28,6 +27,7 @@ from headgate.operations.audit_report import Finding
 from headgate.operations.audit_source import EVERYTHING, between, difference
 from headgate.operations.history import History, read_history
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import catalog_failure
 
 COLUMNS = ("topic", "partition", "offset")
 

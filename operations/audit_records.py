@@ -20,10 +20,10 @@ from pyiceberg.table import FileScanTask, Table
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
-from headgate.control_protocol.table_files import read_whole
-from headgate.coordinator.tables.drafts import drafted_files
+from headgate.data.writers.numbering import bitmap
 from headgate.operations.audit_files import STORAGE_THREADS, OnProgress, in_turn
-from headgate.participant.writers.numbering import bitmap
+from headgate.tables.iceberg.drafts import drafted_files
+from headgate.tables.stores.files import read_whole
 
 EXAMPLES_MAX = 5
 

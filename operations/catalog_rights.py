@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID
 
 from headgate.control_protocol.errors import CatalogRefused, HeadgateError, MissingRights
-from headgate.control_protocol.iceberg_catalog import catalog_failure
+from headgate.tables.iceberg.catalog import catalog_failure
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

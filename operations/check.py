@@ -20,14 +20,15 @@ from headgate.control_protocol.errors import (
     HeadgateError,
     MissingRights,
 )
-from headgate.control_protocol.kafka_topic import control_topic_exists
+from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, quiet
+from headgate.kafka.control_topic import control_topic_exists
+from headgate.native.loops import InPython, loops
 from headgate.operations.check_table import NotChecked, TableCheck
 from headgate.operations.check_transform import check_transform
 from headgate.operations.demo.java import java_version, require_java
-from headgate.operations.kafka_access import ANSWER_S_MAX, Cluster, quiet, source_topics
+from headgate.operations.kafka_access import source_topics
 from headgate.operations.rights import RIGHTS, Rights, Role
 from headgate.operations.tables import routes
-from headgate.participant.loops import InPython, loops
 from headgate.sink.settings import SinkSettings, WriterKind
 
 _TOO_WIDE = frozenset({"alter", "alter_configs", "delete"})
@@ -63,7 +64,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         return _check_role(settings, RIGHTS[role])
     questions = _Questions(settings)
     questions.ask("settings", lambda: _settings(settings))
-    cluster = questions.ask_for("broker", lambda: Cluster(settings), _brokers)
+    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _brokers)
     if cluster:
         questions.ask("source topics", lambda: _source(settings, cluster))
         questions.ask("control topic", lambda: _control_topic(settings, cluster))
@@ -98,7 +99,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
 def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
     questions = _Questions(settings)
     questions.ask("settings", lambda: _settings(settings))
-    cluster = questions.ask_for("broker", lambda: Cluster(settings), _brokers)
+    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _brokers)
     if cluster:
         questions.ask("source topics", lambda: _source(settings, cluster, rights))
         questions.ask("control topic", lambda: _control_topic(settings, cluster, rights))

@@ -6,7 +6,6 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import MissingRights, TableMissing
 from headgate.control_protocol.identifiers import Sender
-from headgate.control_protocol.object_stores import for_files
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.recovery import (
     fitted,
@@ -17,14 +16,13 @@ from headgate.coordinator.recovery import (
     refuse_shared,
 )
 from headgate.coordinator.state import Identity
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.data.writers.metrics import leaves_of
+from headgate.data.writers.metrics_modes import metrics_modes
+from headgate.data.writers.parquet_options import ParquetOptions, unheeded
+from headgate.data.writers.store_trial import try_store
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_catalog, opened_table
-from headgate.participant.writers.metrics import leaves_of
-from headgate.participant.writers.metrics_modes import metrics_modes
-from headgate.participant.writers.parquet_options import ParquetOptions, unheeded
-from headgate.participant.writers.store_trial import try_store
 from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.declaration import declared
 from headgate.sink.preconditions import (
@@ -35,6 +33,8 @@ from headgate.sink.preconditions import (
     writable,
 )
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.stores.object_stores import for_files
 
 
 class NotChecked(Exception):
@@ -166,8 +166,8 @@ class TableCheck:
             raise NotChecked("without spark.master tasks run here, unless spark-submit says else")
         if local_path(location) is not None:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
-        from headgate.participant.spark.session import SparkOptions, open_session
-        from headgate.participant.spark.store_trial import try_from_executors
+        from headgate.data.spark.session import SparkOptions, open_session
+        from headgate.data.spark.store_trial import try_from_executors
 
         properties = self._file_properties(location)
         session = open_session(

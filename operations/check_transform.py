@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import TableStart
+from headgate.data.spark.pipeline import transformed_nothing
+from headgate.data.spark.session import SparkOptions, open_session
+from headgate.data.spark.transform import transformation
+from headgate.data.writers.plan import SourcePlan, WriterPlan, plan_for
 from headgate.operations.check_table import NotChecked
 from headgate.operations.table_access import opened_catalog, opened_table
-from headgate.participant.spark.pipeline import transformed_nothing
-from headgate.participant.spark.session import SparkOptions, open_session
-from headgate.participant.spark.transform import transformation
-from headgate.participant.writers.plan import SourcePlan, WriterPlan, plan_for
 from headgate.sink.planning import shaping
 from headgate.sink.settings import SinkSettings
 

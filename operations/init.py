@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.kafka.sample import newest_values
 from headgate.operations.proposed_columns import Proposal, propose
-from headgate.operations.sample import newest_values
 from headgate.sink.load import parse
 
 SAMPLE_RECORDS = 1_000

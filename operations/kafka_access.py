@@ -1,200 +1,28 @@
-"""Asking a Kafka cluster with a bound on time, and without librdkafka talking to the terminal.
-
-The adapter of operations for Kafka's metadata. Nothing here joins a group, commits or creates.
-"""
+"""What a sink's settings say of Kafka, asked for people's commands."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
-import confluent_kafka as kafka
-from confluent_kafka.admin import AdminClient, NewTopic
+from pyroaring import BitMap64
 
 from headgate.control_protocol.codec import Skipped, SkipReason
-from headgate.control_protocol.errors import (
-    ConfigurationError,
-    HeadgateError,
-    MissingRights,
-    Unreachable,
-)
 from headgate.control_protocol.events import Envelope
-from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.wire import REFUSED
-from headgate.coordinator.source_topics import KafkaSourceTopics
+from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_messages, quiet
+from headgate.kafka.source_scan import record_offsets
+from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.sink.settings import SinkSettings
-
-ANSWER_S_MAX = 5.0
-_TRY_S = 1.0
-_AGAIN_S = 0.1
-
-_CODES = kafka.KafkaError
-_NO_RIGHTS = {
-    _CODES.CLUSTER_AUTHORIZATION_FAILED,
-    _CODES.GROUP_AUTHORIZATION_FAILED,
-    _CODES.TOPIC_AUTHORIZATION_FAILED,
-    _CODES.SASL_AUTHENTICATION_FAILED,
-    _CODES._AUTHENTICATION,  # noqa: SLF001 - librdkafka's public names for its own errors
-}
-_ABSENT = {
-    _CODES.UNKNOWN_TOPIC_OR_PART,
-    _CODES._UNKNOWN_TOPIC,  # noqa: SLF001
-    _CODES._UNKNOWN_PARTITION,  # noqa: SLF001
-}
-_COMING_UP = {
-    _CODES.COORDINATOR_NOT_AVAILABLE,
-    _CODES.COORDINATOR_LOAD_IN_PROGRESS,
-    _CODES.NOT_COORDINATOR,
-}
-_ALL_DOWN = _CODES._ALL_BROKERS_DOWN  # noqa: SLF001
-_TELLING = [
-    _CODES._AUTHENTICATION,  # noqa: SLF001
-    _CODES._SSL,  # noqa: SLF001
-    _CODES._RESOLVE,  # noqa: SLF001
-    _CODES._TRANSPORT,  # noqa: SLF001
-]
-"""Of all that a client complains about while it cannot connect, what says most comes first."""
-
-
-def quiet(settings: Mapping[str, str]) -> dict[str, str]:
-    """The sink's settings; what goes wrong is told by our errors, not by the library's log."""
-    return {"log_level": "0", **settings}
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """Something on the cluster and what this client may do there; ``None``: it does not say."""
-
-    partitions: int = 0
-    operations: frozenset[str] | None = None
-    state: str = ""
-
-    def lacks(self, *needed: str) -> list[str]:
-        return [] if self.operations is None else [o for o in needed if o not in self.operations]
-
-
-class Cluster:
-    """One admin client. Raises ``Unreachable``, ``MissingRights``, ``ConfigurationError``."""
-
-    def __init__(self, settings: SinkSettings) -> None:
-        self._settings = settings
-        self._complaints: list[kafka.KafkaError] = []
-        config = {**quiet(settings.kafka), "error_cb": self._complaints.append}
-        try:
-            self._admin = AdminClient(config)
-        except (kafka.KafkaException, ValueError, TypeError) as error:
-            said = error.args[0].str() if isinstance(error, kafka.KafkaException) else str(error)
-            raise ConfigurationError(
-                f"Kafka's client does not accept its settings: {said}", "correct [kafka]"
-            ) from error
-
-    def brokers(self) -> int:
-        """How many brokers answer."""
-        patience = time.monotonic() + ANSWER_S_MAX
-        while True:
-            try:
-                return len(self._admin.list_topics(timeout=_TRY_S).brokers)
-            except kafka.KafkaException as error:
-                self._admin.poll(0)  # lets the client tell its complaints
-                # Refused by every broker: more patience would not change the answer.
-                if self._all_down() or time.monotonic() > patience:
-                    raise self._unreachable(error) from error
-
-    def _all_down(self) -> bool:
-        codes = {complaint.code() for complaint in self._complaints}
-        return _ALL_DOWN in codes and not codes.isdisjoint(_TELLING)
-
-    def topic(self, name: str) -> Granted | None:
-        """A topic, ``None`` when there is none."""
-        futures = self._admin.describe_topics(
-            kafka.TopicCollection([name]),
-            include_authorized_operations=True,
-            request_timeout=ANSWER_S_MAX,
-        )
-        try:
-            described = futures[name].result()
-        except kafka.KafkaException as error:
-            if error.args[0].code() in _ABSENT:
-                return None
-            raise _told(f"topic {name}", error) from error
-        return Granted(len(described.partitions), _names(described.authorized_operations))
-
-    def topic_id(self, name: str) -> TopicId:
-        """The identity of a topic that exists."""
-        futures = self._admin.describe_topics(
-            kafka.TopicCollection([name]), request_timeout=ANSWER_S_MAX
-        )
-        try:
-            return TopicId(str(futures[name].result().topic_id))
-        except kafka.KafkaException as error:
-            raise _told(f"topic {name}", error) from error
-
-    def group(self, name: str) -> Granted:
-        """A group, whether or not it exists. A new cluster's first one has to wait a moment."""
-        patience = time.monotonic() + ANSWER_S_MAX
-        while True:
-            futures = self._admin.describe_consumer_groups(
-                [name], include_authorized_operations=True, request_timeout=ANSWER_S_MAX
-            )
-            try:
-                described = futures[name].result()
-            except kafka.KafkaException as error:
-                if error.args[0].code() not in _COMING_UP or time.monotonic() > patience:
-                    raise _told(f"group {name}", error) from error
-                time.sleep(_AGAIN_S)
-                continue
-            operations = _names(described.authorized_operations)
-            return Granted(operations=operations, state=described.state.name.lower())
-
-    def may_create(self, topic: str) -> bool:
-        """Whether a topic could be created; the brokers judge the request and do nothing."""
-        futures = self._admin.create_topics(
-            [NewTopic(topic, 1, -1)], request_timeout=ANSWER_S_MAX, validate_only=True
-        )
-        try:
-            futures[topic].result()
-        except kafka.KafkaException as error:
-            if error.args[0].code() in _NO_RIGHTS:
-                return False
-            raise _told(f"creating topic {topic}", error) from error
-        return True
-
-    def _unreachable(self, error: kafka.KafkaException) -> HeadgateError:
-        servers = self._settings.kafka["bootstrap.servers"]
-        told = sorted(
-            (complaint for complaint in self._complaints if complaint.code() in _TELLING),
-            key=lambda complaint: _TELLING.index(complaint.code()),
-        )
-        reason = (told[0] if told else error.args[0]).str()
-        if told and told[0].code() in _NO_RIGHTS:
-            return MissingRights(f"{servers}: {reason}", "check the credentials in [kafka]")
-        return Unreachable(
-            f"no broker answers at {servers}: {reason}",
-            'check kafka."bootstrap.servers" and that the brokers run',
-        )
-
-
-def _told(what: str, error: kafka.KafkaException) -> HeadgateError:
-    cause = error.args[0]
-    if cause.code() in _NO_RIGHTS:
-        return MissingRights(
-            f"{what} may not be seen: {cause.str()}", "allow the principal to describe and read it"
-        )
-    return Unreachable(f"no answer about {what}: {cause.str()}", "try again")
-
-
-def _names(operations: Any) -> frozenset[str] | None:
-    return None if operations is None else frozenset(o.name.lower() for o in operations)
 
 
 @contextmanager
 def source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
     """The source cluster, answering within ``ANSWER_S_MAX`` per request; a dead one sooner."""
-    Cluster(settings).brokers()
+    Cluster(settings.kafka).brokers()
     topics = KafkaSourceTopics(
         quiet(settings.kafka), settings.source.topics, settings.source.group_id, ANSWER_S_MAX
     )
@@ -204,7 +32,13 @@ def source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
         topics.close()
 
 
-# ------------------------------------------------------------------------------- the control topic
+def scan_source(
+    settings: SinkSettings,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    on_progress: Callable[[int], None],
+) -> Mapping[TopicPartition, BitMap64]:
+    """Per partition the offsets in its range that hold a record. Raises ``Unreachable``."""
+    return record_offsets(settings.kafka, settings.source.group_id, ranges, on_progress)
 
 
 def control_tail(
@@ -215,44 +49,12 @@ def control_tail(
     Empty when there is no control topic. ``refused`` counts those of this sink that are not
     believed. Raises ``Unreachable``.
     """
-    at = kafka.TopicPartition(settings.control.topic, 0)
-    consumer = kafka.Consumer(
-        {
-            **quiet(settings.kafka),
-            "group.id": settings.source.group_id,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
-        at.offset = max(low, high - records)
-        consumer.assign([at])
-        messages = _messages(consumer, high) if at.offset < high else []
-    except kafka.KafkaException as error:
-        if error.args[0].code() in _ABSENT:
-            return []
-        raise _told(f"the control topic {settings.control.topic}", error) from error
-    finally:
-        consumer.close()
+    topic = settings.control.topic
+    messages = newest_messages(settings.kafka, topic, settings.source.group_id, records)
     topic_id = TopicId("")
     if messages and settings.control.keys:
-        topic_id = Cluster(settings).topic_id(settings.control.topic)
+        topic_id = Cluster(settings.kafka).topic_id(topic)
     read = [settings.wire.read(message, topic_id) for message in messages]
     if refused is not None:
         refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
     return [envelope for envelope in read if isinstance(envelope, Envelope)]
-
-
-def _messages(consumer: kafka.Consumer, end: int) -> list[bytes]:
-    found: list[bytes] = []
-    patience = time.monotonic() + ANSWER_S_MAX
-    while time.monotonic() < patience:
-        for message in consumer.consume(1_000, 0.2):
-            if message.error():
-                return found  # the end of the log
-            found.append(message.value() or b"")
-            if (message.offset() or 0) + 1 >= end:
-                return found
-    return found

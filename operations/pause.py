@@ -13,13 +13,13 @@ from dataclasses import replace
 from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
-from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
-from headgate.control_protocol.kafka_topic import control_topic_exists
 from headgate.control_protocol.record import CommitRecord
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.operations.kafka_access import ANSWER_S_MAX, quiet
+from headgate.kafka.cluster import ANSWER_S_MAX, quiet
+from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
+from headgate.kafka.control_topic import control_topic_exists
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.table import IcebergTable
 
 _SAID_AGAIN_S = 5.0
 _LOOKED_AT_S = 0.2

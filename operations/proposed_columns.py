@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.participant.formats.temporal import days_of, timestamp_of
+from headgate.data.formats.temporal import days_of, timestamp_of
 
 DEPTH_MAX = 5
 COLUMNS_MAX = 500

@@ -36,7 +36,6 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
-from headgate.coordinator.tables.creation import ensure_namespaces, ensure_table
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_table
 from headgate.sink.assembly import batch_writer
@@ -44,6 +43,7 @@ from headgate.sink.declaration import declared, quarantine_declaration
 from headgate.sink.followers import iceberg_table
 from headgate.sink.preconditions import refuse_table
 from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.tables.iceberg.creation import ensure_namespaces, ensure_table
 
 ROWS_SHOWN = 10
 BAD_SHOWN = 20

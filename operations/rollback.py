@@ -25,14 +25,14 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, TopicState, Unknown
 from headgate.control_protocol.record import OPERATOR, CommitRecord
 from headgate.control_protocol.record_codec import decode
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.proposal import GoingBack
 from headgate.operations.history import sink_of, summary_of
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.set_offsets import claimed, require_stopped, stored
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.proposal import GoingBack
+from headgate.tables.iceberg.table import IcebergTable
 
 KEPT_MS = 7 * 24 * 3_600_000
 

@@ -34,12 +34,12 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import OPERATOR, CommitRecord, Debt
-from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.coordinator.watermark import carried_on
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.table import IcebergTable
 
 _WORDS = ("earliest", "latest")
 _FORM = 'write TOPIC/PARTITION=OFFSET, with a number, "earliest" or "latest"'

@@ -20,6 +20,7 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import Debt
+from headgate.kafka.first_records import first_timestamps
 from headgate.operations.history import History, Newest, nothing_of, read_history
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.table_access import opened_table, refusal, unpaid_debts
@@ -34,7 +35,6 @@ from headgate.sink.condition import (
     open_transaction,
 )
 from headgate.sink.settings import SinkSettings
-from headgate.sink.telemetry.first_records import first_timestamps
 from headgate.sink.telemetry.instruments import LAG_SECONDS
 from headgate.sink.telemetry.progress import lag_gauges
 

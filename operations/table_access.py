@@ -9,15 +9,15 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import HeadgateError, MissingRights, StopSink, TableMissing
-from headgate.control_protocol.iceberg_catalog import catalog_failure, load_catalog
-from headgate.control_protocol.object_stores import refused_operation
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import unpaid
 from headgate.coordinator.recovery import recorded
-from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
 from headgate.sink.settings import CatalogSettings, SinkSettings
+from headgate.tables.iceberg.catalog import catalog_failure, load_catalog
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.stores.object_stores import refused_operation
 
 ANSWER_S_MAX = 5.0
 

@@ -15,17 +15,20 @@ from dataclasses import dataclass, replace
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import Sender
-from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
 from headgate.coordinator.service import CoordinatorService
-from headgate.coordinator.source_topics import KafkaSourceTopics
 from headgate.coordinator.state import Identity
-from headgate.coordinator.tables.creation import ensure_table
+from headgate.data.writers.in_process import InProcessWriter
+from headgate.data.writers.put import PutWriter, chunk_of
+from headgate.data.writers.renewing import RenewingWriter
+from headgate.data.writers.whole import write_narrowed, write_put
+from headgate.kafka.control_topic import ensure_control_topic
+from headgate.kafka.group_member import KafkaGroupMember
+from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.participant import driver as participant
 from headgate.participant.embedding import (
     Buffers,
@@ -33,13 +36,8 @@ from headgate.participant.embedding import (
     Record,
     Steering,
 )
-from headgate.participant.source import KafkaGroupMember
 from headgate.participant.state import State
 from headgate.participant.task import SinkTask
-from headgate.participant.writers.in_process import InProcessWriter
-from headgate.participant.writers.put import PutWriter, chunk_of
-from headgate.participant.writers.renewing import RenewingWriter
-from headgate.participant.writers.whole import write_narrowed, write_put
 from headgate.sink.agreement import agreed
 from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.declaration import declaration, quarantine_declaration
@@ -54,6 +52,8 @@ from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
 from headgate.sink.telemetry.measuring import Ports, measured, metered
 from headgate.sink.telemetry.meters import SinkMeters
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import ensure_table
 
 _log = redacted_logger("headgate.sink")
 
@@ -327,9 +327,9 @@ def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWrit
         finally:
             writer.close()
         return
-    from headgate.participant.spark.batch_writer import SparkBatchWriter
-    from headgate.participant.spark.session import SparkOptions, open_session
-    from headgate.participant.spark.transform import transformation
+    from headgate.data.spark.batch_writer import SparkBatchWriter
+    from headgate.data.spark.session import SparkOptions, open_session
+    from headgate.data.spark.transform import transformation
 
     spark = settings.spark
     if transform := planning.plans.shaping.transform:

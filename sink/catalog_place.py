@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.control_protocol.catalog_kinds import refuse_kind
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.sink.settings import CatalogSettings
+from headgate.tables.iceberg.catalog_kinds import refuse_kind
 
 
 def refuse_catalog(settings: CatalogSettings) -> None:

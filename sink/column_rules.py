@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat
-from headgate.participant.formats.column_rules import ColumnRule, is_moment, is_text, path_of
-from headgate.participant.formats.registry import ValueOptions, record_format
-from headgate.participant.formats.units import DIGITS
+from headgate.data.formats.column_rules import ColumnRule, is_moment, is_text, path_of
+from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.data.formats.units import DIGITS
 from headgate.sink.declaration import column_type
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.schema import Schema
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.coordinator.tables.creation import (
+from headgate.data.writers.shaping import TransformPlan
+from headgate.tables.iceberg.creation import (
     TableDeclaration,
     check_version,
     partition_spec,
     refuse_retention,
 )
-from headgate.coordinator.tables.type_text import parse_columns
-from headgate.participant.writers.shaping import TransformPlan
+from headgate.tables.iceberg.type_text import parse_columns
 
 if TYPE_CHECKING:
     from headgate.sink.settings import TransformSettings

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from headgate.control_protocol.errors import CODE, HeadgateError, RetryLater, Unreachable
 from headgate.control_protocol.events import Departure, Envelope, Trouble
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
-from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
-from headgate.control_protocol.kafka_topic import control_topic_exists
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
+from headgate.kafka.control_topic import control_topic_exists
 from headgate.sink.settings import SinkSettings
 
 _log = redacted_logger("headgate.sink")

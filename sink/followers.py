@@ -7,13 +7,13 @@ from contextlib import ExitStack
 
 from pyiceberg.catalog import Catalog
 
-from headgate.coordinator.dead_letter_topic import DeadLetterTopic
-from headgate.coordinator.forwarder import Forwarder
-from headgate.coordinator.tables.followers import FollowerTables
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.unsent import UnsentRows
+from headgate.kafka.dead_letter_topic import DeadLetterTopic
+from headgate.sink.forwarder import Forwarder
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.unsent import UnsentRows
 
 
 def iceberg_table(settings: SinkSettings, catalog: Catalog, identifier: str) -> IcebergTable:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.participant.formats.column_rules import Constant
-from headgate.sink import kafka_keys
+from headgate.data.formats.column_rules import Constant
+from headgate.kafka import keys as kafka_keys
 from headgate.sink.properties import Properties, Secret
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import key_of

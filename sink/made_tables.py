@@ -18,12 +18,12 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics, TopicState
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.coordinator.tables.creation import ensure_table
-from headgate.participant.writers.routes import RAW_NAME_PROPERTY
+from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.sink.declaration import declared
 from headgate.sink.routed_tables import one_table, section_of
 from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import CreateFrom
+from headgate.tables.iceberg.creation import ensure_table
 
 AGAIN_S = 60.0
 """A table that could not be made is tried again after that."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from headgate.control_protocol.kafka_log import KafkaLog
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record import noted_sink
 from headgate.coordinator.service import CoordinatorService
-from headgate.coordinator.source_topics import KafkaSourceTopics
+from headgate.kafka.control_log import KafkaLog
+from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.participant import driver as participant
 from headgate.participant.state import State
 from headgate.sink.lookout import Lookout, Sources

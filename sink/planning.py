@@ -9,9 +9,9 @@ from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.ports import Batch, BatchOutcome
-from headgate.participant.writers.plan import Handling, Plans, SourcePlan, WriterPlan
-from headgate.participant.writers.routed_plans import RoutedPlans
-from headgate.participant.writers.shaping import Shaping
+from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
+from headgate.data.writers.routed_plans import RoutedPlans
+from headgate.data.writers.shaping import Shaping
 from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import transform_plan
 from headgate.sink.routed_tables import source_of

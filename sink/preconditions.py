@@ -18,13 +18,13 @@ from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableChanged
-from headgate.control_protocol.object_stores import refuse_signing
-from headgate.coordinator.tables.creation import refuse_retention
-from headgate.coordinator.tables.type_text import parse_columns
-from headgate.participant.writers.partitioning import Partitioner
-from headgate.participant.writers.plan import RECORD_PARTS, STRUCT
+from headgate.data.writers.partitioning import Partitioner
+from headgate.data.writers.plan import RECORD_PARTS, STRUCT
 from headgate.sink.declaration import declared
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.creation import refuse_retention
+from headgate.tables.iceberg.type_text import parse_columns
+from headgate.tables.stores.object_stores import refuse_signing
 
 _NO_STORAGE = ("/proc", "/sys", "/dev")
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - somebody may really keep files there

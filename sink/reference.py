@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from headgate.participant.formats.column_rules import Constant
-from headgate.sink import kafka_keys
+from headgate.data.formats.column_rules import Constant
+from headgate.kafka import keys as kafka_keys
 from headgate.sink.properties import Properties, Secret
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import key_of

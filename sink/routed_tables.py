@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from headgate.control_protocol.errors import ConfigurationError, RouteUnfit, TablesUnfit
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, TagMissingPolicy
-from headgate.participant.formats.column_rules import FROM, path_of
-from headgate.participant.formats.registry import ValueOptions, record_format
+from headgate.data.formats.column_rules import FROM, path_of
+from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.data.writers.routes import check_route
 from headgate.participant.settings import Distribution
-from headgate.participant.writers.routes import check_route
 from headgate.sink.column_rules import check_columns, rules_of_columns
 from headgate.sink.declaration import check_declaration
 from headgate.sink.table_settings import ColumnSettings, TableSettings
 from headgate.sink.tables_settings import CreateFrom, OneTableSettings, TablesSettings
 
 if TYPE_CHECKING:
-    from headgate.participant.writers.plan import SourcePlan
+    from headgate.data.writers.plan import SourcePlan
     from headgate.sink.settings import SinkSettings
 
 _ONE_OF = re.compile(r"[^(),\s|]+(?:\|[^(),\s|]+)+")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ColumnsCannotEvolve, ConfigurationError
-from headgate.participant.formats.registry import ValueOptions, record_format
+from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.participant.settings import Distribution, UnknownFields
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ import time
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.errors import RetryLater, TableMissing
-from headgate.control_protocol.iceberg_catalog import catalog_failure
-from headgate.coordinator.source_topics import KafkaSourceTopics
-from headgate.coordinator.tables.supported import refuse_unread
+from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.sink.preconditions import future_location, refuse_place, refuse_table
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.supported import refuse_unread
 
 _MISSING_MAX_S = 5.0
 _PATIENCE_S = 30.0

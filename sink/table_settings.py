@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field
 from typing import Any
 
-from headgate.participant.formats.column_rules import Constant
+from headgate.data.formats.column_rules import Constant
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.sink.properties import Properties
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
-from headgate.participant.writers.routes import Route, Routing
+from headgate.data.writers.routes import Route, Routing
 from headgate.sink.properties import Properties
 from headgate.sink.table_settings import ColumnSettings, RecordColumns, TableSettings, about
 

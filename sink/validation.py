@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.seal import KEY_CHARACTERS_MIN
-from headgate.participant.formats.registry import ValueOptions, record_format
-from headgate.sink import kafka_keys
+from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.kafka import keys as kafka_keys
 from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
 from headgate.sink.face_settings import check_face

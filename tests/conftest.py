@@ -21,9 +21,9 @@ from object_store import ObjectStore
 from postgres_server import PostgresServer
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.native import loops
 from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars, require_java
 from headgate.operations.demo.produce import create_topic
-from headgate.participant import loops
 
 TopicFactory = Callable[..., str]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.iceberg_catalog import load_catalog
+from headgate.tables.iceberg.catalog import load_catalog
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.record import CommitRecord
-from headgate.coordinator.tables.creation import ensure_table
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.unsent import UnsentRows
 from headgate.sink.declaration import quarantine_declaration
+from headgate.tables.iceberg.creation import ensure_table
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.unsent import UnsentRows
 
 IDENTIFIER = "db.quarantine"
 

@@ -18,8 +18,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from comparison.workloads import Workload
-from headgate.control_protocol.iceberg_catalog import load_catalog
-from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 
 CATALOG = "lake"
 NAMESPACE, NAME = "bench", "records"

@@ -19,7 +19,7 @@ from typing import NoReturn
 import click
 from rich.console import Console
 
-from headgate.control_protocol.kafka_topic import ensure_control_topic
+from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.audit_report import AuditReport
 from headgate.operations.demo.broker import (
     KAFKA_VERSION,

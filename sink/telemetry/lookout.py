@@ -13,9 +13,9 @@ from contextlib import closing
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.coordinator.source_topics import KafkaSourceTopics
+from headgate.kafka.first_records import first_timestamps
+from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.sink.settings import SinkSettings
-from headgate.sink.telemetry.first_records import first_timestamps
 from headgate.sink.telemetry.meters import CoordinatorMeters
 
 _log = redacted_logger("headgate.telemetry")

@@ -18,12 +18,12 @@ from pyiceberg.table.update import (
 )
 
 from headgate.control_protocol.events import DataFile
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record_codec import marker_property
-from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table import IcebergTable
 
 NAME = "db.trips"
 ROWS_PER_FILE = 3

@@ -18,12 +18,12 @@ from headgate.control_protocol.codec import SkipReason
 from headgate.control_protocol.errors import LogDiscontinuity
 from headgate.control_protocol.events import Envelope, LogRecord, Presence, PresenceKind
 from headgate.control_protocol.identifiers import ControlOffset
-from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
-from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.seal import Keys
 from headgate.control_protocol.testing import FakeLog, FakeLogServer
 from headgate.control_protocol.wire import Wire
+from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
+from headgate.kafka.control_topic import ensure_control_topic
 
 TURN_MS = 200
 TURNS_MAX = 100

@@ -13,8 +13,8 @@ from headgate.control_protocol.errors import (
     ControlTopicUnfit,
     Unreachable,
 )
-from headgate.control_protocol.kafka_log import KafkaLog, KafkaLogTimes
-from headgate.control_protocol.kafka_topic import control_topic_exists, ensure_control_topic
+from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
+from headgate.kafka.control_topic import control_topic_exists, ensure_control_topic
 from headgate.operations.demo.broker import EmbeddedKafka
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}

@@ -31,8 +31,8 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.coordinator.tables.drafts import undecided
-from headgate.coordinator.tables.followers import FollowerTables
+from headgate.tables.iceberg.drafts import undecided
+from headgate.tables.iceberg.followers import FollowerTables
 
 
 @pytest.fixture(

@@ -12,11 +12,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.kafka_group import stored_places
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import GroupMember
 from headgate.control_protocol.testing import FakeGroup, FakeMember, FakeSource
-from headgate.participant.source import GroupProtocol, KafkaGroupMember
+from headgate.kafka.group_member import GroupProtocol, KafkaGroupMember
+from headgate.kafka.stored_places import stored_places
 
 PARTITIONS = 4
 PATIENCE_S = 40.0

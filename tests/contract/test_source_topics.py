@@ -16,7 +16,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import SourceTopics
 from headgate.control_protocol.testing import FakeSource, FakeTopics
-from headgate.coordinator.source_topics import KafkaSourceTopics
+from headgate.kafka.source_topics import KafkaSourceTopics
 
 LONG_AGO_MS = 1_700_000_000_000
 

@@ -21,9 +21,9 @@ from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import FakeCatalog
 from headgate.coordinator.debts import claimed
-from headgate.coordinator.tables import proposal
-from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.tables.iceberg import proposal
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table import IcebergTable
 
 TAG = tag_name(SINK)
 NEW = ("lead", "followers", "debts", "lapsed", "routing")

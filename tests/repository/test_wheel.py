@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from repository.tree import build_wheel, packaged_files
 
-COMPILED = {"headgate/participant/_loops.abi3.so"}
+COMPILED = {"headgate/native/_loops.abi3.so"}
 
 
 @pytest.fixture(scope="module")

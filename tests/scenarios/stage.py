@@ -39,11 +39,11 @@ from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.coordinator.election import leads
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity
-from headgate.coordinator.tables.followers import FollowerTables
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import State
+from headgate.tables.iceberg.followers import FollowerTables
 
 SINK = SinkName("rides")
 TOPICS = ("trips",)

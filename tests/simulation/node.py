@@ -27,12 +27,12 @@ from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.coordinator.election import leads
 from headgate.coordinator.state import Identity
-from headgate.coordinator.tables.followers import FollowerTables
 from headgate.coordinator.transitions import Phase as Coordinating
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.state import Phase as Participating
 from headgate.participant.state import State
+from headgate.tables.iceberg.followers import FollowerTables
 
 if TYPE_CHECKING:
     from simulation.world import World

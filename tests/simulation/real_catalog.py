@@ -36,7 +36,7 @@ from simulation.memory_io import MemoryIO, MemoryStorage
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.testing import CommitFault, SourceRecord
-from headgate.coordinator.tables.lineage import properties_of
+from headgate.tables.iceberg.lineage import properties_of
 
 MAIN = "main"
 PROPERTIES = {

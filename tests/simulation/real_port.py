@@ -17,8 +17,8 @@ from simulation.memory_io import MemoryIO
 from simulation.real_catalog import Call, RealCatalog
 
 from headgate.control_protocol.testing import CommitFault
-from headgate.coordinator.tables import condemned, unreachable, upkeep
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.tables.iceberg import condemned, unreachable, upkeep
+from headgate.tables.iceberg.table import IcebergTable
 
 if TYPE_CHECKING:
     from simulation.node import Node

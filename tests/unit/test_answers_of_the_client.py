@@ -27,8 +27,8 @@ from confluent_kafka.admin import (
 from headgate.control_protocol import identifiers
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.testing import FakeClock
-from headgate.coordinator.source_topics import KafkaSourceTopics
-from headgate.participant.source import KafkaGroupMember
+from headgate.kafka.group_member import KafkaGroupMember
+from headgate.kafka.source_topics import KafkaSourceTopics
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 OFFSET_INVALID = -1001
@@ -111,7 +111,7 @@ def _refused(code: int) -> Future[Any]:
 
 def test_point_13_metadata_that_lag_behind_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
-    module = "headgate.coordinator.source_topics.time"
+    module = "headgate.kafka.source_topics.time"
     monkeypatch.setattr(f"{module}.monotonic", lambda: clock.now_ms / 1000)
     topics = KafkaSourceTopics(NOBODY, ["t"], "g", missing_max_s=60)
     topics._admin = Forgetful(7)

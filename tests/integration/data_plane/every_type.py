@@ -35,10 +35,10 @@ from pyiceberg.types import (
 )
 
 from headgate.control_protocol.events import DataFile, TableStart
-from headgate.coordinator.tables.manifests import manifest_files
-from headgate.participant.writers.parquet import DataFiles, FileShape
-from headgate.participant.writers.partitioning import PartitionKey
-from headgate.participant.writers.plan import SourcePlan, plan_for
+from headgate.data.writers.parquet import DataFiles, FileShape
+from headgate.data.writers.partitioning import PartitionKey
+from headgate.data.writers.plan import SourcePlan, plan_for
+from headgate.tables.iceberg.manifests import manifest_files
 
 NAN = float("nan")
 INNER = StructType(NestedField(50, "q", DecimalType(10, 2)), NestedField(51, "d", DoubleType()))

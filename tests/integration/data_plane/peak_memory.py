@@ -39,10 +39,10 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten
-from headgate.participant.fetch import Chunk
-from headgate.participant.packed import Packed
-from headgate.participant.writers.plan import SourcePlan, plan_for
-from headgate.participant.writers.ranges import write_chunks, write_ranges
+from headgate.data.writers.plan import SourcePlan, plan_for
+from headgate.data.writers.ranges import write_chunks, write_ranges
+from headgate.kafka.fetch import Chunk
+from headgate.native.packed import Packed
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),

@@ -14,8 +14,8 @@ from integration.faults.stuck_catalog import StuckCatalog, StuckProxy
 from integration.iceberg.rest_server import LyingProxy, rest_server
 from postgres_server import PostgresServer
 
-from headgate.control_protocol.iceberg_catalog import TIMEOUT_S
-from headgate.control_protocol.kafka_log import KafkaLogTimes
+from headgate.kafka.control_log import KafkaLogTimes
+from headgate.tables.iceberg.catalog import TIMEOUT_S
 
 Fault = Callable[[], float]
 """Done to a loaded sink; the moment (monotonic s) from which its recovery counts: the stroke, or

@@ -21,8 +21,8 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table import IcebergTable
 
 SINK = SinkName("sink")
 

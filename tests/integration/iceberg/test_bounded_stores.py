@@ -11,16 +11,16 @@ from contract.iceberg_table_world import IcebergWorld
 from contract.test_sink_table import claimed, commit, landed, own_table, record
 from object_store import BUCKET, ObjectStore
 from store_proxy import HANGS, StoreProxy, s3_error
-from unit.participant.writers.test_renewing import SOURCE
+from unit.data.writers.test_renewing import SOURCE
 
 from headgate.control_protocol import s3_files
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.ports import Unknown
-from headgate.control_protocol.s3_files import KeptFiles
-from headgate.participant.writers.plan import plan_for
-from headgate.participant.writers.store_trial import try_store
+from headgate.data.writers.plan import plan_for
+from headgate.data.writers.store_trial import try_store
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.stores.s3_files import KeptFiles
 
 pytestmark = pytest.mark.integration
 

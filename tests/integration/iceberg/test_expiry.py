@@ -21,14 +21,14 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.upkeep import DUE_MIN
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
 from headgate.operations.history import read_history
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.upkeep import DUE_MIN
 
 pytestmark = pytest.mark.integration
 

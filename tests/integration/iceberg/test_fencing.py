@@ -15,7 +15,6 @@ from local_catalog import LocalCatalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
 
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -24,7 +23,8 @@ from headgate.control_protocol.ports import (
     Refused,
     Unknown,
 )
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.table import IcebergTable
 
 pytestmark = pytest.mark.integration
 

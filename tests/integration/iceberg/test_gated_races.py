@@ -21,10 +21,10 @@ from object_store import ObjectStore
 from postgres_server import PostgresServer
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitOutcome, Landed
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.table import IcebergTable
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,9 @@ from pyiceberg.catalog import Catalog
 from sqlalchemy.exc import DBAPIError
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.ports import CommitAttempt, Unknown
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.table import IcebergTable
 
 pytestmark = pytest.mark.integration
 

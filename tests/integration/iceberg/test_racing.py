@@ -18,11 +18,11 @@ from postgres_server import PostgresServer
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.snapshots import Snapshot
 
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.table import IcebergTable
 
 pytestmark = pytest.mark.integration
 

@@ -12,9 +12,9 @@ from integration.readers import read_with_duckdb
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.errors import TableMissing, Unreachable
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Unknown
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.table import IcebergTable
 
 pytestmark = pytest.mark.integration
 

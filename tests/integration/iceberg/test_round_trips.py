@@ -13,14 +13,14 @@ from contract.test_sink_table import claimed, commit, landed, own_table, record
 from counting_proxy import CountingProxy, Exchange, kinds, sequential, waits
 from object_store import BUCKET, ObjectStore
 from small_rest_catalog import SmallRestCatalog
-from unit.participant.writers.test_renewing import SOURCE
+from unit.data.writers.test_renewing import SOURCE
 
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.s3_upload import PART_BYTES
-from headgate.control_protocol.table_files import open_files
-from headgate.participant.writers.parquet import DataFiles, file_shape
-from headgate.participant.writers.partitioning import PartitionKey
-from headgate.participant.writers.plan import plan_for
+from headgate.data.writers.parquet import DataFiles, file_shape
+from headgate.data.writers.partitioning import PartitionKey
+from headgate.data.writers.plan import plan_for
+from headgate.tables.stores.files import open_files
+from headgate.tables.stores.s3_upload import PART_BYTES
 
 pytestmark = pytest.mark.integration
 

@@ -14,8 +14,8 @@ from counting_proxy import CountingProxy, kinds
 from object_store import ObjectStore
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from headgate.coordinator.tables import upkeep
-from headgate.coordinator.tables.iceberg import IcebergTable
+from headgate.tables.iceberg import upkeep
+from headgate.tables.iceberg.table import IcebergTable
 
 pytestmark = pytest.mark.integration
 

@@ -16,14 +16,14 @@ from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceb
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.ports import CommitAttempt, Draft
 from headgate.control_protocol.record import Debt
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.lineage import by_id
+from headgate.data.writers.parquet import DataFiles, FileShape
+from headgate.data.writers.plan import SourcePlan, plan_for
 from headgate.operations.audit_files import examine_live, live_files
-from headgate.participant.writers.parquet import DataFiles, FileShape
-from headgate.participant.writers.plan import SourcePlan, plan_for
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.lineage import by_id
+from headgate.tables.iceberg.table import IcebergTable
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

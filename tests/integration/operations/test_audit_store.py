@@ -13,9 +13,9 @@ from object_store import ObjectStore
 
 from headgate.control_protocol import s3_files
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.s3_files import KeptFiles
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
 from headgate.operations.history import read_history
+from headgate.tables.stores.s3_files import KeptFiles
 
 pytestmark = pytest.mark.integration
 

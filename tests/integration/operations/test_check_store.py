@@ -14,13 +14,13 @@ from unit.operations.filled_table import sink_file_text
 
 from headgate.control_protocol import s3_files
 from headgate.control_protocol.errors import MissingRights, Unreachable
-from headgate.control_protocol.iceberg_catalog import load_catalog
-from headgate.control_protocol.s3_files import KeptFiles
-from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
 from headgate.operations.check_table import NotChecked, TableCheck
 from headgate.sink.load import load
 from headgate.sink.properties import Properties
 from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.stores.s3_files import KeptFiles
 
 pytestmark = pytest.mark.integration
 

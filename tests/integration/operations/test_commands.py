@@ -23,9 +23,9 @@ from headgate.control_protocol.events import (
     TableStart,
 )
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
-from headgate.control_protocol.kafka_topic import ensure_control_topic
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.record import CommitRecord
+from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.cli import main
 from headgate.operations.history import read_history
 from headgate.operations.kafka_access import control_tail

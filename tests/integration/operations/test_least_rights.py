@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 from integration.deployment import Deployment
 from security_page import given_out
 
-from headgate.control_protocol.kafka_topic import ensure_control_topic
+from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.cli import main
 from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars, free_port
 

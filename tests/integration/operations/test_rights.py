@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 from unit.operations.filled_table import sink_file_text
 
-from headgate.control_protocol.kafka_topic import ensure_control_topic
+from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.check import Check, check
 from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.sink.load import parse

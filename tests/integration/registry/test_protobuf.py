@@ -14,14 +14,14 @@ from google.protobuf import descriptor_pb2
 from integration.conftest import Deploy
 from integration.registry.server import RegistryServer
 from integration.registry.test_asking import QUICK, registered, registered_schema
-from unit.participant.formats.avro_worlds import record
-from unit.participant.formats.protobuf_worlds import World, field
+from unit.data.formats.avro_worlds import record
+from unit.data.formats.protobuf_worlds import World, field
 
 from headgate.control_protocol.errors import DescriptorUnfit
+from headgate.data.formats.port import RecordFormat, UndecodableRecords
+from headgate.data.formats.registry import record_format
 from headgate.operations.audit import audit
 from headgate.operations.demo.produce import produce
-from headgate.participant.formats.port import RecordFormat, UndecodableRecords
-from headgate.participant.formats.registry import record_format
 
 COLUMNS = pa.schema([("x", pa.int64()), ("y", pa.large_string())])
 WORLD = World("proto3")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.ports import Evolved, TableView
-from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.operations.cli import main
+from headgate.tables.iceberg.table import IcebergTable
 
 FLAG, SINK_FILE = sys.argv[1:]
 evolve = IcebergTable.evolve

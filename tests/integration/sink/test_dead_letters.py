@@ -15,9 +15,9 @@ from local_catalog import LocalCatalog
 from quarantine_rows import QuarantineRows
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.coordinator.dead_letter_topic import DeadLetterTopic
 from headgate.coordinator.dead_letters import Progress
-from headgate.coordinator.forwarder import Forwarder, forward
+from headgate.kafka.dead_letter_topic import DeadLetterTopic
+from headgate.sink.forwarder import Forwarder, forward
 
 pytestmark = pytest.mark.integration
 

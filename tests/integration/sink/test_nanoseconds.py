@@ -11,8 +11,8 @@ import pytest
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.readers import IcebergSpark
-from unit.participant.formats.avro_worlds import encoded, physical
-from unit.participant.formats.avro_worlds import record as avro_record
+from unit.data.formats.avro_worlds import encoded, physical
+from unit.data.formats.avro_worlds import record as avro_record
 
 from headgate.control_protocol.identifiers import tag_name
 from headgate.operations.audit import audit

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.coordinator.source_topics import KafkaSourceTopics
+from headgate.kafka.source_topics import KafkaSourceTopics
 
 pytestmark = pytest.mark.integration
 

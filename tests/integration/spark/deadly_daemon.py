@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark import daemon
 
-from headgate.participant.writers.decoding import Decoding
+from headgate.data.writers.decoding import Decoding
 
 DEADLY = b"deadly"
 

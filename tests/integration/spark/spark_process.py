@@ -73,9 +73,9 @@ class Server:
     def __init__(self, setup: Mapping[str, Any]) -> None:
         from pyiceberg.catalog import load_catalog
 
-        from headgate.participant.spark.batch_writer import SparkBatchWriter
-        from headgate.participant.spark.session import SparkOptions, open_session
-        from headgate.participant.writers.plan import Plans, SourcePlan
+        from headgate.data.spark.batch_writer import SparkBatchWriter
+        from headgate.data.spark.session import SparkOptions, open_session
+        from headgate.data.writers.plan import Plans, SourcePlan
 
         self.catalog = load_catalog("local", **setup["catalog"])
         source = SourcePlan(
@@ -90,9 +90,9 @@ class Server:
 
     def shape(self, distribution: str = "table", **transform: str) -> None:
         """What becomes of rows from the next batch on."""
+        from headgate.data.writers.plan import Plans
+        from headgate.data.writers.shaping import Shaping, TransformPlan
         from headgate.participant.settings import Distribution
-        from headgate.participant.writers.plan import Plans
-        from headgate.participant.writers.shaping import Shaping, TransformPlan
 
         plan = TransformPlan(**transform) if transform else None
         self.plans = Plans(self.catalog, Shaping(plan, Distribution(distribution)))
@@ -106,7 +106,7 @@ class Server:
         def place(batches: Any) -> Any:
             import pyarrow as pa
 
-            import headgate.participant.spark.tasks as tasks
+            import headgate.data.spark.tasks as tasks
 
             for _ in batches:
                 yield pa.RecordBatch.from_pydict({"place": [tasks.__file__]})

@@ -12,8 +12,8 @@ from integration.oracle import assert_exactly_once, read_source
 from integration.readers import read_with_duckdb
 from integration.sink_file import COLUMNS, COORDINATES
 
-from headgate.control_protocol.iceberg_catalog import load_catalog
-from headgate.coordinator.tables.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 
 ROUTED_COLUMNS = [{"name": name, "type": kind} for name, kind in COLUMNS.items()]
 _DECLARED = {

@@ -33,17 +33,17 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 UNSHOWN = {
-    "R1": "routes are the writers' own: unit/participant/writers/test_routes.py",
+    "R1": "routes are the writers' own: unit/data/writers/test_routes.py",
     "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
     "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "
     "protocol/test_q1_second_table.py",
     "Q2": "what a quarantine lost is nothing that happens there: protocol/test_q2_claims.py",
-    "S1": "what a writer finds in a record is not the machines': participant/writers/test_needs.py",
+    "S1": "what a writer finds in a record is not the machines': data/writers/test_needs.py",
     "S2": "a proposal that is lost is made again in the next epoch: protocol/test_s_evolution.py",
     "S3": "the next START names the schema too: protocol/test_s_evolution.py",
     "S4": "what waits is younger than what is claimed beside it: protocol/test_s_evolution.py",
     "S5": "what a table takes up is arithmetic: unit/control_protocol/test_columns.py",
-    "S6": "as S5, and unit/participant/writers/test_needs.py",
+    "S6": "as S5, and unit/data/writers/test_needs.py",
     "S7": "as S6",
     "S8": "a schema that others change is one more that START names: protocol/test_s_evolution.py",
     "C12": "when END comes decides about size and progress alone: protocol/test_c12_size.py",
@@ -53,7 +53,7 @@ UNSHOWN = {
     "G5": "its parts are C3, C5, C6, C9, C11 and P7, and each is judged by itself: "
     "protocol/test_g5_replays.py",
     "Q6": "what a writer makes of a record is not the machines': protocol/test_q6_disposal.py and "
-    "unit/participant/writers/test_aside.py",
+    "unit/data/writers/test_aside.py",
     "T7": "the simulation has one sink: protocol/test_t7_shared.py and "
     "integration/sink/test_shared_source.py",
     "P11": "the simulation has one configuration: protocol/test_p11_one_configuration.py and "

@@ -7,10 +7,10 @@ from typing import Any
 from simulation.mutants.mutant import Family
 
 from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, Unknown
-from headgate.coordinator.tables import proposal, unreachable, upkeep
-from headgate.coordinator.tables.iceberg import IcebergTable
-from headgate.coordinator.tables.manifests import SnapshotFiles
-from headgate.coordinator.tables.removal import Removal
+from headgate.tables.iceberg import proposal, unreachable, upkeep
+from headgate.tables.iceberg.manifests import SnapshotFiles
+from headgate.tables.iceberg.removal import Removal
+from headgate.tables.iceberg.table import IcebergTable
 
 FAMILY = Family(real=True)
 

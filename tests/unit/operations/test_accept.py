@@ -29,9 +29,9 @@ from headgate.coordinator.driver import StartAt, described
 from headgate.coordinator.recovery import recorded
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
-from headgate.coordinator.tables.followers import FollowerTables
 from headgate.coordinator.transitions import Phase
 from headgate.operations.accept import CHOICES, World, _parsed, resolve_stop
+from headgate.tables.iceberg.followers import FollowerTables
 
 SINK = SinkName("sink")
 AT = TopicPartition("source", 0)

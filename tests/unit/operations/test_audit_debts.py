@@ -16,13 +16,13 @@ from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, 
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import payments
-from headgate.coordinator.tables.creation import ensure_table
-from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.operations.audit import audit
 from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.operations.table_access import unpaid_debts
 from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.creation import ensure_table
+from headgate.tables.iceberg.table import IcebergTable
 
 ASIDE = "db.trips_quarantine"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headgate.native.loops import InPython, Loops
 from headgate.operations.check import _writer
-from headgate.participant.loops import InPython, Loops
 from headgate.sink.settings import SinkSettings, WriterKind
 
 

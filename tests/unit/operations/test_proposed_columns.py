@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from headgate.coordinator.tables.type_text import parse_columns
+from headgate.data.formats.json_records import JsonRecords
 from headgate.operations.proposed_columns import COLUMNS_MAX, FIELDS_MAX, propose
-from headgate.participant.formats.json_records import JsonRecords
+from headgate.tables.iceberg.type_text import parse_columns
 
 
 def proposed(*documents: Any) -> dict[str, str]:

@@ -13,10 +13,10 @@ from security_page import given_out
 from unit.sink.test_load import MINIMAL
 
 from headgate.control_protocol.errors import MissingRights
+from headgate.kafka.cluster import Granted
 from headgate.operations import check as module
 from headgate.operations.check import check
 from headgate.operations.cli import main
-from headgate.operations.kafka_access import Granted
 from headgate.operations.rights import RIGHTS, Role, commands
 from headgate.sink.load import parse
 

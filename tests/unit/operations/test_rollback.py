@@ -15,12 +15,12 @@ from headgate.control_protocol.identifiers import TopicId, TopicPartition, tag_n
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Lineage, Refused, TopicState
 from headgate.control_protocol.record import OPERATOR
-from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.operations import rollback
 from headgate.operations.audit import audit
 from headgate.operations.face.moves import MOVES
 from headgate.operations.rollback import carry_out, plan_rollback
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.table import IcebergTable
 
 ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 

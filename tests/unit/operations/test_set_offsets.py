@@ -24,9 +24,9 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import OPERATOR, Debt
-from headgate.coordinator.tables.iceberg import IcebergTable
 from headgate.operations.set_offsets import OffsetMove, OffsetPlan, _resolved, carry_out, stored
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.table import IcebergTable
 
 ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 

@@ -6,8 +6,8 @@ import base64
 from pathlib import Path
 
 import pytest
+from unit.data.formats.protobuf_worlds import World
 from unit.operations.filled_table import sink_file_text
-from unit.participant.formats.protobuf_worlds import World
 
 from headgate.control_protocol.events import DIGEST
 from headgate.sink.agreement import agreed

@@ -8,7 +8,7 @@ import pytest
 from unit.sink.test_load import MINIMAL, refusal, sink
 
 from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat
-from headgate.participant.formats.column_rules import ColumnRule
+from headgate.data.formats.column_rules import ColumnRule
 from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import declared
 from headgate.sink.load import load

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from unit.sink.test_load import MINIMAL, refusal, sink
 
-from headgate.participant.formats.registry import format_names, record_format
+from headgate.data.formats.registry import format_names, record_format
 
 KEYED = '[table.record_columns]\nkey = "k"'
 

@@ -11,7 +11,6 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.seal import Keys
 from headgate.control_protocol.wire import Wire
 from headgate.coordinator.settings import RollbackPolicy
-from headgate.coordinator.tables.creation import TableDeclaration
 from headgate.sink.declaration import declaration
 from headgate.sink.load import load, parse
 from headgate.sink.properties import Properties
@@ -22,6 +21,7 @@ from headgate.sink.settings import (
     SinkSettings,
     WriterKind,
 )
+from headgate.tables.iceberg.creation import TableDeclaration
 
 MINIMAL = """
 name = "trips"

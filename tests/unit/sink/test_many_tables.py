@@ -14,20 +14,20 @@ from pyiceberg.exceptions import ForbiddenError
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ConfigurationError, RouteUnfit, TablesUnfit
-from headgate.control_protocol.iceberg_catalog import load_catalog
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import TopicState
 from headgate.coordinator.settings import RollbackPolicy
+from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.operations.accept import accept
 from headgate.operations.rehearsal import rehearse
 from headgate.operations.rollback import plan_rollback
 from headgate.operations.tables import tables
-from headgate.participant.writers.routes import RAW_NAME_PROPERTY
 from headgate.sink.agreement import agreed
 from headgate.sink.load import parse
 from headgate.sink.made_tables import AGAIN_S, TableMaker
 from headgate.sink.routed_tables import first_that_is
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import load_catalog
 
 FILE = """
 name = "shop"

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 
-from headgate.sink import kafka_keys
+from headgate.kafka import keys as kafka_keys
 from headgate.sink.reference import render
 from headgate.sink.settings import SinkSettings
 

@@ -1,0 +1,134 @@
+"""Avro's bytes, read for many values at once: each step moves a cursor in every record.
+
+The values of a batch lie end to end in one buffer. Reading a field reads it in all records with a
+few numpy operations, so that Python's cost is per field and not per record. Whatever a record
+holds, nothing is read outside its own bytes: a record that is cut off, too long or senseless is
+noted in ``Faults``, and its cursors are put to rest in the zeros behind the buffer, where they read
+zeros and harm nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headgate.data.formats.faults import Faults
+from headgate.native.loops import loops
+from headgate.native.packed import Packed
+
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Octets = np.ndarray[Any, np.dtype[np.uint8]]
+
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_LOW_BITS = np.uint64(0x0101010101010101)
+_ONE, _SEVEN = np.uint64(1), np.uint64(7)
+# Three steps bring the eight groups of seven bits together: (mask, distance) of what moves.
+_CLOSE_UP = (
+    (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
+    (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
+    (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4)),
+)
+
+
+class Buffer:
+    """Values end to end, and the zeros behind them, at least ``rest_bytes`` many."""
+
+    def __init__(self, values: Sequence[bytes], rest_bytes: int) -> None:
+        zeros = b"\x00" * (max(rest_bytes, 16) + 16)
+        self.raw, self.ends = Packed.whole(values).joined(zeros)
+        self.octets: Octets = np.frombuffer(self.raw, np.uint8)
+        # Not the first zero: there stands the cursor of a last record that was read to its end.
+        self.rest = len(self.raw) - len(zeros) + 1
+        # The eight bytes that begin at each place, as one number.
+        self.words = np.ndarray((len(self.raw) - 7,), "<u8", self.raw, 0, (1,))
+
+    def pieces(self, size: int) -> np.ndarray[Any, Any]:
+        """So many bytes that begin at each place."""
+        return np.ndarray((len(self.raw) - size + 1,), f"V{size}", self.raw, 0, (1,))
+
+
+class Cursors:
+    """Places in the buffer, in rising order: where the next thing of each value begins.
+
+    ``rows`` tells which record each belongs to. A place is never behind its record's end.
+    """
+
+    def __init__(self, buffer: Buffer, faults: Faults, rows: Positions, at: Positions) -> None:
+        self.buffer = buffer
+        self.faults = faults
+        self.rows = rows
+        self.at = at
+        self.ends = np.where(at >= buffer.rest, buffer.rest, buffer.ends[rows])
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def where(self, wanted: Flags | Positions) -> Cursors:
+        """Cursors of their own for some of the values."""
+        return Cursors(self.buffer, self.faults, self.rows[wanted], self.at[wanted])
+
+    def follow(self, wanted: Flags | Positions, others: Cursors) -> None:
+        """Go where the cursors got that ``where(wanted)`` gave."""
+        self.at[wanted] = others.at
+        self.ends[wanted] = others.ends
+
+    def fail(self, wrong: Flags, reason: str) -> None:
+        """Note the records as bad, and put their cursors to rest."""
+        if wrong.any():
+            self.faults.note(self.rows[wrong], reason)
+            self.at[wrong] = self.ends[wrong] = self.buffer.rest
+
+    def skip(self, lengths: Positions | int) -> None:
+        """Bytes to pass over; negative ones are a fault."""
+        lengths = np.asarray(lengths, np.int64)
+        self.fail((lengths < 0) | (lengths > self.ends - self.at), "ends too early, or is no Avro")
+        self.at += np.where(self.at >= self.buffer.rest, 0, lengths)
+
+    def octets(self, size: int) -> Octets:
+        """The next ``size`` bytes of each: an array of two dimensions."""
+        self.fail(self.ends - self.at < size, "ends too early")
+        found = self.buffer.pieces(size)[self.at].view(np.uint8).reshape(-1, size)
+        self.at += np.where(self.at >= self.buffer.rest, 0, size)
+        return found
+
+    def longs(self) -> Positions:
+        """The next variable-length zigzag number of each."""
+        read = loops().longs(self.buffer.octets, self.buffer.rest, self.at, self.ends)
+        if read:
+            self.at = read[1]
+            return read[0]
+        first = self.buffer.octets[self.at]
+        if (first < 128).all():
+            numbers, lengths = first.astype(np.uint64), np.ones_like(self.at)
+        else:
+            numbers, lengths = self._longer()
+        self.skip(lengths)
+        numbers[self.at >= self.buffer.rest] = 0
+        found: Positions = (numbers >> _ONE).astype(np.int64) ^ -(numbers & _ONE).astype(np.int64)
+        return found
+
+    def _longer(self) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], Positions]:
+        words = self.buffer.words[self.at]
+        last = ~words & _HIGH_BITS
+        lowest = last & (~last + _ONE)
+        # All bits up to the last byte's highest one; all of them when no byte is the last.
+        mask = lowest | (lowest - _ONE)
+        lengths = ((mask & _LOW_BITS) * _LOW_BITS >> np.uint64(56)).astype(np.int64)
+        words = words & mask & ~_HIGH_BITS
+        for stays, moves, distance in _CLOSE_UP:
+            words = (words & stays) | ((words & moves) >> distance)
+        more = last == 0
+        if more.any():
+            ninth = self.buffer.octets[self.at[more] + 8].astype(np.uint64)
+            tenth = self.buffer.octets[self.at[more] + 9].astype(np.uint64)
+            goes_on = ninth >= 128
+            tenth[~goes_on] = 0
+            words[more] |= (ninth & np.uint64(127)) << np.uint64(56) | tenth << np.uint64(63)
+            lengths[more] = 9 + goes_on
+            beyond = np.zeros(len(self), np.bool_)
+            beyond[more] = tenth > 1
+            self.fail(beyond, "holds a number of more than 64 bits")
+        return words, lengths

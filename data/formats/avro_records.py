@@ -1,0 +1,175 @@
+"""Avro: the formats ``avro`` (one fixed writer schema) and ``avro-registry`` (a schema id each).
+
+The writer's fields go into columns by their names (``names``) and by the rules of ``fitting``. A
+column that the writer does not have is null, or the record is bad when the column is required; the
+schema's defaults are never used, so that an explicit null stays one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.data.formats import column_rules
+from headgate.data.formats.avro_columns import read_values
+from headgate.data.formats.avro_proposal import columns_of
+from headgate.data.formats.avro_schema import Avro, UnfitSchema, parse_schema
+from headgate.data.formats.faults import Faults
+from headgate.data.formats.fitting import fitted_rows, missing, without_bad
+from headgate.data.formats.lookout import Lack, Lookout
+from headgate.data.formats.options import take_options
+from headgate.data.formats.retyped import rows_from
+from headgate.data.formats.schema_registry import NoSuchSchema, SchemaRegistry
+from headgate.native.loops import Flags, Integers
+from headgate.native.packed import Packed
+
+_PREFIX_BYTES = 5
+_MAGIC = 0
+_VALUE_BYTES_MAX = 2**31
+
+
+def _rows(values: Sequence[bytes], kind: Avro, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:
+    return fitted_rows(read_values(values, kind, list(schema), faults), schema, faults)
+
+
+def _missing(values: Sequence[bytes], kind: Avro, path: Sequence[pa.Field]) -> Flags:
+    wanted = path[-1]
+    for field in reversed(path[:-1]):
+        wanted = field.with_type(pa.struct([wanted]))
+    return missing(read_values(values, kind, [wanted], Faults()), path)
+
+
+class AvroRecords:
+    """A ``RecordFormat``: bare Avro values, all written with the option ``schema``."""
+
+    rules = column_rules.EVERY
+    ignoring = 0
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        text = take_options(options, required=["schema"])["schema"]
+        self._kind = parse_schema(text)
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        faults = Faults()
+        return without_bad(_rows(values, self._kind, schema, faults), faults)
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return _missing(values, self._kind, path)
+
+    def watch(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+        """By the writer's schema: its values are not looked at."""
+        wanted = self._lookout.of_columns(columns_of(self._kind))
+        if wanted.fields and len(values):
+            yield np.arange(len(values), dtype=np.int64), wanted
+
+    def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
+        """Per value the index of its record's full name; -1 where it is no record."""
+        code = 0 if self._kind.called else -1
+        return np.full(len(values), code, np.int64), (self._kind.called,)
+
+
+class RegistryAvroRecords:
+    """A ``RecordFormat``: a zero byte, the writer schema's id in four bytes, the Avro value.
+
+    Options ``registry.*`` are the client's own (``registry.url`` is required). An id that the
+    registry does not know makes its records bad; a registry that does not answer fails the batch,
+    which is done again.
+    """
+
+    rules = column_rules.EVERY
+    ignoring = 0
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        prefix = "registry."
+        foreign = sorted(name for name in options if not name.startswith(prefix))
+        take_options({name: options[name] for name in foreign})
+        self._registry = SchemaRegistry(
+            {name.removeprefix(prefix): value for name, value in options.items()}
+        )
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        faults = Faults()
+        grouped = list(_by_prefix(values))
+        groups = [rows for _, rows, _ in grouped]
+        parts = [self._part(prefix, some, schema) for prefix, _, some in grouped]
+        for rows, (_, found) in zip(groups, parts, strict=True):
+            for row, reason in found.reasons.items():
+                faults.note([rows[row]], reason)
+        if len(parts) == 1:
+            return without_bad(parts[0][0], faults)
+        empty = rows_from([], schema)
+        together = pa.concat_batches([empty, *(rows for rows, _ in parts)])
+        order = np.argsort(np.concatenate([np.zeros(0, np.int64), *groups]))
+        return without_bad(together.take(pa.array(order)), faults)
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        found = np.zeros(len(values), np.bool_)
+        for prefix, rows, some in _by_prefix(values):
+            found[rows] = _missing(some, self._writer(prefix), path)
+        return found
+
+    def watch(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+        """By the writers' schemas, each looked at once per chunk."""
+        octets = Packed.whole(values).array
+        prefixes = pc.binary_slice(octets, 0, _PREFIX_BYTES).dictionary_encode()
+        codes = np.asarray(prefixes.indices)
+        for code, prefix in enumerate(prefixes.dictionary.to_pylist()):
+            try:
+                written = columns_of(self._writer(prefix))
+            except (NoSuchSchema, UnfitSchema):
+                continue
+            wanted = self._lookout.of_columns(written)
+            if wanted.fields:
+                yield np.flatnonzero(codes == code), wanted
+
+    def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
+        """As ``AvroRecords``; without a schema in the registry there is no name either."""
+        codes, names = np.full(len(values), -1, np.int64), list[str]()
+        for prefix, rows, _ in _by_prefix(values):
+            try:
+                called = self._writer(prefix).called
+            except (NoSuchSchema, UnfitSchema):
+                continue
+            if called:
+                codes[rows] = len(names)
+                names.append(called)
+        return codes, names
+
+    def _part(
+        self, prefix: bytes, values: Sequence[bytes], schema: pa.Schema
+    ) -> tuple[pa.RecordBatch, Faults]:
+        faults = Faults()
+        try:
+            return _rows(values, self._writer(prefix), schema, faults), faults
+        except (NoSuchSchema, UnfitSchema) as error:
+            faults.note(range(len(values)), str(error))
+        columns = [pa.nulls(len(values), field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema), faults
+
+    def _writer(self, prefix: bytes) -> Avro:
+        if len(prefix) < _PREFIX_BYTES or prefix[0] != _MAGIC:
+            raise NoSuchSchema("does not begin with a zero byte and a schema id of four bytes")
+        return self._registry.schema(int.from_bytes(prefix[1:], "big"))
+
+
+def _by_prefix(
+    values: Sequence[bytes],
+) -> Iterator[tuple[bytes, np.ndarray[tuple[int], np.dtype[np.int64]], Packed]]:
+    """The values that begin alike: how, which they are, and what is behind it."""
+    octets = Packed.whole(values).array
+    prefixes = pc.binary_slice(octets, 0, _PREFIX_BYTES).dictionary_encode()
+    # With an end: without one, Arrow's reckoning of the result's size overflows.
+    behind = pc.binary_slice(octets, _PREFIX_BYTES, _VALUE_BYTES_MAX)
+    codes = np.asarray(prefixes.indices)
+    for code, prefix in enumerate(prefixes.dictionary):
+        rows = np.flatnonzero(codes == code)
+        yield prefix.as_py(), rows, Packed(behind.take(pa.array(rows)))

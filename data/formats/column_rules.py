@@ -1,0 +1,131 @@
+"""What a sink file says of single columns: where a value comes from, and how it is to be read.
+
+A rule is a plain value that travels in the plan. What a format has to know of it (the unit of a
+number, whether anything becomes text) travels as a mark in the metadata of the Arrow field, so that
+a format needs to be given nothing but the schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FROM, UNIT, AS_TEXT, DEFAULT = "from", "unit", "as_text", "default"
+EVERY = frozenset({FROM, UNIT, AS_TEXT, DEFAULT})
+"""What a format can be asked for. A constant needs no format."""
+
+Constant = str | int | float | bool | None
+
+_UNIT, _AS_TEXT = b"headgate.unit", b"headgate.as_text"
+_STEP = re.compile(r'"([^"]+)"|([^".]+)')
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRule:
+    """``path``: the names of the fields down to the value; empty: the column's own name."""
+
+    path: tuple[str, ...] = ()
+    unit: str = ""
+    as_text: bool = False
+    value: Constant = None
+    default: Constant = None
+
+    def asks(self) -> frozenset[str]:
+        """What the format has to be able to do."""
+        wanted = {
+            FROM: bool(self.path),
+            UNIT: bool(self.unit),
+            AS_TEXT: self.as_text,
+            DEFAULT: self.default is not None,
+        }
+        return frozenset(name for name, asked in wanted.items() if asked)
+
+    def constant(self, value: Constant, column: pa.Field) -> Any:
+        """The value as ``pa.array`` takes it for the column, by the rules that JSON has.
+
+        Raises ``ValueError``.
+        """
+        from headgate.data.formats import json_values, units
+
+        if self.unit and isinstance(value, int | float) and not isinstance(value, bool):
+            return units.count_of(units.exact(value), self.unit, column.type)
+        exact = units.exact(value) if isinstance(value, float) else value
+        return json_values.convert_value(column, exact, column.name)
+
+
+def path_of(text: str) -> tuple[str, ...]:
+    """The names in ``a.b."c.d"``. Raises ``ValueError``."""
+    names, at = [], 0
+    while True:
+        found = _STEP.match(text, at)
+        if found is None:
+            raise ValueError(f"{text!r} is no path of field names with dots between them")
+        names.append(found[1] or found[2])
+        at = found.end()
+        if at == len(text):
+            return tuple(names)
+        if text[at] != ".":
+            raise ValueError(f"{text!r} is no path of field names with dots between them")
+        at += 1
+
+
+def is_moment(kind: pa.DataType) -> bool:
+    """Whether a number in the column counts units of time since some beginning."""
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_timestamp(kind) or kinds.is_time(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
+
+
+# ------------------------------------------------------------------------------- the marks
+
+
+def marked(field: pa.Field, rule: ColumnRule) -> pa.Field:
+    """The field with what a format has to know of the rule."""
+    known = dict(field.metadata or {})
+    if rule.unit:
+        known[_UNIT] = rule.unit.encode()
+    if rule.as_text:
+        known[_AS_TEXT] = b"true"
+    return field.with_metadata(known) if known else field
+
+
+def unit_of(field: pa.Field) -> str:
+    """The unit of the field's numbers; empty when nothing is said of it."""
+    if not field.metadata:
+        return ""
+    return str(field.metadata.get(_UNIT, b"").decode())
+
+
+def as_text(field: pa.Field) -> bool:
+    return bool(field.metadata) and _AS_TEXT in field.metadata
+
+
+def is_marked(field: pa.Field) -> bool:
+    return bool(field.metadata) and (_UNIT in field.metadata or _AS_TEXT in field.metadata)
+
+
+def marks(field: pa.Field) -> dict[bytes, bytes] | None:
+    """The marks alone, for a field that stands for this one."""
+    found = field.metadata or {}
+    return {name: found[name] for name in (_UNIT, _AS_TEXT) if name in found} or None
+
+
+def any_marked(fields: Iterable[pa.Field]) -> bool:
+    """Whether one of the fields, or one inside of a struct among them, is marked."""
+    import pyarrow.types as kinds
+
+    return any(
+        is_marked(field) or (kinds.is_struct(field.type) and any_marked(field.type))
+        for field in fields
+    )

@@ -1,0 +1,198 @@
+"""JSON as Kafka Connect writes it with schemas: ``{"schema": ..., "payload": ...}``.
+
+The payload is read as its schema says, then brought into the columns by the rules of ``fitting``.
+A schema that is null says nothing: then the payload goes by the rules of plain JSON. The schema's
+defaults are never used, so that an explicit null stays one.
+
+Most records of a topic begin with the same bytes, their schema. It is parsed once; where a record
+begins like that, the rest but for the last brace is the payload, if that is one JSON value. Every
+record of which that is not true is parsed whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headgate.data.formats import column_rules, json_picks, json_values
+from headgate.data.formats.connect_schema import connect_type, storage
+from headgate.data.formats.faults import Faults
+from headgate.data.formats.fitting import fitted_rows
+from headgate.data.formats.json_records import JsonRecords
+from headgate.data.formats.options import take_options
+from headgate.data.formats.port import UndecodableRecords
+from headgate.data.formats.retyped import retyped, rows_from
+from headgate.native.loops import Flags
+from headgate.native.packed import Packed
+
+_SCHEMA_KEY, _PAYLOAD_KEY = '{"schema":', ',"payload":'
+_PREFIXES_MAX = 64
+_WHOLE = "payload"
+_DECODER = json.JSONDecoder(object_pairs_hook=json_values.unique)
+
+
+class ConnectJsonRecords:
+    """A ``RecordFormat``. Remembers the schemas that it saw."""
+
+    rules = column_rules.EVERY
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        take_options(options)
+        self._plain = JsonRecords()
+        self._types: dict[str, pa.DataType | None] = {}
+        self._prefixes: dict[bytes, str] = {}
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        faults = Faults()
+        groups: dict[str, tuple[list[int], list[bytes]]] = {}
+        alone: list[int] = []
+        values = list(values)
+        for row, value in enumerate(values):
+            prefix = self._prefix(value)
+            if prefix is None:
+                alone.append(row)
+                continue
+            rows, payloads = groups.setdefault(self._prefixes[prefix], ([], []))
+            rows.append(row)
+            payloads.append(value[len(prefix) : -1])
+        gathered = _Gathered(schema)
+        for text, (rows, payloads) in groups.items():
+            bad = self._read(text, payloads, rows, gathered)
+            # Perhaps a record with more in its envelope than the two: the other way decides.
+            alone.extend(bad)
+        for text, (rows, payloads) in self._parsed(alone, values, faults).items():
+            for row, reason in self._read(text, payloads, rows, gathered).items():
+                faults.note([row], reason)
+        return gathered.finished(faults)
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return json_picks.missing(Packed.whole(values), path, front=(_WHOLE,))
+
+    def _prefix(self, value: bytes) -> bytes | None:
+        if not value.endswith(b"}"):
+            return None
+        for prefix in self._prefixes:
+            if value.startswith(prefix):
+                return prefix
+        learned = self._learned(value)
+        return learned if learned in self._prefixes else None
+
+    def _learned(self, value: bytes) -> bytes | None:
+        try:
+            text = value.decode()
+            if not text.startswith(_SCHEMA_KEY):
+                return None
+            schema, end = _DECODER.raw_decode(text, len(_SCHEMA_KEY))
+        except (ValueError, RecursionError):
+            return None
+        end += len(_PAYLOAD_KEY)
+        if not text[:end].endswith(_PAYLOAD_KEY) or not _is_struct(schema):
+            return None
+        prefix = text[:end].encode()
+        if len(self._prefixes) < _PREFIXES_MAX:
+            self._prefixes[prefix] = _key_of(schema)
+        return prefix
+
+    def _parsed(
+        self, rows: Sequence[int], values: Sequence[bytes], faults: Faults
+    ) -> dict[str, tuple[list[int], list[bytes]]]:
+        """The payloads of records that were parsed whole, by their schemas."""
+        groups: dict[str, tuple[list[int], list[bytes]]] = {}
+        for row in rows:
+            try:
+                record = json_values.parse(values[row])
+                if "schema" not in record or "payload" not in record:
+                    raise json_values.BadValue('is not {"schema": ..., "payload": ...}')
+                payload = json_values.json_text(record["payload"]).encode("utf-8", "surrogatepass")
+                some, payloads = groups.setdefault(_key_of(record["schema"]), ([], []))
+            except ValueError as error:
+                faults.note([row], str(error))
+                continue
+            some.append(row)
+            payloads.append(payload)
+        return groups
+
+    def _read(
+        self, text: str, payloads: list[bytes], rows: list[int], gathered: _Gathered
+    ) -> dict[int, str]:
+        """Take the payloads of one schema; which rows are bad, and why."""
+        try:
+            kind = self._type(text)
+        except ValueError as error:
+            return dict.fromkeys(rows, str(error))
+        schema = gathered.schema
+        if kind is None:
+            found, bad = _decoded(self._plain, payloads, schema)
+            return gathered.add(found, rows, bad)
+        single = not kinds.is_struct(kind)
+        if single:
+            kind = pa.struct([(_WHOLE, kind)])
+            payloads = [b'{"%s":%s}' % (_WHOLE.encode(), payload) for payload in payloads]
+        stored = pa.schema(list(storage(kind)))
+        read, bad = _decoded(self._plain, payloads, stored)
+        records = retyped(read.to_struct_array(), kind)
+        if single:
+            records = records.field(0)
+        faults = Faults()
+        fit = fitted_rows(records, schema, faults)
+        left = [place for place in range(len(rows)) if place not in bad]
+        if faults.reasons:
+            good = np.ones(len(left), np.bool_)
+            good[list(faults.reasons)] = False
+            fit = fit.filter(pa.array(good))
+            bad |= {left[place]: reason for place, reason in faults.reasons.items()}
+        return gathered.add(fit, rows, bad)
+
+    def _type(self, text: str) -> pa.DataType | None:
+        if text not in self._types:
+            try:
+                found = json.loads(text)
+                json_values.require_shallow(text, found)
+                self._types[text] = None if found is None else connect_type(found)
+            except RecursionError as error:
+                raise ValueError("a schema is nested too deeply") from error
+        return self._types[text]
+
+
+class _Gathered:
+    """Decoded parts of a batch, and which rows they are."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._parts = [rows_from([], schema)]
+        self._rows: list[int] = []
+
+    def add(self, part: pa.RecordBatch, rows: list[int], bad: Mapping[int, str]) -> dict[int, str]:
+        """``part`` holds the rows without the bad ones; these are returned by their rows."""
+        self._parts.append(part)
+        self._rows.extend(row for place, row in enumerate(rows) if place not in bad)
+        return {rows[place]: reason for place, reason in bad.items()}
+
+    def finished(self, faults: Faults) -> pa.RecordBatch:
+        order = pa.array(np.argsort(np.array(self._rows, np.int64)))
+        together = pa.concat_batches(self._parts).take(order)
+        if faults.reasons:
+            raise UndecodableRecords(faults.reasons, together)
+        return together
+
+
+def _decoded(
+    records: JsonRecords, payloads: list[bytes], schema: pa.Schema
+) -> tuple[pa.RecordBatch, dict[int, str]]:
+    try:
+        return records.decode(payloads, schema), {}
+    except UndecodableRecords as error:
+        return error.rest, error.bad
+
+
+def _is_struct(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "struct"
+
+
+def _key_of(schema: Any) -> str:
+    return json_values.json_text(schema)

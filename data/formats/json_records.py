@@ -1,0 +1,180 @@
+"""JSON objects without a schema: the format ``json``.
+
+A block goes through the columnar path; what that refuses (``json_apart``) is looked at one by one.
+``json_values`` tells what is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headgate.control_protocol.columns import Struct
+from headgate.data.formats import (
+    column_rules,
+    json_apart,
+    json_columns,
+    json_picks,
+    json_ruled,
+    json_values,
+    names,
+)
+from headgate.data.formats.json_columns import Unfit
+from headgate.data.formats.json_named import NamedKeys
+from headgate.data.formats.lookout import Lack, Lookout
+from headgate.data.formats.options import take_options
+from headgate.data.formats.port import UndecodableRecords
+from headgate.data.formats.retyped import rows_from
+from headgate.native.loops import Flags, Octets
+from headgate.native.packed import Packed
+
+_SAMPLES = 16
+_LACKS, _IGNORES = 1, 2
+
+
+class JsonRecords:
+    """A ``RecordFormat``. Remembers per column how the topic spells dates and decimals."""
+
+    rules = column_rules.EVERY
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        take_options(options or {})
+        self._spellings: dict[pa.Schema, json_columns.Spelling] = {}
+        self._watch = json_apart.Watch()
+        self._named: tuple[pa.Schema, NamedKeys] | None = None
+        self._lookout: Lookout | None = None
+        self._marks: Octets | None = None
+        self.ignoring = 0
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        if all(map(names.plain, schema)):
+            return self._ruled(values, schema)
+        if self._named is None or not self._named[0].equals(schema, check_metadata=True):
+            self._named = (schema, NamedKeys(schema, self._ruled))
+        return self._named[1].decode(list(values))
+
+    def watch(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    def lacking(self, values: Sequence[bytes], bad: Collection[int], /) -> Iterable[Lack]:
+        """The C has marked most records; only what it has doubts about is read once more."""
+        assert self._lookout is not None, "nobody watches"
+        marks = self._marks
+        if marks is None or len(marks) != len(values):
+            marks = np.full(len(values), _LACKS, np.uint8)
+        self.ignoring += int(np.count_nonzero(marks & _IGNORES))
+        rows = sorted({*np.flatnonzero(marks & _LACKS).tolist(), *bad})
+        found: dict[Struct, list[int]] = {}
+        for row in rows:
+            try:
+                wanted = self._lookout.of_record(json_values.parse(values[row]))
+            except ValueError:
+                continue
+            if wanted.fields:
+                found.setdefault(wanted, []).append(row)
+        return [(np.array(some, np.int64), wanted) for wanted, some in found.items()]
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return json_picks.missing(Packed.whole(values), path)
+
+    def _ruled(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        if column_rules.any_marked(schema):
+            return json_ruled.decode(values, schema, self._decode)
+        return self._decode(values, schema)
+
+    def _decode(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        values = Packed.whole(some)
+        if schema not in self._spellings:
+            self._spellings[schema] = {}
+            self._learn(values, schema)
+        try:
+            apart = json_apart.Apart(
+                values,
+                schema,
+                self._spellings[schema],
+                self._watch,
+                learn=lambda: self._learn(values, schema),
+                fields=self._lookout.fields if self._lookout else None,
+            )
+        except json_apart.Respelled:
+            return self._decode(values, schema)
+        self._marks = apart.marks
+        if apart.marks is not None:  # of what is not sound the C did not see all
+            self._marks = np.where(apart.ill_formed, apart.marks | _LACKS, apart.marks)
+        return self._whole(values, schema, apart)
+
+    def _learn(self, values: Packed, schema: pa.Schema) -> bool:
+        """Whether a few samples showed a spelling that was not known before."""
+        before = dict(self._spellings[schema])
+        # From the last to the first: what the first record shows stays.
+        for value in values[:: -max(1, len(values) // _SAMPLES)]:
+            try:
+                record = json_values.parse(value)
+            except ValueError:
+                continue
+            for field in schema:
+                json_columns.learn(self._spellings[schema], field, record.get(field.name))
+        return before != self._spellings[schema]
+
+    def _whole(self, values: Packed, schema: pa.Schema, apart: json_apart.Apart) -> pa.RecordBatch:
+        """What the fast path took and what the explaining path takes of the rest, in order."""
+        bad: dict[int, str] = {}
+        accepted: dict[int, pa.RecordBatch] = {}
+        for row, column in sorted(apart.refused.items()):
+            ill = bool(apart.ill_formed[row])
+            found = self._alone(values[row] or b"", schema, column, ill_formed=ill)
+            if isinstance(found, str):
+                bad[row] = found
+            else:
+                accepted[row] = found
+        rows, batch = apart.together()
+        if accepted:
+            order = np.argsort(np.concatenate([rows, np.array([*accepted], np.int64)]))
+            batch = pa.concat_batches([batch, *accepted.values()]).take(pa.array(order))
+        if bad:
+            raise UndecodableRecords(bad, batch)
+        return batch
+
+    def _alone(
+        self, value: bytes, schema: pa.Schema, suspected: str, *, ill_formed: bool
+    ) -> pa.RecordBatch | str:
+        """The row, or the reason why there is none."""
+        try:
+            record = json_values.parse(value)
+        except json_values.KeyTwice as reason:
+            return str(reason)
+        except ValueError as reason:
+            return self._laxly(value, schema, reason, sure=ill_formed)
+        if suspected:  # it is mostly right, and then nothing else needs to be converted
+            field = schema.field(suspected)
+            try:
+                json_values.convert_field(field, record)
+            except ValueError as reason:
+                return self._laxly(value, schema, reason, sure=_agreed(field.type))
+        try:
+            row = {field.name: json_values.convert_field(field, record) for field in schema}
+        except ValueError as reason:
+            return self._laxly(value, schema, reason, sure=False)
+        return rows_from([row], schema)
+
+    def _laxly(
+        self, value: bytes, schema: pa.Schema, reason: ValueError, *, sure: bool
+    ) -> pa.RecordBatch | str:
+        """The columnar path is laxer in places. Beside good neighbours it takes such a record: so
+        it must here, or chance would decide. ``sure``: not this one."""
+        if not sure:
+            try:
+                return json_columns.decode_block(
+                    Packed.of([value]), schema, self._spellings[schema]
+                )
+            except Unfit:
+                pass
+        return str(reason)
+
+
+def _agreed(kind: pa.DataType) -> bool:
+    """Whether the columnar path refuses every value of this type that ``json_values`` refuses."""
+    return not kinds.is_nested(kind) and not kinds.is_large_string(kind)

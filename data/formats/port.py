@@ -1,0 +1,45 @@
+"""What a record format is: bytes in, columns of the table's schema out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from headgate.native.loops import Flags
+
+
+class UndecodableRecords(Exception):
+    """Some records do not fit the schema: ``bad`` maps their row index to the reason.
+
+    ``rest`` holds all others in their order, so that who may go on need not decode them again.
+    """
+
+    def __init__(self, bad: Mapping[int, str], rest: pa.RecordBatch) -> None:
+        super().__init__(f"{len(bad)} records do not fit the schema")
+        self.bad = dict(bad)
+        self.rest = rest
+
+
+class RecordFormat(Protocol):
+    """One way to read record values. An instance serves one thread; it may learn from what it saw.
+
+    Whether a record is bad depends on that record alone, never on its neighbours.
+    """
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        """One row per value, in order, exactly of ``schema``.
+
+        A value is either converted without loss or bad: raises ``UndecodableRecords``.
+        """
+
+
+class RuledFormat(RecordFormat, Protocol):
+    """A format that knows rules of columns (``column_rules``), beside those that need none."""
+
+    rules: frozenset[str]
+    """Which ones. It reads marked fields accordingly; and with ``default`` it has ``missing``."""
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        """In which records there is no field at the end of the path; a null is one."""

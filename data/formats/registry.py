@@ -1,0 +1,95 @@
+"""Record formats by name: ours, and those that other packages register.
+
+A package offers a format by an entry point of the group ``headgate.formats``: its name is what the
+sink file says, its object a callable that takes the options (text to text) and returns a
+``RecordFormat``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import cast
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.data.formats.options import nearest
+from headgate.data.formats.port import RecordFormat
+
+ENTRY_POINT_GROUP = "headgate.formats"
+
+FormatFactory = Callable[[Mapping[str, str]], RecordFormat]
+
+_OURS = {
+    "avro": ("avro_records", "AvroRecords"),
+    "avro-registry": ("avro_records", "RegistryAvroRecords"),
+    "bytes": ("text_records", "BytesRecords"),
+    "connect-json": ("connect_json", "ConnectJsonRecords"),
+    "csv": ("text_records", "CsvRecords"),
+    "json": ("json_records", "JsonRecords"),
+    "protobuf": ("protobuf_records", "ProtobufRecords"),
+    "protobuf-registry": ("protobuf_records", "RegistryProtobufRecords"),
+    "string": ("text_records", "StringRecords"),
+}
+"""Module and class: each format is imported when a sink names it, and not by every command."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOptions:
+    """The options that every format of values has, and the rest, which are the format's own.
+
+    ``caseless``: whether a field goes into the column of its name regardless of case.
+    """
+
+    caseless: bool
+    of_format: Mapping[str, str]
+
+    @classmethod
+    def taken(cls, options: Mapping[str, str]) -> ValueOptions:
+        """Raises ``ConfigurationError``."""
+        rest = dict(options)
+        found = {name: rest.pop(name, choices[0]) for name, choices in _OF_ALL.items()}
+        for name, choices in _OF_ALL.items():
+            if found[name] not in choices:
+                raise ConfigurationError(
+                    f"format.options: {name} cannot be {found[name]!r}",
+                    f"use {' or '.join(choices)}",
+                )
+        return cls(found["case-insensitive"] == "true", rest)
+
+
+_OF_ALL = {"case-insensitive": ("false", "true")}
+
+
+def record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
+    """A new instance. Raises ``ConfigurationError`` for unknown names and unfit options."""
+    factory = _own(name) or _registered(name)
+    if factory is None:
+        known = format_names()
+        raise ConfigurationError(
+            f"there is no record format {name!r}",
+            f"known are: {', '.join(known)}{nearest(name, known)}",
+        )
+    try:
+        return factory(options)
+    except ValueError as error:
+        raise ConfigurationError(f"record format {name}: {error}") from error
+
+
+def format_names() -> list[str]:
+    """All names that ``record_format`` knows, sorted."""
+    return sorted({*_OURS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def _own(name: str) -> FormatFactory | None:
+    if name not in _OURS:
+        return None
+    module, kind = _OURS[name]
+    return cast("FormatFactory", getattr(import_module(f"{__package__}.{module}"), kind))
+
+
+def _registered(name: str) -> FormatFactory | None:
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        return cast("FormatFactory", point.load())
+    return None

@@ -1,0 +1,28 @@
+"""Octets as text, with what is not UTF-8 told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.native.loops import Flags
+
+
+def text_of(octets: pa.Array, fail: Callable[[Flags, str], None]) -> pa.Array:
+    """The column as text; ``fail`` is told which values are none, and they are null."""
+    try:
+        return octets.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        texts = [_decoded(value) for value in octets.to_pylist()]
+        valid = octets.is_valid().to_numpy(zero_copy_only=False)
+        fail(valid & np.array([text is None for text in texts]), "holds text that is not UTF-8")
+        return pa.array(texts, pa.large_string())
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,190 @@
+"""A batch as one Spark job of several stages: read, transform, distribute, write.
+
+Only the DataFrame API, for Spark Connect's sake. What was read comes back as an observation of the
+rows behind the first stage; taken twice (a task that ran again, the sample of a range distribution)
+it says the same twice.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.control_protocol.errors import TransformFailed, TransformRaised, WriteFailed
+from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.ports import Batch, BatchFailed
+from headgate.data.spark import stages
+from headgate.data.spark.packets import PLACE, Packing
+from headgate.data.spark.session import OpenSession, reason_of
+from headgate.data.spark.shares import files_of
+from headgate.data.spark.stages import PartWritten, ShareRead
+from headgate.data.spark.transform import blames_query, transformed
+from headgate.data.transform.result_rows import RECORD
+from headgate.data.writers.plan import WriterPlan
+from headgate.participant.settings import Distribution
+
+_TALLIES = "tallies"
+_OBSERVATION_S_MAX = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobDone:
+    """What the tasks read and wrote, to be settled (``accounts``)."""
+
+    reads: Sequence[ShareRead]
+    parts: Sequence[PartWritten | BatchFailed]
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """Everything that was written, whatever comes of it; of both tables."""
+        written = [part for part in self.parts if isinstance(part, PartWritten)]
+        aside = files_of([read.outcome for read in self.reads])
+        return (*(file for part in written for file in part.files), *aside)
+
+
+def one_stage(plan: WriterPlan) -> bool:
+    """Whether what is read can be written where it is read; rows of many tables always are."""
+    if plan.source.routing is not None:
+        return True
+    return plan.shaping.transform is None and not _distributed(plan)
+
+
+def _distributed(plan: WriterPlan) -> bool:
+    """Rows of an unpartitioned table have no places to be brought to, unless it is sorted."""
+    if plan.shaping.distribution is Distribution.RANGE and plan.sort_order().fields:
+        return True
+    return plan.shaping.distribution is not Distribution.NONE and bool(plan.spec().fields)
+
+
+def run_job(
+    session: OpenSession, plan: WriterPlan, batch: Batch, shares: Sequence[Batch]
+) -> JobDone:
+    """Raises ``ConfigurationError`` and ``TransformFailed`` for what is the transform's fault, and
+    whatever Spark raises."""
+    from pyspark.sql import Observation
+
+    seen = Observation()
+    numbers = session.spark.range(0, len(shares), 1, len(shares))
+    shaped = _with_transform if plan.shaping.transform else _without_transform
+    rows = shaped(numbers, _Work(plan, batch, shares, seen))
+    if _distributed(plan):
+        rows = _brought_together(rows, plan, session.parallelism)
+        rows = _stage(rows, stages.write_packets(plan, batch), stages.OUTCOMES)
+    try:
+        outcomes = rows.collect()
+    except Exception as error:
+        _blame(error, plan)
+        raise
+    parts = [pickle.loads(bytes(row[stages.OUTCOME])) for row in outcomes]  # noqa: S301 - our tasks'
+    return JobDone(_told(seen, plan), parts)
+
+
+def transformed_nothing(spark: Any, plan: WriterPlan) -> list[str]:
+    """The columns that the transform gives, by Spark's analysis. Raises as ``transformed``."""
+    records = spark.createDataFrame([], spark_schema(stages.row_schema(plan)))
+    return [column for column in transformed(records, plan).columns if column != RECORD]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    plan: WriterPlan
+    batch: Batch
+    shares: Sequence[Batch]
+    seen: Any
+
+
+def _without_transform(numbers: Any, work: _Work) -> Any:
+    read = stages.packets_of_shares(work.plan, work.batch, work.shares)
+    return _observed(_stage(numbers, read, stages.tallied(Packing(work.plan).schema)), work.seen)
+
+
+def _with_transform(numbers: Any, work: _Work) -> Any:
+    """Packets when they are to be distributed, else the outcomes of having written."""
+    plan, batch = work.plan, work.batch
+    read = stages.rows_of_shares(plan, batch, work.shares)
+    schema = stages.tallied(stages.row_schema(plan))
+    rows = transformed(_observed(_stage(numbers, read, schema), work.seen), plan)
+    assert plan.shaping.transform is not None, "chosen for it"
+    name = plan.shaping.transform.name
+    if _distributed(plan):
+        return _stage(rows, stages.packets_of_result(plan, batch, name), Packing(plan).schema)
+    return _stage(rows, stages.write_result(plan, batch, name), stages.OUTCOMES)
+
+
+def _stage(rows: Any, stage: stages.Stage, schema: pa.Schema) -> Any:
+    return rows.mapInArrow(stage, spark_schema(schema))
+
+
+def spark_schema(schema: pa.Schema) -> Any:
+    """Spark's name for an Arrow schema of types that it knows."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def _observed(rows: Any, seen: Any) -> Any:
+    """The rows without the tallies, which are told when the job is done."""
+    from pyspark.sql import functions
+
+    tallies = functions.collect_list(stages.TALLY).alias(_TALLIES)
+    told = rows.observe(seen, tallies)
+    return told.where(functions.col(stages.TALLY).isNull()).drop(stages.TALLY)
+
+
+def _brought_together(packets: Any, plan: WriterPlan, tasks: int) -> Any:
+    if plan.shaping.distribution is Distribution.HASH:
+        return packets.repartition(tasks, PLACE)
+    return packets.repartitionByRange(tasks, PLACE, *Packing(plan).sort_names)
+
+
+def raised_in_task(error: Exception) -> bool:
+    """Whether Python code in a task raised it, and not Spark."""
+    return type(error).__name__ == "PythonException"
+
+
+def worker_died(error: Exception) -> bool:
+    """Whether the Python process of a task ended under Spark: a record may have killed it.
+
+    Spark has no class or condition of its own for that.
+    """
+    return "Python worker exited unexpectedly" in str(error)
+
+
+def _blame(error: Exception, plan: WriterPlan) -> None:
+    transform = plan.shaping.transform
+    if transform is not None and blames_query(error):
+        raise TransformRaised(
+            f"{transform.name}: {reason_of(error)}",
+            "mend it, or the records that it meets; nothing of them was committed",
+        ) from error
+
+
+def _told(seen: Any, plan: WriterPlan) -> list[ShareRead]:
+    """The tallies. They come a moment after the job; never, when Spark left out what was observed:
+    then a transform cannot have used its records, and ``TransformFailed`` says so."""
+    heard: list[Any] = []
+
+    def listen() -> None:
+        with suppress(Exception):  # of a plan without the observation, in words of no use
+            heard.append(seen.get)
+
+    # In a thread of its own, since the wait has no bound of Spark's.
+    waiting = threading.Thread(target=listen, daemon=True)
+    waiting.start()
+    waiting.join(_OBSERVATION_S_MAX)
+    tallies = heard[0].get(_TALLIES) if heard else None
+    if not tallies:
+        if plan.shaping.transform is None:
+            raise WriteFailed("Spark did not say what was read")
+        raise TransformFailed(
+            f"{plan.shaping.transform.name} gave rows without reading its records",
+            "a filter that is never true does that, or a function that uses other rows, or (with "
+            "Spark Connect) the records by way of a view",
+        )
+    return [pickle.loads(bytes(tally)) for tally in tallies]  # noqa: S301 - our own tasks'

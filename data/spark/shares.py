@@ -1,0 +1,129 @@
+"""Cutting a batch into shares, one per Spark task, and joining what the tasks made of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+from headgate.control_protocol.columns import joined as joined_columns
+from headgate.control_protocol.events import DataFile, Destination
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchNeeds,
+    BatchOutcome,
+    BatchWritten,
+    PartitionResult,
+)
+from headgate.data.writers.failures import Wanting
+
+SHARE_OFFSETS_MIN = 50_000
+"""Below this a further task costs more, in start-up and small files, than its core gives."""
+
+
+def shares_of(batch: Batch, shares_max: int) -> list[Batch]:
+    """At most ``shares_max`` batches of equal size that together are the batch's ranges.
+
+    A partition may be cut between shares. No offsets, no shares.
+    """
+    total = sum(map(len, batch.ranges.values()))
+    if total == 0:
+        return []
+    count = max(1, min(shares_max, total // SHARE_OFFSETS_MIN))
+    size = -(-total // count)
+    shares: list[dict[TopicPartition, OffsetRange]] = [{}]
+    room = size
+    for partition, whole in sorted(batch.ranges.items()):
+        begin = whole.begin
+        while begin < whole.end:
+            if room == 0:
+                shares.append({})
+                room = size
+            end = min(whole.end, begin + room)
+            shares[-1][partition] = OffsetRange(begin, end)
+            room -= end - begin
+            begin = end
+    return [replace(batch, ranges=ranges) for ranges in shares]
+
+
+def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
+    """The batch's outcome out of its shares'; one that failed fails all.
+
+    Raises ``ValueError`` when the shares do not make up the batch: then nothing may be claimed.
+    """
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BatchFailed)]
+    if failures:
+        worst = max(failures, key=lambda failure: failure.fatal is not None)
+        wanting = [failure for failure in failures if isinstance(failure, Wanting)]
+        if wanting and worst.fatal is None:
+            names = frozenset(name for failure in wanting for name in failure.names)
+            return replace(wanting[0], number=batch.number, names=names)
+        return replace(worst, number=batch.number)
+    needs = [outcome for outcome in outcomes if isinstance(outcome, BatchNeeds)]
+    if needs:
+        return needs_together(batch.number, needs)
+    written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
+    results = {partition: _empty(whole.begin) for partition, whole in batch.ranges.items()}
+    for share in written:
+        for partition, result in sorted(share.partitions.items()):
+            results[partition] = _continued(results[partition], result)
+    if {partition: result.range for partition, result in results.items()} != dict(batch.ranges):
+        raise ValueError(f"the shares of batch {batch.number} do not make up its ranges")
+    quarantined = tuple(file for share in written for file in share.quarantined)
+    files = tuple(file for share in written for file in share.files)
+    ignored: Counter[str] = Counter()
+    for share in written:
+        ignored.update(share.ignored)
+    return BatchWritten(
+        batch.number, results, files, quarantined, _followed(written), dict(ignored)
+    )
+
+
+def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
+    """S2: everything that any of the shares needs."""
+    first: dict[TopicPartition, int] = {}
+    for need in needs:
+        for at, offset in need.first.items():
+            first[at] = min(offset, first.get(at, offset))
+    return BatchNeeds(
+        number,
+        reduce(joined_columns, (need.columns for need in needs)),
+        Offsets(first),
+        sum(need.records for need in needs),
+        needs[0].source,
+    )
+
+
+def _followed(written: Sequence[BatchWritten]) -> dict[Destination, tuple[DataFile, ...]]:
+    files: dict[Destination, tuple[DataFile, ...]] = {}
+    for share in written:
+        for at, more in share.followed.items():
+            files[at] = (*files.get(at, ()), *more)
+    return files
+
+
+def files_of(outcomes: Sequence[BatchOutcome]) -> tuple[DataFile, ...]:
+    """Every file that the outcomes name, of all tables."""
+    written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
+    return tuple(file for share in written for file in share.every_file)
+
+
+def _empty(offset: int) -> PartitionResult:
+    return PartitionResult(OffsetRange(offset, offset), records=0, bytes_read=0)
+
+
+def _continued(result: PartitionResult, more: PartitionResult) -> PartitionResult:
+    times = [t for t in (result.max_timestamp_ms, more.max_timestamp_ms) if t is not None]
+    return PartitionResult(
+        range=result.range.then(more.range),
+        records=result.records + more.records,
+        bytes_read=result.bytes_read + more.bytes_read,
+        max_timestamp_ms=max(times, default=None),
+        quarantined=result.quarantined + more.quarantined,
+        skipped=result.skipped + more.skipped,
+        bad=result.bad + more.bad,
+    )

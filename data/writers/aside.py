@@ -1,0 +1,241 @@
+"""Records that become no rows: refused, skipped, or put into the quarantine (rules Q5 to Q7)."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    PoisonRecord,
+    RecordUnmatched,
+    TooManyBadRecords,
+)
+from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.ports import Batch
+from headgate.data.writers.parquet import DataFiles, file_shape
+from headgate.data.writers.partitioned_rows import PartitionedRows
+from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.record_columns import MILLISECONDS_MAX, legible
+from headgate.kafka.fetch import Chunk
+
+_SAMPLE_BYTES = 200
+_MESSAGE_CHARACTERS_MAX = 1_000
+_BUFFER_BYTES = 8 * 1024 * 1024
+
+TOMBSTONE, BAD_VALUE, BAD_PART = "tombstone", "value", "key or headers"
+ROUTE, TABLE = "route", "table"
+"""What ``error_class`` says in the quarantine."""
+
+
+class Aside:
+    """One batch's share of them. ``finish`` or ``discard`` ends it.
+
+    The counts are per place of the batch's ranges: ``quarantined`` (also those that the quarantine
+    had already), ``skipped``, and of both together the ``bad`` ones, which tombstones are not.
+    """
+
+    def __init__(self, plan: WriterPlan, batch: Batch) -> None:
+        self._plan = plan
+        self._batch = batch
+        self._handling = plan.source.handling
+        self._partitions = list(batch.ranges)
+        self._known = {
+            place: np.array(plan.known[at], np.int64)
+            for place, at in enumerate(self._partitions)
+            if at in plan.known
+        }
+        self._seen = 0
+        self._quarantine: _Quarantine | None = None
+        count = len(self._partitions)
+        self.quarantined = np.zeros(count, np.int64)
+        self.skipped = np.zeros(count, np.int64)
+        self.bad = np.zeros(count, np.int64)
+
+    def without_known(self, chunk: Chunk) -> Chunk:
+        """Without the records that the quarantine has: they are in no other table, ever (Q5)."""
+        self._seen += len(chunk.offsets)
+        if not self._known:
+            return chunk
+        known = np.zeros(len(chunk.offsets), np.bool_)
+        for place, offsets in self._known.items():
+            known |= (chunk.places == place) & np.isin(chunk.offsets, offsets)
+        if not known.any():
+            return chunk
+        self.quarantined += self._by_place(chunk.places[known])
+        tombstones = np.asarray(chunk.values.array.is_null())
+        self.bad += self._by_place(chunk.places[known & ~tombstones])
+        return chunk.where(~known)
+
+    def tombstones(self, chunk: Chunk, rows: np.ndarray[Any, Any]) -> None:
+        """Take these records without a value out of the way."""
+        reasons = dict.fromkeys(rows.tolist(), "has no value (a tombstone)")
+        self._dispose(self._handling.tombstones, chunk, reasons, TOMBSTONE)
+
+    def unmatched(self, chunk: Chunk, reason: str) -> None:
+        """Take all these records, which no route sends to a table (R2). They are not bad."""
+        disposal = self._handling.unmatched
+        if disposal is Disposal.SKIP:
+            self.skipped += self._by_place(chunk.places)
+        elif len(chunk.offsets):
+            reasons = dict.fromkeys(range(len(chunk.offsets)), reason)
+            if disposal is Disposal.FAIL:
+                raise RecordUnmatched(
+                    self._described(chunk, 0, reason),
+                    "add a route or the table, or choose another tables.unmatched; the sink stops "
+                    "before this record",
+                )
+            self._dispose(disposal, chunk, reasons, ROUTE)
+
+    def diverted(self, chunk: Chunk, why: str) -> None:
+        """Take all these records, whose table has trouble (I1). They are not bad, nor unmatched."""
+        if len(chunk.offsets):
+            reasons = dict.fromkeys(range(len(chunk.offsets)), why)
+            self._dispose(Disposal.QUARANTINE, chunk, reasons, TABLE)
+
+    def take(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
+        """Take the records that could not be converted. Raises ``PoisonRecord``,
+        ``TooManyBadRecords``."""
+        self._dispose(self._handling.policy, chunk, reasons, error_class)
+        self.bad += self._by_place(chunk.places[list(reasons)])
+        bad = int(self.bad.sum())
+        limits = self._handling.limits
+        objection = limits.too_many(bad) or limits.too_often(bad, self._seen)
+        if objection:
+            first = min(reasons)
+            raise TooManyBadRecords(
+                f"{objection}; one of them is {self._described(chunk, first, reasons[first])}",
+                "mend the producer or the table, or raise the limits under [quarantine]",
+            )
+
+    def finish(self) -> tuple[DataFile, ...]:
+        return self._quarantine.finish() if self._quarantine else ()
+
+    def discard(self) -> None:
+        if self._quarantine:
+            self._quarantine.discard()
+
+    def _dispose(
+        self, disposal: Disposal, chunk: Chunk, reasons: Mapping[int, str], error_class: str
+    ) -> None:
+        if disposal is Disposal.FAIL:
+            raise self._poison(chunk, reasons)
+        places = self._by_place(chunk.places[list(reasons)])
+        if disposal is Disposal.SKIP:
+            self.skipped += places
+            return
+        self.quarantined += places
+        if self._quarantine is None:
+            self._quarantine = _Quarantine(self._plan, self._batch)
+        self._quarantine.take(chunk, reasons, error_class)
+
+    def _by_place(self, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.bincount(places, minlength=len(self._partitions)).astype(np.int64)
+
+    def _poison(self, chunk: Chunk, reasons: Mapping[int, str]) -> PoisonRecord:
+        first = min(reasons)
+        more = f" (and {len(reasons) - 1} more near it)" if len(reasons) > 1 else ""
+        return PoisonRecord(
+            self._described(chunk, first, reasons[first], more),
+            "mend the producer or the table, or choose another quarantine.policy; the sink stops "
+            "before this record",
+        )
+
+    def _described(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
+        at = self._partitions[chunk.places[row]]
+        where = f"{at.topic} partition {at.partition} offset {chunk.offsets[row]}"
+        if not self._handling.excerpts:
+            return f"{where}: {self._place_of(reason)}{more}"
+        sample = _sample(chunk.values[row] or b"")
+        reason = reason[:_MESSAGE_CHARACTERS_MAX]
+        return self._plan.source.redaction(f"{where}: {reason}{more}; the value begins {sample}")
+
+    def _place_of(self, reason: str) -> str:
+        """The reason without anything out of the record."""
+        column = re.split(r"[:.\[ ]", reason, maxsplit=1)[0]
+        known = column in self._plan.decoded_schema().names
+        return f"does not fit into the column {column}" if known else "cannot be read"
+
+
+class _Quarantine:
+    """The batch's files of the quarantine table."""
+
+    def __init__(self, plan: WriterPlan, batch: Batch) -> None:
+        if batch.quarantine is None or plan.quarantine is None:
+            raise ConfigurationError(
+                f"{batch.table.table}: the coordinator names no quarantine for bad records",
+                "start every participant with the same sink file",
+            )
+        self._batch = batch
+        self._sink = plan.source.sink
+        self._redaction = plan.source.redaction
+        self._partitions = list(batch.ranges)
+        shape = file_shape(plan.quarantine)
+        self._schema = shape.arrow_schema
+        self._files = DataFiles(shape, batch.quarantine.file_prefix, batch.target_file_bytes)
+        self._rows = PartitionedRows(shape.partitioner, self._files, _BUFFER_BYTES)
+
+    def take(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
+        rows = list(reasons)
+        found = self._found(chunk, rows, list(reasons.values()), error_class)
+        columns = [
+            pa.array(found[field.name], field.type)
+            if field.name in found
+            else pa.nulls(len(rows), field.type)
+            for field in self._schema
+        ]
+        self._rows.take(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def finish(self) -> tuple[DataFile, ...]:
+        self._rows.flush()
+        return self._files.finish()
+
+    def discard(self) -> None:
+        self._files.discard()
+
+    def _found(
+        self, chunk: Chunk, rows: list[int], reasons: list[str], error_class: str
+    ) -> dict[str, list[Any]]:
+        """The columns of ``sink/declaration.py``; others that the table has stay null."""
+        at = [self._partitions[place] for place in chunk.places[rows].tolist()]
+        stamps = chunk.timestamps[rows].tolist()
+        transaction = self._batch.transaction
+        headers = [chunk.headers[row] or () if chunk.headers else () for row in rows]
+        everywhere = {
+            "error_class": error_class,
+            "sink": self._sink,
+            "epoch": int(transaction.epoch),
+            "transaction": int(transaction.number),
+        }
+        return {
+            "topic": [here.topic for here in at],
+            "topic_id": [self._batch.topic_ids.get(here.topic) for here in at],
+            "partition": [here.partition for here in at],
+            "offset": chunk.offsets[rows].tolist(),
+            "timestamp": [
+                stamp * 1000 if 0 <= stamp <= MILLISECONDS_MAX else None for stamp in stamps
+            ],
+            "key": [chunk.keys[row] if chunk.keys else None for row in rows],
+            "value": [chunk.values[row] for row in rows],
+            "headers": [
+                [{"key": legible(name), "value": value} for name, value in pairs]
+                for pairs in headers
+            ],
+            "message": [self._redaction(reason[:_MESSAGE_CHARACTERS_MAX]) for reason in reasons],
+            **{name: [value] * len(rows) for name, value in everywhere.items()},
+        }
+
+
+def _sample(value: bytes) -> str:
+    short = value[:_SAMPLE_BYTES]
+    try:
+        text = repr(short.decode())
+    except UnicodeDecodeError:
+        text = f"base64 {base64.b64encode(short).decode()}"
+    return text + (f"... ({len(value)} bytes)" if len(value) > _SAMPLE_BYTES else "")

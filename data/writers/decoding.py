@@ -1,0 +1,164 @@
+"""Fetched chunks into rows of a schema, and the count of what was read on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.ports import Batch, PartitionResult
+from headgate.data.formats import names
+from headgate.data.formats.lookout import Lookout, WatchfulFormat
+from headgate.data.formats.port import RecordFormat, UndecodableRecords
+from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.data.writers.aside import BAD_PART, BAD_VALUE, Aside
+from headgate.data.writers.needs import Evolution, Needs
+from headgate.data.writers.plan import SourcePlan
+from headgate.data.writers.record_columns import RecordColumns
+from headgate.data.writers.ruled_columns import RuledColumns
+from headgate.data.writers.sieve import Sieve, others
+from headgate.data.writers.singling import Read, read_apart
+from headgate.kafka.fetch import Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """``rows`` of the schema, and the records that they came from, in the same order."""
+
+    rows: pa.RecordBatch
+    records: Chunk
+
+
+class Decoding:
+    """One batch's records on their way into rows of ``schema``, whatever becomes of the rows.
+
+    ``mapping``: the table's name mapping, when it has one. ``aside`` takes what becomes no row:
+    among others the ``condemned``, for these reasons by their offsets. ``records`` counts, by
+    place, those that became rows. With ``evolution`` fields that the table lacks are looked for,
+    and ``needs`` tells of them. Raises ``ConfigurationError`` for names or options that do not go
+    together.
+    """
+
+    def __init__(
+        self,
+        source: SourcePlan,
+        batch: Batch,
+        schema: pa.Schema,
+        mapping: str | None,
+        *,
+        aside: Aside,
+        condemned: Mapping[TopicPartition, Mapping[int, str]] | None = None,
+        evolution: Evolution | None = None,
+    ) -> None:
+        self._batch = batch
+        self._aside = aside
+        self._sieve = Sieve(batch, aside, condemned)
+        self._schema = schema
+        self._record_columns = RecordColumns(source, schema, list(batch.ranges))
+        self._options = ValueOptions.taken(source.format_options)
+        self._format: RecordFormat = record_format(source.format_name, self._options.of_format)
+        self._read_schema = self._named(set(source.record_columns.values()), mapping)
+        self.needs: Needs | None = None
+        if evolution is not None:
+            self._watch(source, batch, evolution)
+        if source.rules:
+            self._format = RuledColumns(
+                self._format, source.rules, self._read_schema, caseless=self._options.caseless
+            )
+        self.records = np.zeros(len(batch.ranges), np.int64)
+
+    def _watch(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
+        """Look for what the table lacks, but for fields that something else takes."""
+        self._watched = cast("WatchfulFormat", self._format)
+        heads = (rule.path[0] for rule in source.rules.values() if rule.path)
+        taken = {*source.record_columns.values(), *heads}
+        lookout = Lookout(
+            self._read_schema, taken, evolution.ignored, caseless=self._options.caseless
+        )
+        self._watched.watch(lookout)
+        self.needs = Needs(evolution, lookout, list(batch.ranges))
+
+    def ignored(self) -> Mapping[str, int]:
+        """In how many records there are fields that become no column, by their paths."""
+        return self.needs.ignored(self._watched.ignoring) if self.needs is not None else {}
+
+    def _named(self, taken: set[str], mapping: str | None) -> pa.Schema:
+        """The columns that values fill, and the names under which they are found there."""
+        schema = pa.schema([field for field in self._schema if field.name not in taken])
+        try:
+            return names.named(schema, mapping, caseless=self._options.caseless)
+        except ValueError as error:
+            table = self._batch.table.table
+            raise ConfigurationError(f"{table}: {error}", "rename one, or match by case") from error
+
+    def decoded(self, chunk: Chunk) -> Decoded:
+        """The chunk's records that become rows. Raises what ``aside`` raises about the others."""
+        return self.rows_of(self._sieve.sifted(chunk))
+
+    def results(self) -> dict[TopicPartition, PartitionResult]:
+        """What was read so far, as if it were all."""
+        return self._sieve.results(self.records)
+
+    def rows_of(self, chunk: Chunk) -> Decoded:
+        """As ``decoded``, of records that were sifted."""
+        decoded = self._rows(chunk)
+        self.records += np.bincount(decoded.records.places, minlength=len(self.records))
+        return decoded
+
+    def _rows(self, chunk: Chunk) -> Decoded:
+        read = read_apart(chunk, self._schema, self._read)
+        if self.needs:
+            return Decoded(read.rows[:0], chunk.where(np.zeros(len(chunk.offsets), np.bool_)))
+        for bad, error_class in read.bad:
+            self._aside.take(chunk, bad, error_class)
+        refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
+        return Decoded(read.rows, chunk.where(others(chunk, refused)) if refused else chunk)
+
+    def _read(self, chunk: Chunk) -> Read:
+        """The chunk's rows, and why the others are none. Nothing else comes of it."""
+        values: Mapping[int, str] = {}
+        left = np.arange(len(chunk.offsets), dtype=np.int64)
+        try:
+            rows = self._format.decode(chunk.values, self._read_schema)
+        except UndecodableRecords as error:
+            rows, values = error.rest, error.bad
+        if self.needs is not None:
+            lacks = self._watched.lacking(chunk.values, values)
+            rows, values = _without_lacking(rows, values, self.needs.take(chunk, lacks))
+        if values:
+            good = others(chunk, values)
+            left, chunk = left[good], chunk.where(good)
+        # without a column of the values a batch of rows has no length
+        if rows.num_columns and rows.num_rows != len(left):
+            raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")
+        added, found = self._record_columns.columns(chunk)
+        columns = [added.get(field.name) for field in self._schema]
+        filled = iter(rows.columns)
+        rows = pa.RecordBatch.from_arrays(
+            [next(filled) if column is None else column for column in columns], schema=self._schema
+        )
+        if found:
+            rows = rows.filter(pa.array(others(chunk, found)))
+        parts = {int(left[row]): reason for row, reason in found.items()}
+        return Read(
+            rows, [(bad, why) for bad, why in ((values, BAD_VALUE), (parts, BAD_PART)) if bad]
+        )
+
+
+def _without_lacking(
+    rows: pa.RecordBatch, bad: Mapping[int, str], further: Mapping[int, str]
+) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+    """The rows without those that are bad for fields that the table lacks, and all bad ones."""
+    new = {row: reason for row, reason in further.items() if row not in bad}
+    if not new:
+        return rows, bad
+    left = np.ones(rows.num_rows + len(bad), np.bool_)
+    left[list(bad)] = False
+    keep = np.ones(len(left), np.bool_)
+    keep[list(new)] = False
+    return rows.filter(pa.array(keep[left])), {**bad, **new}

@@ -1,0 +1,151 @@
+"""What a batch's records need that their table lacks, gathered while they are decoded (S1, S2)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.schema import Schema
+
+from headgate.control_protocol.column_growth import Former, Refusal, former, grown
+from headgate.control_protocol.columns import (
+    Path,
+    Struct,
+    changes,
+    dotted,
+    from_json,
+    joined,
+    without,
+)
+from headgate.control_protocol.errors import UnknownField
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import BatchNeeds
+from headgate.data.formats.lookout import Lack, Lookout
+from headgate.kafka.fetch import Chunk
+from headgate.participant.settings import SchemaPolicy, UnknownFields
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """What is known of a table's columns beside its schema: ``past`` names (S6), ``refused``."""
+
+    policy: SchemaPolicy
+    columns: Struct
+    past: Former = field(default_factory=Former)
+    refused: tuple[Refusal, ...] = ()
+
+    @property
+    def ignored(self) -> Iterable[Path]:
+        """Paths that are known beforehand to become no columns."""
+        for refusal in self.refused:
+            if refusal.path:
+                yield refusal.path
+        if not self.policy.readd_dropped:
+            for name in self.past.dropped.get(0, ()):
+                yield (name,)
+
+    @property
+    def full(self) -> bool:
+        return any(not refusal.path for refusal in self.refused)
+
+
+def evolution_of(
+    current: str, older: Sequence[str], policy: SchemaPolicy, refused: tuple[Refusal, ...] = ()
+) -> Evolution:
+    """From the table's schemas as JSON, the oldest first."""
+    now = from_json(current)
+    return Evolution(policy, now, former(now, map(from_json, older)), refused)
+
+
+def older_schemas(
+    schemas: Mapping[int, Schema], current: int, policy: SchemaPolicy
+) -> tuple[str, ...]:
+    """As JSON, the oldest first; none where their names do not matter."""
+    if policy.unknown_fields is UnknownFields.IGNORE:
+        return ()
+    return tuple(schemas[id_].model_dump_json() for id_ in sorted(schemas) if id_ != current)
+
+
+class Needs:
+    """Of one batch."""
+
+    def __init__(
+        self, evolution: Evolution, lookout: Lookout, partitions: Sequence[TopicPartition]
+    ) -> None:
+        self._evolution = evolution
+        self._lookout = lookout
+        self._partitions = partitions
+        past = evolution.past
+        self._past = Former(past.renamed) if evolution.policy.readd_dropped else past
+        self._columns: Struct | None = None
+        self._first: dict[int, int] = {}
+        self._records = 0
+
+    def __bool__(self) -> bool:
+        return self._columns is not None
+
+    def take(self, chunk: Chunk, lacks: Iterable[Lack]) -> Mapping[int, str]:
+        """Note what rows of the chunk need; return which are bad for it, and why.
+
+        Raises ``UnknownField`` where the sink shall stop for such a record.
+        """
+        bad: dict[int, str] = {}
+        for rows, wanted in lacks:
+            lacking = self._possible(wanted)
+            if lacking is None:
+                continue
+            if self._evolution.policy.unknown_fields is UnknownFields.EVOLVE:
+                self._note(chunk, rows.tolist(), lacking)
+                continue
+            words = ", ".join(changes(Struct(), without(lacking, self._widened(lacking))))
+            if not words:
+                continue
+            reason = f"has fields that the table lacks: {words}"
+            if self._evolution.policy.unknown_fields is UnknownFields.FAIL:
+                at = self._partitions[int(chunk.places[rows[0]])]
+                raise UnknownField(
+                    f"{at} offset {chunk.offsets[rows[0]]} {reason}",
+                    'add the columns, or set unknown_fields = "evolve" or "ignore"',
+                )
+            bad |= dict.fromkeys(rows.tolist(), reason)
+        return bad
+
+    def _possible(self, wanted: Struct) -> Struct | None:
+        """Without what becomes no column; nothing when that was all."""
+        growth = grown(self._evolution.columns, wanted, self._past)
+        if growth.refused:
+            self._lookout.ignore(refusal.path for refusal in growth.refused)
+            wanted = without(wanted, [refusal.path for refusal in growth.refused])
+        if self._evolution.full:
+            added = _new(self._evolution.columns, wanted)
+            self._lookout.ignore(added)
+            wanted = without(wanted, added)
+        told = changes(self._evolution.columns, grown(self._evolution.columns, wanted).columns)
+        return wanted if told else None
+
+    def _widened(self, wanted: Struct) -> Collection[Path]:
+        known = {column.name for column in self._evolution.columns.fields}
+        return [(column.name,) for column in wanted.fields if column.name in known]
+
+    def _note(self, chunk: Chunk, rows: list[int], wanted: Struct) -> None:
+        self._columns = joined(self._columns, wanted) if self._columns else wanted
+        self._records += len(rows)
+        for row in rows:
+            place, offset = int(chunk.places[row]), int(chunk.offsets[row])
+            self._first[place] = min(offset, self._first.get(place, offset))
+
+    def outcome(self, number: int) -> BatchNeeds:
+        assert self._columns is not None, "nothing is needed"
+        first = Offsets({self._partitions[place]: at for place, at in self._first.items()})
+        return BatchNeeds(number, self._columns, first, self._records)
+
+    def ignored(self, records: int) -> Mapping[str, int]:
+        """What was met and becomes no column, in how many records."""
+        paths = ", ".join(sorted(map(dotted, self._lookout.ignored)))
+        return {paths: records} if records and paths else {}
+
+
+def _new(table: Struct, wanted: Struct) -> list[Path]:
+    known = {column.name for column in table.fields}
+    return [(column.name,) for column in wanted.fields if column.name not in known]

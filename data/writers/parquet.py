@@ -1,0 +1,199 @@
+"""Arrow tables into Parquet data files with Iceberg's field ids and statistics."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO, OutputStream
+
+from headgate.control_protocol.events import DataFile
+from headgate.data.writers.dictionaries import with_dictionary
+from headgate.data.writers.hidden_nulls import filled, hiding
+from headgate.data.writers.metrics import FileMetrics, leaves_of
+from headgate.data.writers.metrics_modes import metrics_modes
+from headgate.data.writers.parquet_options import ParquetOptions
+from headgate.data.writers.partitioning import Partitioner, PartitionKey
+from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.pools import OPEN_FILES_MAX, OpenFiles
+from headgate.data.writers.sorting import Sorter
+from headgate.data.writers.spread import Spread
+from headgate.tables.stores.files import Unhurried, delete_quietly, open_files
+
+_SHRINKAGE_GUESS = 4
+_ROWS_MIN = 1024
+
+
+class FileShape:
+    """How files of one table look: everything that is the same for all of them."""
+
+    def __init__(self, plan: WriterPlan) -> None:
+        schema, order = plan.schema(), plan.sort_order()
+        properties = plan.table_properties
+        self.arrow_schema: pa.Schema = plan.arrow_schema()
+        self.hiding = hiding(self.arrow_schema)
+        self.spec_id = plan.spec().spec_id
+        self.io: FileIO = open_files(plan.io_properties, plan.data_location)
+        self.leaves = leaves_of(schema, metrics_modes(schema, properties, order))
+        self.options = ParquetOptions(properties, self.leaves)
+        self.spread = Spread.of(properties)
+        self.sorter = Sorter(order, schema)
+        self.partitioner = Partitioner(plan.spec(), schema)
+
+
+@lru_cache(maxsize=256)
+def file_shape(plan: WriterPlan) -> FileShape:
+    """The shape of the plan's files, kept with its client of the object store: made anew for every
+    batch it would cost more than a small batch does."""
+    return FileShape(plan)
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    path: str
+    stream: OutputStream
+    writer: pq.ParquetWriter
+    metrics: FileMetrics
+
+
+class DataFiles:
+    """The files of one batch under one prefix; rolled at ``target_bytes`` on disk, unless the table
+    has a target of its own.
+
+    Either ``finish`` or ``discard`` ends it. At most ``open_max`` files are open at a time, in a
+    ``pool`` that several tables may share: beyond, the one written longest ago is closed, which
+    costs smaller files but no memory. Where the table has a sort order every file holds one sorted
+    run: rows of two writes never share a file.
+    """
+
+    def __init__(
+        self,
+        shape: FileShape,
+        prefix: str,
+        target_bytes: int,
+        *,
+        open_max: int = OPEN_FILES_MAX,
+        pool: OpenFiles | None = None,
+    ) -> None:
+        self._shape = shape
+        self._prefix = prefix
+        self._target_bytes = shape.options.target_bytes or target_bytes
+        self._pool = pool or OpenFiles(open_max)
+        self._open: dict[PartitionKey, _OpenFile] = {}
+        self._paths: list[str] = []
+        self._endings: list[Future[None]] = []
+        self._finished: list[DataFile] = []
+        self._written_rows = 0
+        self._written_bytes = 0
+
+    def write(self, key: PartitionKey, table: pa.Table) -> None:
+        """Append the rows, of the table's Arrow schema, to the partition's file(s)."""
+        if self._shape.sorter:
+            table = self._shape.sorter.sorted(table)
+        begin = 0
+        while begin < table.num_rows:
+            rows = self._row_group_rows(table, key)
+            group = table.slice(begin, rows)
+            file = self._file(key, group)
+            size_before = file.stream.tell()
+            written = filled(group, self._shape.hiding)
+            file.writer.write_table(written, row_group_size=group.num_rows)
+            file.metrics.see(group)
+            self._written_rows += group.num_rows
+            self._written_bytes += file.stream.tell() - size_before
+            begin += group.num_rows
+            if file.stream.tell() >= self._target_bytes:
+                self._close(key)
+        if self._shape.sorter and key in self._open:
+            self._close(key)
+
+    def finish(self) -> tuple[DataFile, ...]:
+        """Close and describe all files, in the order in which they were completed."""
+        for key in list(self._open):
+            self._close(key)
+        for ending in self._endings:
+            ending.result()
+        return tuple(self._finished)
+
+    def discard(self) -> None:
+        """Remove every file of this batch. Only while none was announced."""
+        begun = {file.path for file in self._open.values() if isinstance(file.stream, Unhurried)}
+        for key, file in self._open.items():
+            self._pool.closed((id(self), key))
+            if isinstance(file.stream, Unhurried):
+                file.stream.abort()
+            _quietly(file.writer.close)
+            _quietly(file.stream.close)
+        self._open.clear()
+        for ending in self._endings:
+            _quietly(ending.result)
+        delete_quietly(self._shape.io, [path for path in self._paths if path not in begun])
+
+    def _row_group_rows(self, table: pa.Table, key: PartitionKey) -> int:
+        memory_per_row = max(1.0, table.nbytes / table.num_rows)
+        if self._written_rows:
+            disk_per_row = max(1.0, self._written_bytes / self._written_rows)
+        else:
+            disk_per_row = max(1.0, memory_per_row / _SHRINKAGE_GUESS)
+        begun_bytes = self._open[key].stream.tell() if key in self._open else 0
+        room = (self._target_bytes - begun_bytes) / disk_per_row
+        options = self._shape.options
+        by_memory = options.row_group_bytes / memory_per_row
+        return max(1, int(min(options.row_group_rows, by_memory, max(room, _ROWS_MIN))))
+
+    def _file(self, key: PartitionKey, rows: pa.Table) -> _OpenFile:
+        if key in self._open:
+            self._pool.used((id(self), key))
+            return self._open[key]
+        self._pool.make_room()
+        path = f"{self._prefix}/{self._shape.spread.path(key.folder)}.parquet"
+        self._paths.append(path)
+        stream = self._shape.io.new_output(path).create()
+        try:
+            options = self._shape.options.of_file(rows.num_rows)
+            options["use_dictionary"] = with_dictionary(self._shape.leaves, rows)
+            writer = pq.ParquetWriter(stream, self._shape.arrow_schema, **options)
+        except BaseException:
+            stream.close()
+            raise
+        self._open[key] = _OpenFile(path, stream, writer, FileMetrics(self._shape.leaves))
+        self._pool.opened((id(self), key), lambda: self._close(key))
+        return self._open[key]
+
+    def _close(self, key: PartitionKey) -> None:
+        file = self._open.pop(key)
+        self._pool.closed((id(self), key))
+        try:
+            file.writer.close()
+            size = file.stream.tell()
+        finally:
+            if isinstance(file.stream, Unhurried):  # others are decoded and written meanwhile
+                self._endings.append(file.stream.close_later())
+            else:
+                file.stream.close()
+        self._finished.append(_described(self._shape, key, file, size))
+
+
+def _described(shape: FileShape, key: PartitionKey, file: _OpenFile, size: int) -> DataFile:
+    footer = file.writer.writer.metadata
+    return DataFile(
+        path=file.path,
+        spec_id=shape.spec_id,
+        record_count=footer.num_rows,
+        file_size_bytes=size,
+        partition=key.values,
+        sort_order_id=shape.sorter.order_id,
+        **file.metrics.described(footer),
+    )
+
+
+def _quietly(action: Any) -> None:
+    """What cannot be removed stays as an orphan, which is harmless; the first error matters."""
+    try:
+        action()
+    except Exception:  # noqa: BLE001 - see above
+        return

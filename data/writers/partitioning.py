@@ -1,0 +1,101 @@
+"""Rows to table partitions: Iceberg's transforms over whole columns, then one group per value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+from pyiceberg.conversions import to_bytes
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+
+from headgate.data.writers.transforms import TransformedColumn
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKey:
+    """One table partition. ``values`` as ``DataFile.partition`` wants them.
+
+    ``folder``: escaped as Hive does, without slashes at its ends; empty when not partitioned.
+    """
+
+    values: tuple[bytes | None, ...] = ()
+    folder: str = ""
+
+
+class Partitioner:
+    """Splits tables by one partition spec. Raises ``TableChanged`` for a transform it lacks."""
+
+    def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
+        self._spec = spec
+        self._schema = schema
+        self._types: list[Any] = [field.field_type for field in spec.partition_type(schema).fields]
+        self._columns = [
+            TransformedColumn(
+                field.transform, field.source_id, schema, f"partition field {field.name}"
+            )
+            for field in spec.fields
+        ]
+
+    def split(self, table: pa.Table) -> Iterator[tuple[PartitionKey, pa.Table]]:
+        """Every partition's rows in their order; those of the same partition come together."""
+        if not self._columns or not table.num_rows:
+            yield PartitionKey(), table
+            return
+        keys = [column.of(table) for column in self._columns]
+        groups = _groups(keys)
+        if groups.max() == 0:
+            yield self._key(keys, 0), table
+            return
+        order = np.argsort(groups, kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(groups[order])) + 1, len(order))
+        sorted_rows = table.take(pa.array(order))
+        begin = 0
+        for end in ends.tolist():
+            yield self._key(keys, int(order[begin])), sorted_rows.slice(begin, end - begin)
+            begin = end
+
+    def crowded(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """The rows of the partitions with the most rows, half of all or more; and the rest."""
+        if not self._columns:
+            return table, table.slice(0, 0)
+        groups = _groups([column.of(table) for column in self._columns])
+        counts = np.bincount(groups)
+        largest_first = np.argsort(-counts, kind="stable")
+        needed = np.searchsorted(np.cumsum(counts[largest_first]), len(groups) / 2) + 1
+        chosen = np.zeros(len(counts), np.bool_)
+        chosen[largest_first[:needed]] = True
+        wanted = pa.array(chosen[groups])
+        return table.filter(wanted), table.filter(pc.invert(wanted))
+
+    def _key(self, keys: list[pa.Array], row: int) -> PartitionKey:
+        values = [_python_value(key[row]) for key in keys]
+        binary = tuple(
+            None if value is None else to_bytes(kind, value)
+            for kind, value in zip(self._types, values, strict=True)
+        )
+        return PartitionKey(binary, self._spec.partition_to_path(Record(*values), self._schema))
+
+
+def _groups(keys: list[pa.Array]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A number per row from 0 on, equal where all keys are equal (nulls are equal too)."""
+    combined = np.zeros(len(keys[0]), np.int64)
+    for key in keys:
+        encoded = key.dictionary_encode(null_encoding="encode")
+        codes = np.asarray(encoded.indices)
+        combined = combined * len(encoded.dictionary) + codes
+        # Dense again at every step, so that many fields cannot overflow.
+        combined = np.unique(combined, return_inverse=True)[1]
+    return combined
+
+
+def _python_value(scalar: pa.Scalar) -> Any:
+    if kinds.is_temporal(scalar.type):
+        return scalar.value
+    return scalar.as_py()

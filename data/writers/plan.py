@@ -1,0 +1,400 @@
+"""What a worker needs to turn ranges into files, as one value that travels to other processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    LessThan,
+    Or,
+)
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+
+from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    TableChanged,
+    TagMissing,
+    Unreachable,
+    WriteFailed,
+)
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.redaction import Redaction
+from headgate.data.formats import names
+from headgate.data.formats.column_rules import ColumnRule
+from headgate.data.formats.former_names import with_former_names
+from headgate.data.writers.needs import Evolution, evolution_of, older_schemas
+from headgate.data.writers.routes import Routing
+from headgate.data.writers.shaping import Shaping
+from headgate.participant.settings import SchemaPolicy
+from headgate.tables.stores.object_stores import (
+    for_files,
+    life_s,
+    refuse_signing,
+    renewal_s,
+    temporary,
+)
+
+RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
+STRUCT = "struct"
+"""Stands, among the names of parts, for a column that holds several of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """What becomes of records that are no rows. ``tag``: the sink's tag in its tables.
+
+    ``excerpts``: whether errors show what is in them.
+    """
+
+    policy: Disposal = Disposal.FAIL
+    tombstones: Disposal = Disposal.FAIL
+    limits: BadRecordLimits = field(default_factory=BadRecordLimits)
+    tag: str = ""
+    excerpts: bool = True
+    unmatched: Disposal = Disposal.FAIL
+
+    @property
+    def keeps(self) -> bool:
+        """Whether some of them go into the quarantine."""
+        return Disposal.QUARANTINE in (self.policy, self.tombstones, self.unmatched)
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """Where records come from and how to read their values.
+
+    ``kafka``: librdkafka settings. ``topic_ids``: what the topics must be; one without is not
+    checked. ``record_columns``: from a part of the record (``RECORD_PARTS``) to the table's column
+    that takes it. ``format_options``: the format's own, and those of every one (``ValueOptions``).
+    ``rules``: by column. ``key_format_name``: empty for text in a text column, else bytes.
+    ``redaction`` masks the sink's secrets in what is told of records. ``routing``: where rows go to
+    tables that no START names. ``schema_policy``: what becomes of fields without a column.
+    """
+
+    kafka: Mapping[str, str]
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+    format_name: str = "json"
+    format_options: Mapping[str, str] = field(default_factory=dict)
+    record_columns: Mapping[str, str] = field(default_factory=dict)
+    rules: Mapping[str, ColumnRule] = field(default_factory=dict)
+    key_format_name: str = ""
+    key_format_options: Mapping[str, str] = field(default_factory=dict)
+    handling: Handling = field(default_factory=Handling)
+    sink: str = ""
+    redaction: Redaction = field(default_factory=Redaction)
+    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
+    routing: Routing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTable:
+    """A table that routes name, as it was found: with a ``plan``, or with what is wrong with it.
+
+    ``raw_name``: its property (R3). ``trouble``: what is wrong is others' doing (I1)."""
+
+    name: str
+    plan: WriterPlan | None = None
+    problem: str = ""
+    uuid: str = ""
+    schema_id: int = 0
+    raw_name: str = ""
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterPlan:
+    """The ``*_json`` are the table format's own; picklable throughout.
+
+    ``sort_order_json``: the table's default order when the plan was made; a transaction does not
+    fix it, since each file says for itself by which order it is sorted. ``quarantine`` says how its
+    files are written; ``known`` the offsets that it has already, where a range is read again after
+    a commit that ended between the two tables (rule Q5). ``condemned``: records that were found to
+    make the batch fail, by offset with the reason (``narrowing``). ``tables``: those lately used of
+    the tables that routes name; ``listed``: by namespace, the tables that there are.
+    """
+
+    source: SourcePlan
+    schema_json: str
+    spec_json: str
+    sort_order_json: str
+    table_properties: Mapping[str, str]
+    io_properties: Mapping[str, str]
+    location: str
+    quarantine: WriterPlan | None = None
+    known: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    condemned: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
+    shaping: Shaping = field(default_factory=Shaping)
+    older_schemas: tuple[str, ...] = ()
+    tables: Mapping[str, RoutedTable] = field(default_factory=dict)
+    listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def data_location(self) -> str:
+        """Where the table wants its data files, without a slash at its end."""
+        named = self.table_properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/")
+        return named or f"{self.location}/data"
+
+    def __hash__(self) -> int:
+        """Of what is text and tells tables apart; equality looks at everything."""
+        return hash((self.schema_json, self.spec_json, self.location))
+
+    def schema(self) -> Schema:
+        return Schema.model_validate_json(self.schema_json)
+
+    def spec(self) -> PartitionSpec:
+        return PartitionSpec.model_validate_json(self.spec_json)
+
+    def sort_order(self) -> SortOrder:
+        return SortOrder.model_validate_json(self.sort_order_json)
+
+    def arrow_schema(self) -> pa.Schema:
+        return schema_to_pyarrow(self.schema())
+
+    def record_parts(self) -> set[str]:
+        """What is wanted of records beside their values, also inside of a struct."""
+        if self.source.routing is not None:
+            plans = [table.plan for table in self.tables.values() if table.plan]
+            return set().union(*(plan.record_parts() for plan in plans))
+        columns = self.source.record_columns
+        found = set(columns)
+        if STRUCT in columns:
+            column = self.decoded_schema().field(columns[STRUCT])
+            found |= {column.type.field(at).name for at in range(column.type.num_fields)}
+        return found
+
+    def name_mapping(self) -> str | None:
+        """The table's, which says nothing of columns that a transform declares."""
+        transform = self.shaping.transform
+        if transform is not None and transform.schema_json:
+            return None
+        known, mapping = self.evolution(()), self.table_properties.get(names.MAPPING_PROPERTY)
+        return with_former_names(mapping, known.columns, known.past)
+
+    def evolution(self, refused: tuple[Refusal, ...]) -> Evolution:
+        """What is to be done with fields that the table lacks."""
+        policy = self.source.schema_policy
+        return evolution_of(self.schema_json, self.older_schemas, policy, refused)
+
+    def decoded_schema(self) -> pa.Schema:
+        """What records are decoded into: the table's columns, or those that a transform declares
+        and those of the record's parts."""
+        table = self.arrow_schema()
+        transform = self.shaping.transform
+        if transform is None or not transform.schema_json:
+            return table
+        declared = schema_to_pyarrow(Schema.model_validate_json(transform.schema_json))
+        parts = set(self.source.record_columns.values())
+        values = [column for column in declared if column.name not in parts]
+        return pa.schema([*values, *(column for column in table if column.name in parts)])
+
+
+class Plans:
+    """Plans for the tables of one catalog, kept by (UUID, schema, spec).
+
+    A kept plan is renewed after ``age_ms_max``; one with credentials that expire after half of
+    their life, or five minutes before its end. A batch takes them along as they are.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        shaping: Shaping | None = None,
+        *,
+        age_ms_max: int = 600_000,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._catalog = catalog
+        self.shaping = shaping or Shaping()
+        self._age_s_max = age_ms_max / 1000
+        self._monotonic_s = monotonic_s
+        self._wall_s = wall_s
+        self._kept: dict[tuple[str, int, int], tuple[float, WriterPlan]] = {}
+
+    def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
+        """For both tables of a batch. Raises as ``plan_for``, and ``WriteFailed`` for folders
+        that no coordinator of these tables issues."""
+        plan = self._within_folder(batch.table, source)
+        if batch.quarantine is None or not source.handling.keeps:
+            return plan
+        own = replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy())
+        aside = self._within_folder(batch.quarantine, own)
+        known = known_offsets(self._catalog, batch, source)
+        return replace(plan, quarantine=aside, known=known)
+
+    def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+        """The plan, made anew where the table may want its files elsewhere since."""
+        plan = self.plan_for(start, source)
+        if not _is_inside(start, plan.data_location):
+            self._kept.pop((start.uuid, start.schema_id, start.spec_id), None)
+            plan = self.plan_for(start, source)
+        check_folder(start, plan.data_location)
+        return plan
+
+    def plan_for(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+        """Raises ``TableChanged``, ``ConfigurationError``, ``Unreachable``."""
+        key = (start.uuid, start.schema_id, start.spec_id)
+        until_s, plan = self._kept.get(key, (0.0, None))
+        now_s = self._monotonic_s()
+        if plan is None or plan.source != source or now_s > until_s:
+            plan = plan_for(self._catalog, start, source, self.shaping)
+            good_s = life_s(plan.io_properties, int(self._wall_s() * 1000))
+            self._kept[key] = (now_s + min(self._age_s_max, renewal_s(good_s)), plan)
+        return plan
+
+    def forget_temporary(self) -> bool:
+        """Forget plans whose keys were given out for a while; return whether there were any."""
+        mortal = [key for key, (_, plan) in self._kept.items() if temporary(plan.io_properties)]
+        for key in mortal:
+            del self._kept[key]
+        return bool(mortal)
+
+
+def plan_for(
+    catalog: Catalog, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
+) -> WriterPlan:
+    """Load the table and take the schema and spec that the START names."""
+    table = _load(catalog, start)
+    refuse_signing(start.table, table.io.properties)
+    schema = table.schemas().get(start.schema_id)
+    spec = table.specs().get(start.spec_id)
+    if schema is None or spec is None:
+        raise TableChanged(
+            f"{start.table} has no schema {start.schema_id} with partition spec {start.spec_id}",
+            "they were removed under the sink; a restart reads the table again",
+        )
+    return plan_of_table(table, start, source, shaping)
+
+
+def plan_of_table(
+    table: Table, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
+) -> WriterPlan:
+    """For a loaded table, which has the start's schema and spec. Raises ``ConfigurationError``."""
+    schema, spec = table.schemas()[start.schema_id], table.specs()[start.spec_id]
+    _check_columns(start.table, schema, source.record_columns)
+    return WriterPlan(
+        source=source,
+        schema_json=schema.model_dump_json(),
+        spec_json=spec.model_dump_json(),
+        sort_order_json=_order_within(table.sort_order(), schema).model_dump_json(),
+        table_properties=dict(table.properties),
+        io_properties=for_files(table.io.properties),
+        location=table.location(),
+        shaping=(shaping or Shaping()).settled(start.table, table.properties),
+        older_schemas=older_schemas(table.schemas(), start.schema_id, source.schema_policy),
+    )
+
+
+def _is_inside(start: TableStart, data: str) -> bool:
+    inside = start.file_prefix.removeprefix(f"{data}/")
+    return inside != start.file_prefix and not {"", ".", ".."} & set(inside.split("/"))
+
+
+def check_folder(start: TableStart, data: str) -> None:
+    """P9: rows go below the table's own folder of data, wherever else the credentials reach.
+
+    It is no reason to stop: the next START may be the coordinator's again.
+    """
+    if not _is_inside(start, data):
+        raise WriteFailed(
+            f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
+            f"which is not below {data}/",
+            "no coordinator says so: look who may write to the control topic (docs/security.md)",
+        )
+
+
+def _order_within(order: SortOrder, schema: Schema) -> SortOrder:
+    """The order, unless the transaction's schema is too old to have its columns."""
+    known = all(field.source_id in schema.field_ids for field in order.fields)
+    return order if known else UNSORTED_SORT_ORDER
+
+
+def known_offsets(
+    catalog: Catalog, batch: Batch, source: SourcePlan
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Of the batch's ranges, what the quarantine holds already: only where it is ahead (Q5).
+
+    Read from the table, not computed anew: with another schema or setting since, other records
+    may be bad now, and each must stay in the one table that it is in. Other sinks' rows in the
+    same quarantine say nothing. Raises ``TagMissing`` besides what loading a table may raise.
+    """
+    start = batch.quarantine
+    ahead = start.offsets if start else {}
+    again = {at: span for at, span in batch.ranges.items() if span.begin < ahead.get(at, 0)}
+    if start is None or not again:
+        return {}
+    table = _load(catalog, start)
+    ref = table.metadata.refs.get(source.handling.tag)
+    if ref is None:
+        raise TagMissing(
+            f"{start.table} has no tag {source.handling.tag}, but holds bad records beyond the "
+            "table's offsets: they cannot be told from new ones",
+            "restore the tag on the sink's newest snapshot, or set coordinator.on_tag_missing to "
+            "follow-table and start again",
+        )
+    fields = ("topic", "topic_id", "partition", "offset")
+    places = [_within(at, span.begin, span.end) for at, span in again.items()]
+    anywhere = places[0] if len(places) == 1 else Or(*places)
+    wanted = And(EqualTo(term="sink", value=source.sink), anywhere)
+    rows = table.scan(wanted, fields, snapshot_id=ref.snapshot_id).to_arrow().to_pylist()
+    found: dict[TopicPartition, list[int]] = {}
+    for row in rows:
+        if row["topic_id"] == batch.topic_ids.get(row["topic"], row["topic_id"]):
+            at = TopicPartition(row["topic"], row["partition"])
+            found.setdefault(at, []).append(row["offset"])
+    return {at: tuple(sorted(offsets)) for at, offsets in found.items()}
+
+
+def _within(at: TopicPartition, begin: int, end: int) -> BooleanExpression:
+    return And(
+        EqualTo(term="topic", value=at.topic),
+        EqualTo(term="partition", value=at.partition),
+        GreaterThanOrEqual(term="offset", value=begin),
+        LessThan(term="offset", value=end),
+    )
+
+
+def _load(catalog: Catalog, start: TableStart) -> Table:
+    try:
+        table = catalog.load_table(start.table)
+    except NoSuchTableError as error:
+        raise TableChanged(f"{start.table} does not exist any more") from error
+    except OSError as error:
+        raise Unreachable(f"{start.table} cannot be loaded: {error}") from error
+    if str(table.metadata.table_uuid) != start.uuid:
+        raise TableChanged(
+            f"{start.table} is another table now: UUID {table.metadata.table_uuid}, "
+            f"not {start.uuid}",
+            "it was dropped and created again",
+        )
+    return table
+
+
+def _check_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
+    unknown = sorted(set(record_columns) - {*RECORD_PARTS, STRUCT})
+    if unknown:
+        raise ConfigurationError(
+            f"record columns {unknown} are no parts of a record",
+            f"known are: {', '.join(RECORD_PARTS)}",
+        )
+    names = {column.name for column in schema.fields}
+    missing = sorted(set(record_columns.values()) - names)
+    if missing:
+        raise ConfigurationError(f"{table} has no columns {missing} for parts of the records")

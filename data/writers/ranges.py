@@ -1,0 +1,107 @@
+"""Offset ranges in, data files out: fetch, decode, partition and write, in bounded memory.
+
+At most one fetched chunk, the rows that wait for their files (``partitioned_rows``) and the open
+files' buffers are in memory, whatever the ranges' length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
+from headgate.data.writers.aside import Aside
+from headgate.data.writers.decoding import Decoding
+from headgate.data.writers.failures import go_on, write_failed
+from headgate.data.writers.needs import Evolution
+from headgate.data.writers.parquet import DataFiles, file_shape
+from headgate.data.writers.partitioned_rows import PartitionedRows
+from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.routed import write_routed
+from headgate.kafka.fetch import Chunk, Reading, read_ranges
+from headgate.participant.settings import UnknownFields
+
+
+def write_ranges(
+    plan: WriterPlan, batch: Batch, *, abandoned: Callable[[], bool] = lambda: False
+) -> BatchWritten | BatchNeeds:
+    """Read exactly the batch's ranges from the source, and write them; errors as ``write_chunks``.
+
+    Raises ``OffsetOutOfRange``, ``TopicRecreated`` and ``MissingRights`` beside them.
+    """
+    # Closed at once on an error too: a suspended reader would go on fetching behind our back.
+    with closing(chunks_of(plan, batch)) as chunks:
+        return write_chunks(plan, batch, chunks, abandoned=abandoned)
+
+
+def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
+    """All records of the batch's ranges, with the parts that the plan asks for; to be closed."""
+    source, parts = plan.source, plan.record_parts()
+    by_header = source.routing is not None and any(r.header for r in source.routing.routes)
+    reading = Reading(
+        source.kafka,
+        batch.ranges,
+        source.topic_ids,
+        with_keys="key" in parts or source.handling.keeps,
+        with_headers="headers" in parts or source.handling.keeps or by_header,
+    )
+    return read_ranges(reading)
+
+
+def write_chunks(
+    plan: WriterPlan,
+    batch: Batch,
+    chunks: Iterable[Chunk],
+    *,
+    abandoned: Callable[[], bool] = lambda: False,
+) -> BatchWritten | BatchNeeds:
+    """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
+
+    Raises ``PoisonRecord``, ``TooManyBadRecords``, ``ConfigurationError``, ``TableChanged``,
+    ``Abandoned``, whatever reading the chunks raises; for all else ``WriteFailed``, or
+    ``Unforeseen`` where no other system is to blame.
+    """
+    if plan.source.routing is not None:
+        return write_routed(plan, batch, chunks, abandoned=abandoned)
+    files: DataFiles | None = None
+    aside = Aside(plan, batch)
+    try:
+        shape = file_shape(plan)
+        files = DataFiles(shape, batch.table.file_prefix, batch.target_file_bytes)
+        schema, mapping = shape.arrow_schema, plan.name_mapping()
+        decoding = Decoding(
+            plan.source,
+            batch,
+            schema,
+            mapping,
+            aside=aside,
+            condemned=plan.condemned,
+            evolution=watched_for(plan, batch),
+        )
+        rows = PartitionedRows(shape.partitioner, files)
+        for chunk in chunks:
+            rows.take(decoding.decoded(chunk).rows)
+            go_on(batch, abandoned)
+        if decoding.needs:
+            aside.discard()
+            files.discard()
+            return decoding.needs.outcome(batch.number)
+        rows.flush()
+        quarantined = aside.finish()
+        written, ignored = files.finish(), decoding.ignored()
+        return BatchWritten(batch.number, decoding.results(), written, quarantined, ignored=ignored)
+    except BaseException as error:
+        aside.discard()
+        if files is not None:
+            files.discard()
+        if isinstance(error, HeadgateError) or not isinstance(error, Exception):
+            raise
+        raise write_failed(error, batch) from error
+
+
+def watched_for(plan: WriterPlan, batch: Batch) -> Evolution | None:
+    """What to do with fields that the table lacks; nothing is paid where they are ignored."""
+    if plan.source.schema_policy.unknown_fields is UnknownFields.IGNORE:
+        return None
+    return plan.evolution(batch.table.refused)

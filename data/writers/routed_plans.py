@@ -1,0 +1,213 @@
+"""Plans for the tables that routes name: looked up by the participant itself, and kept for a while.
+
+START does not name them (rule R5). Which tables there are is listed, namespace by namespace, so
+that a field with wild values costs no calls; only tables that records go to are loaded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.data.writers.failures import Wanting
+from headgate.data.writers.plan import (
+    Plans,
+    RoutedTable,
+    SourcePlan,
+    WriterPlan,
+    check_folder,
+    plan_of_table,
+)
+from headgate.data.writers.routes import RAW_NAME_PROPERTY, Routing
+from headgate.data.writers.shaping import Shaping
+from headgate.tables.iceberg.catalog import rights_taken
+from headgate.tables.stores.object_stores import refuse_signing
+
+LISTED_S = 10.0
+"""For so long nobody looks which tables a namespace has."""
+
+LOADED_S = 30.0
+"""For so long a table's schema, properties and keys are taken for what they were."""
+
+_TRIES = 5
+_log = redacted_logger(__name__)
+
+
+class OfTable(Protocol):
+    """How records are read for a table of this name."""
+
+    def __call__(self, source: SourcePlan, table: str) -> SourcePlan: ...
+
+
+class RoutedPlans:
+    """As ``Plans``, for a sink with routes. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        plans: Plans,
+        of_table: OfTable,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._catalog = catalog
+        self._plans = plans
+        self._of_table = of_table
+        self._now_s = monotonic_s
+        self._listed: dict[str, tuple[float, frozenset[str]]] = {}
+        self._loaded: dict[str, tuple[float, RoutedTable]] = {}
+        self._gone: set[str] = set()
+        self._parked: frozenset[str] = frozenset()
+
+    def written(
+        self, batch: Batch, source: SourcePlan, write: Callable[[WriterPlan], BatchOutcome]
+    ) -> BatchOutcome:
+        """Write the batch, again where it wants tables that the plan did not have."""
+        wanted: frozenset[str] = frozenset()
+        for _ in range(_TRIES):
+            outcome = write(self.plan_of(batch, source, wanted))
+            if not isinstance(outcome, Wanting):
+                break
+            wanted |= outcome.names
+        return self._with_troubles(outcome)
+
+    def _with_troubles(self, outcome: BatchOutcome) -> BatchOutcome:
+        """I1: the status says what is wrong with tables that took no records."""
+        if not isinstance(outcome, BatchWritten):
+            return outcome
+        known = {name: table.trouble for name, (_, table) in self._loaded.items()}
+        known |= {name: _dropped(name).trouble for name in self._gone}
+        return replace(outcome, troubles={name: why for name, why in known.items() if why})
+
+    def plan_of(
+        self, batch: Batch, source: SourcePlan, wanted: frozenset[str] = frozenset()
+    ) -> WriterPlan:
+        """For the quarantine, the tables of the batch's topics, those wanted and lately used.
+
+        Raises as ``Plans.plan_of``.
+        """
+        routing = source.routing
+        assert routing is not None, "chosen for it"
+        lead = replace(source, record_columns={}, rules={}, routing=None)
+        plan = self._plans.plan_of(batch, lead)
+        check_folder(
+            replace(batch.table, file_prefix=f"{plan.data_location}/{batch.folder}"),
+            plan.data_location,
+        )
+        self._pass_over(frozenset(batch.parked))
+        alone = {
+            target.table
+            for topic in {at.topic for at in batch.ranges}
+            if (target := routing.named_by(topic))
+        } - self._parked
+        self._list({_namespace(name) for name in (*alone, *wanted)}, alone)
+        names = sorted({*alone, *wanted, *self._loaded, *self._gone})[: routing.tables_max]
+        tables = {name: table for name in names if (table := self._table(name, source))}
+        listed = {name: tables for name, (_, tables) in self._listed.items()}
+        return replace(plan, source=source, tables=tables, listed=_bounded(listed, tables, routing))
+
+    def _pass_over(self, parked: frozenset[str]) -> None:
+        """What was known of parked tables is looked up afresh when they are open again."""
+        for name in parked:
+            self._loaded.pop(name, None)
+        self._gone -= parked
+        if parked != self._parked:
+            self._listed.clear()
+            self._parked = parked
+
+    def forget_temporary(self) -> bool:
+        """As ``Plans``: keys that are given out for a while are asked for again."""
+        self._loaded.clear()
+        return self._plans.forget_temporary()
+
+    def _list(self, namespaces: set[str], needed: set[str]) -> None:
+        """What was listed lately stands, unless the table of a topic is missing in it."""
+        now_s = self._now_s()
+        for namespace in sorted(namespaces | self._listed.keys()):
+            until_s, known = self._listed.get(namespace, (0.0, frozenset()))
+            missing = any(_namespace(n) == namespace and _short(n) not in known for n in needed)
+            if now_s >= until_s or missing:
+                self._listed[namespace] = (now_s + LISTED_S, self._tables_in(namespace))
+
+    def _tables_in(self, namespace: str) -> frozenset[str]:
+        try:
+            return frozenset(found[-1] for found in self._catalog.list_tables(namespace))
+        except NoSuchNamespaceError:
+            return frozenset()
+        except OSError as error:
+            raise Unreachable(f"the tables of {namespace} cannot be listed: {error}") from error
+
+    def _table(self, name: str, source: SourcePlan) -> RoutedTable | None:
+        listed = self._listed.get(_namespace(name))
+        if listed is not None and _short(name) not in listed[1]:
+            before = self._loaded.pop(name, None)
+            if before is not None and before[1].plan is not None:
+                self._gone.add(name)
+            return _dropped(name) if name in self._gone else None
+        self._gone.discard(name)
+        until_s, known = self._loaded.get(name, (0.0, None))
+        now_s = self._now_s()
+        if known is None or now_s >= until_s:
+            known = _loaded(self._catalog, name, self._of_table(source, name), self._plans.shaping)
+            self._loaded[name] = (now_s + LOADED_S, known)
+            if known.problem:
+                event = about(LogEvent.RECORDS_UNMATCHED, table=name)
+                _log.warning("records of %s go nowhere else: %s", name, known.problem, extra=event)
+        return known
+
+
+def _loaded(catalog: Catalog, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
+    try:
+        table = catalog.load_table(name)
+    except NoSuchTableError:  # it was listed a moment ago
+        return _dropped(name)
+    except Exception as error:
+        if refused := rights_taken(error):
+            why = f"{refused.code} {name} may not be loaded: {refused.message}"
+            return RoutedTable(name, problem=why, trouble=why)
+        if isinstance(error, OSError):
+            raise Unreachable(f"{name} cannot be loaded: {error}") from error
+        raise
+    uuid, schema_id = str(table.metadata.table_uuid), table.schema().schema_id
+    start = TableStart(name, uuid, schema_id, table.spec().spec_id, "")
+    try:
+        refuse_signing(name, table.io.properties)
+        plan = plan_of_table(table, start, source, shaping)
+    except ConfigurationError as error:
+        return RoutedTable(name, problem=error.message)
+    raw_name = table.properties.get(RAW_NAME_PROPERTY, "")
+    return RoutedTable(name, plan, "", uuid, schema_id, raw_name)
+
+
+def _dropped(name: str) -> RoutedTable:
+    why = f"{TableMissing.code} there is no table {name} any more: it was dropped or renamed"
+    return RoutedTable(name, problem=why, trouble=why)
+
+
+def _bounded(
+    listed: Mapping[str, frozenset[str]], tables: Mapping[str, RoutedTable], routing: Routing
+) -> Mapping[str, frozenset[str]]:
+    """R4: when as many tables are in use as may be, there are no others for this sink."""
+    if len(tables) < routing.tables_max:
+        return listed
+    return {
+        namespace: frozenset(_short(name) for name in tables if _namespace(name) == namespace)
+        for namespace in listed
+    }
+
+
+def _namespace(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]

@@ -1,0 +1,376 @@
+"""The control topic over confluent-kafka: one partition, read at explicit offsets, no group.
+
+The topic itself is made and checked by ``kafka_topic.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka as kafka
+from confluent_kafka.admin import AdminClient
+
+from headgate.control_protocol.codec import MESSAGE_BYTES_MAX, Skipped, SkipReason
+from headgate.control_protocol.errors import (
+    AppendUnconfirmed,
+    ConfigurationError,
+    ControlTopicUnfit,
+    HeadgateError,
+    LogDiscontinuity,
+    MissingRights,
+    Unreachable,
+)
+from headgate.control_protocol.events import Envelope, LogRecord
+from headgate.control_protocol.identifiers import ControlOffset, TopicId
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.wire import REFUSED, Wire
+from headgate.kafka.settings import for_other_clients, unaccepted
+
+log = redacted_logger(__name__)
+
+MESSAGES_PER_READ_MAX = 1000
+_PARTITION = 0
+
+# each attempt to connect would be logged, ten times a second while a broker is down
+_QUIET = {"log_level": 2}
+
+_CONSUMER = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # a place that is gone must be heard of, not silently moved
+    # an open transaction of a foreign producer must not hold back everything behind it
+    "isolation.level": "read_uncommitted",
+    "fetch.wait.max.ms": 100,  # a seek waits for the fetch before it
+    "fetch.queue.backoff.ms": 5,
+    "fetch.error.backoff.ms": 50,
+    "queued.max.messages.kbytes": 16 * 1024,
+}
+
+_PRODUCER = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 0,
+    "compression.type": "lz4",  # a status is mostly numbers that repeat
+    "message.max.bytes": 1_000_000,
+    # How long a topic that brokers do not know is taken for one that they will hear of: a deleted
+    # one would else be waited for until the delivery's time-out, and its loss be noticed after it.
+    "topic.metadata.propagation.max.ms": 2_000,
+}
+
+_NO_RIGHTS = {
+    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+_NO_TOPIC = {
+    kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+    kafka.KafkaError.UNKNOWN_TOPIC_ID,
+    kafka.KafkaError.INCONSISTENT_TOPIC_ID,
+    kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the client's own way to name local errors
+    kafka.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+}
+_OUT_OF_RANGE = {
+    kafka.KafkaError.OFFSET_OUT_OF_RANGE,
+    kafka.KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001
+    kafka.KafkaError._LOG_TRUNCATION,  # noqa: SLF001
+}
+_WITH_EVERY_ATTEMPT = {
+    kafka.KafkaError._TRANSPORT,  # noqa: SLF001
+    kafka.KafkaError._RESOLVE,  # noqa: SLF001
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLogTimes:
+    """``delivery_ms`` bounds an append, ``request_ms`` a question to the brokers.
+
+    A re-created topic is noticed within ``identity_ms``, at once when its log is shorter.
+    """
+
+    delivery_ms: int = 10_000
+    request_ms: int = 10_000
+    identity_ms: int = 10_000
+
+
+class KafkaLog:
+    """A ``ControlLog`` on a topic that exists. Reads from its begin until ``seek``.
+
+    ``kafka_config`` holds librdkafka's names; what this class relies on cannot be overridden. No
+    group is joined, but brokers are asked for the coordinator of ``group.id`` all the same: it must
+    be one that the principal may describe. ``wire`` says whose events are read and how they are
+    signed. ``skipped`` counts the messages that were passed over, by reason. Use from one thread.
+    """
+
+    def __init__(
+        self,
+        kafka_config: Mapping[str, str],
+        topic: str,
+        times: KafkaLogTimes | None = None,
+        wire: Wire | None = None,
+    ) -> None:
+        self._topic = topic
+        self._wire = wire or Wire()
+        self._times = times or KafkaLogTimes()
+        self._config: dict[str, Any] = {**_QUIET, **kafka_config, "error_cb": _trouble}
+        group_id = self._config.pop("group.id", "")
+        if not group_id:
+            raise ConfigurationError("a control log needs group.id", "give it the sink's own group")
+        try:
+            self._identity = _Identity(
+                AdminClient(for_other_clients(self._config)), topic, self._times
+            )
+            self._producer: kafka.Producer | None = self._new_producer()
+            self._consumer_config = self._config | _CONSUMER | {"group.id": group_id}
+            self._consumer = kafka.Consumer(self._consumer_config)
+        except (kafka.KafkaException, ValueError, TypeError) as error:
+            raise unaccepted(error) from error
+        self._placed = False
+        self._lost: str | None = None
+        self.skipped: Counter[SkipReason] = Counter()
+
+    def append(self, envelopes: Sequence[Envelope]) -> None:
+        topic_id = self._identity.known() if self._wire.keys else TopicId("")
+        messages = [self._wire.written(envelope, topic_id) for envelope in envelopes]
+        errors: list[kafka.KafkaError] = []
+
+        def delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
+            if error is not None:
+                errors.append(error)
+
+        producer = self._producer = self._producer or self._new_producer()
+        try:
+            for message in messages:
+                producer.produce(self._topic, message, partition=_PARTITION, on_delivery=delivered)
+            missing = producer.flush((self._times.delivery_ms + self._times.request_ms) / 1000)
+        # Of a fatal error (no right to write) the client raises inside its own callbacks, which
+        # Python tells as a SystemError.
+        except (kafka.KafkaException, BufferError, SystemError) as error:
+            self._discard(producer)
+            if fatal := _fatal(error):
+                raise self._append_failure([fatal], 0) from error
+            raise AppendUnconfirmed(f"control topic {self._topic}: {error}") from error
+        if errors or missing:
+            self._discard(producer)
+            raise self._append_failure(errors, missing)
+
+    def read(self, timeout_ms: int) -> list[LogRecord]:
+        if self._lost is None:
+            self._lost = self._identity.lost()
+        if self._lost is not None:
+            raise LogDiscontinuity(
+                f"control topic {self._topic}: {self._lost}",
+                "a new epoch begins by itself; the table holds everything that counts",
+            )
+        if not self._placed:
+            self._place(kafka.OFFSET_BEGINNING)
+        # consume() alone would wait for a full batch until the time is over
+        first = self._consumer.poll(timeout_ms / 1000)
+        if first is None:
+            return []
+        more = self._consumer.consume(MESSAGES_PER_READ_MAX - 1, timeout=0)
+        return [record for message in (first, *more) if (record := self._record(message))]
+
+    def seek(self, offset: ControlOffset) -> None:
+        """Raises ``Unreachable``, too when the topic is gone."""
+        self._place(offset)
+
+    def end_offset(self) -> ControlOffset:
+        """Raises ``Unreachable``, too when the topic is gone."""
+        partition = kafka.TopicPartition(self._topic, _PARTITION)
+        try:
+            watermarks = self._consumer.get_watermark_offsets(
+                partition, timeout=self._times.request_ms / 1000, cached=False
+            )
+        except kafka.KafkaException as error:
+            raise failure(self._topic, error) from error
+        if watermarks is None:
+            raise Unreachable(f"control topic {self._topic}: no end offset in time")
+        return ControlOffset(watermarks[1])
+
+    def topic_id(self) -> TopicId | None:
+        """The topic that it reads now; ``None`` before it stood anywhere."""
+        return self._identity.adopted or None
+
+    def refused(self) -> int:
+        """How many events of this sink were passed over because of their signatures."""
+        return sum(self.skipped[reason] for reason in REFUSED)
+
+    def close(self) -> None:
+        """Nothing is left to be sent: ``append`` waits for all of it, or takes it back."""
+        self._producer = None
+        self._consumer.close()
+
+    def _new_producer(self) -> kafka.Producer:
+        times = self._times
+        return kafka.Producer(
+            {
+                **for_other_clients(self._config),
+                **_PRODUCER,
+                "delivery.timeout.ms": times.delivery_ms,
+            }
+        )
+
+    def _discard(self, producer: kafka.Producer) -> None:
+        """What was not confirmed must not be sent behind what is appended later."""
+        self._producer = None
+        with suppress(kafka.KafkaException, SystemError):  # of what is known to be broken
+            producer.purge()
+            producer.flush(self._times.request_ms / 1000)
+
+    def _append_failure(self, errors: list[kafka.KafkaError], missing: int) -> HeadgateError:
+        codes = {error.code() for error in errors}
+        if codes & _NO_RIGHTS:
+            return MissingRights(
+                f"control topic {self._topic}: the cluster refuses this client to write",
+                "allow the principal to write to it (and, with brokers before 2.8, idempotently)",
+            )
+        if kafka.KafkaError.MSG_SIZE_TOO_LARGE in codes:
+            return ControlTopicUnfit(
+                f"control topic {self._topic} does not take a message of headgate's size",
+                f"set its max.message.bytes above {MESSAGE_BYTES_MAX}",
+            )
+        reasons = sorted({error.str() for error in errors}) or [f"{missing} without an answer"]
+        return AppendUnconfirmed(f"control topic {self._topic}: {'; '.join(reasons)}")
+
+    def _place(self, offset: int) -> None:
+        if self._identity.adopt():
+            # A client goes by leader epochs, and takes a new topic's, which begin again at 0, for
+            # old news of the topic that it knew: it would never read from the new one.
+            self._consumer.close()
+            self._consumer = kafka.Consumer(self._consumer_config)
+        self._consumer.assign([kafka.TopicPartition(self._topic, _PARTITION, offset)])
+        self._placed = True
+        self._lost = None
+
+    def _record(self, message: kafka.Message) -> LogRecord | None:
+        if message.error() is not None:
+            self._judge(message.error())
+            return None
+        envelope = self._wire.read(message.value() or b"", self._identity.adopted)
+        if isinstance(envelope, Skipped):
+            self.skipped[envelope.reason] += 1
+            # no version of ours writes what no version can read: somebody is not heard
+            alarming = (
+                envelope.reason in (SkipReason.UNDECODABLE, *REFUSED)
+                and self.skipped[envelope.reason] == 1
+            )
+            level = logging.WARNING if alarming else logging.DEBUG
+            log.log(level, "%s@%s skipped: %s", self._topic, message.offset(), envelope)
+            return None
+        return LogRecord(ControlOffset(message.offset()), envelope)
+
+    def _judge(self, error: kafka.KafkaError) -> None:
+        """A lost place is raised by the next read: what was read before it counts."""
+        if error.code() in _OUT_OF_RANGE:
+            self._lost = f"the place to read is no longer there: {error.str()}"
+        elif error.code() in _NO_TOPIC:
+            self._identity.doubt()
+        elif error.code() in _NO_RIGHTS:
+            raise failure(self._topic, kafka.KafkaException(error))
+        else:
+            log.warning("control topic %s: %s", self._topic, error.str())
+
+
+class _Identity:
+    """Whether the topic is still the one whose offsets are read: a new one has another id."""
+
+    def __init__(self, admin: AdminClient, topic: str, times: KafkaLogTimes) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._times = times
+        self._id = ""
+        self._asked: Future[Any] | None = None
+        self._due_s = 0.0
+
+    def adopt(self) -> bool:
+        """From here on the topic that now bears the name; ``Unreachable`` when there is none.
+
+        Whether it is another one than before.
+        """
+        before = self._id
+        try:
+            self._id = str(self._ask().result().topic_id)
+        except kafka.KafkaException as error:
+            raise failure(self._topic, error) from error
+        self._asked = None
+        self._due_s = time.monotonic() + self._times.identity_ms / 1000
+        return before not in ("", self._id)
+
+    @property
+    def adopted(self) -> TopicId:
+        return TopicId(self._id)
+
+    def known(self) -> TopicId:
+        """The adopted topic's id; before any was, that of the topic that bears the name now."""
+        if not self._id:
+            self.adopt()
+        return self.adopted
+
+    def doubt(self) -> None:
+        """Ask at the next opportunity."""
+        self._due_s = 0.0
+
+    def lost(self) -> str | None:
+        """What became of the adopted topic, if anything; asks now and then, and never waits."""
+        if self._asked is None:
+            if self._id and time.monotonic() >= self._due_s:
+                self._asked = self._ask()
+            return None
+        if not self._asked.done():
+            return None
+        answer, self._asked = self._asked, None
+        self._due_s = time.monotonic() + self._times.identity_ms / 1000
+        try:
+            found = str(answer.result().topic_id)
+        except kafka.KafkaException as error:
+            return "it was deleted" if error.args[0].code() in _NO_TOPIC else None
+        return None if found == self._id else f"it was created anew, as {found}"
+
+    def _ask(self) -> Future[Any]:
+        topics = kafka.TopicCollection([self._topic])
+        timeout_s = self._times.request_ms / 1000
+        answer: Future[Any] = self._admin.describe_topics(topics, request_timeout=timeout_s)[
+            self._topic
+        ]
+        return answer
+
+
+def _fatal(error: BaseException | None) -> kafka.KafkaError | None:
+    """The refusal behind what the client raised, if it is one that no repetition mends."""
+    while error is not None:
+        cause = error.args[0] if error.args else None
+        if isinstance(cause, kafka.KafkaError) and cause.code() in _NO_RIGHTS:
+            return cause
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def failure(topic: str, error: kafka.KafkaException) -> HeadgateError:
+    """What a question about the control topic that went wrong means."""
+    cause = error.args[0]
+    if cause.code() in _NO_RIGHTS:
+        return MissingRights(
+            f"control topic {topic}: the cluster refuses this client: {cause.str()}",
+            "allow the principal to describe, read and write it",
+        )
+    if cause.code() in _NO_TOPIC:
+        return Unreachable(
+            f"control topic {topic} does not exist now",
+            "it is created when the sink starts, where that is allowed",
+        )
+    return Unreachable(
+        f"control topic {topic}: the Kafka cluster did not answer: {cause.str()}",
+        "check bootstrap.servers and that the brokers run",
+    )
+
+
+def _trouble(error: kafka.KafkaError) -> None:
+    repeats = error.code() in _WITH_EVERY_ATTEMPT
+    log.log(logging.DEBUG if repeats else logging.WARNING, "control topic: %s", error.str())

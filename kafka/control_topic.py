@@ -1,0 +1,163 @@
+"""The control topic's existence and settings, over confluent-kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import confluent_kafka as kafka
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from headgate.control_protocol.codec import MESSAGE_BYTES_MAX
+from headgate.control_protocol.errors import (
+    ControlTopicUnfit,
+    HeadgateError,
+    MissingRights,
+    Unreachable,
+)
+from headgate.kafka.settings import for_other_clients, quiet, unaccepted
+
+REQUEST_TIMEOUT_MS = 10_000
+
+_BATCH_BYTES = 1024
+"""What Kafka itself adds to a message, generously."""
+
+_BROKER_DEFAULT = -1
+_SETTINGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(7 * 24 * 60 * 60 * 1000),  # for people: no rule needs yesterday's events
+    "max.message.bytes": str(1024 * 1024),
+}
+_AS_IT_SHOULD_BE = (
+    "one partition, cleanup.policy=delete, max.message.bytes of at least"
+    f" {MESSAGE_BYTES_MAX + _BATCH_BYTES}"
+)
+_NO_RIGHTS = {
+    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+def ensure_control_topic(
+    kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
+) -> None:
+    """Create the control topic where it is missing; check it where it is not.
+
+    Raises ``ControlTopicUnfit``, ``MissingRights``, ``Unreachable``, ``ConfigurationError``.
+    """
+    cluster = _Cluster(kafka_config, topic, timeout_ms)
+    if not cluster.check():
+        cluster.create()
+
+
+def control_topic_exists(
+    kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
+) -> bool:
+    """Check the control topic and change nothing; ``False`` when it is missing.
+
+    Raises as ``ensure_control_topic``.
+    """
+    return _Cluster(kafka_config, topic, timeout_ms).check()
+
+
+class _Cluster:
+    def __init__(self, kafka_config: Mapping[str, str], topic: str, timeout_ms: int) -> None:
+        self._topic = topic
+        self._timeout_s = timeout_ms / 1000
+        try:
+            self._admin = AdminClient(for_other_clients(quiet(kafka_config)))
+        except (kafka.KafkaException, ValueError, TypeError) as error:
+            raise unaccepted(error) from error
+
+    def check(self) -> bool:
+        described = self._described()
+        settings = self._settings() if described else None
+        if described is None or settings is None:
+            return False
+        faults = _faults(len(described.partitions), settings)
+        if faults:
+            raise ControlTopicUnfit(
+                f"control topic {self._topic} has {' and '.join(faults)}",
+                f"it needs {_AS_IT_SHOULD_BE}; correct it, or name another topic",
+            )
+        return True
+
+    def create(self) -> None:
+        new = NewTopic(self._topic, 1, _BROKER_DEFAULT, config=_SETTINGS)
+        futures = self._admin.create_topics([new], request_timeout=self._timeout_s)
+        try:
+            futures[self._topic].result()
+        except kafka.KafkaException as error:
+            cause = error.args[0]
+            if cause.code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._not_created(cause) from error
+        # brokers hear of a new topic one after the other
+        deadline_s = time.monotonic() + self._timeout_s
+        while not self.check():
+            if time.monotonic() > deadline_s:
+                raise Unreachable(f"control topic {self._topic} was created but does not show up")
+            time.sleep(0.05)
+
+    def _not_created(self, cause: kafka.KafkaError) -> HeadgateError:
+        if cause.retriable() or cause.code() < 0:
+            return self._unreachable(cause)
+        return ControlTopicUnfit(
+            f"control topic {self._topic} is missing and cannot be created: {cause.str()}",
+            f"create it with {_AS_IT_SHOULD_BE}, or allow the principal to create it",
+        )
+
+    def _described(self) -> Any | None:
+        topics = kafka.TopicCollection([self._topic])
+        futures = self._admin.describe_topics(topics, request_timeout=self._timeout_s)
+        try:
+            return futures[self._topic].result()
+        except kafka.KafkaException as error:
+            cause = error.args[0]
+            if cause.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            if cause.code() in _NO_RIGHTS:
+                raise self._forbidden("Describe", cause) from error
+            raise self._unreachable(cause) from error
+
+    def _settings(self) -> Mapping[str, str] | None:
+        resource = ConfigResource(ResourceType.TOPIC, self._topic)
+        futures = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
+        try:
+            entries = futures[resource].result()
+        except kafka.KafkaException as error:
+            cause = error.args[0]
+            if cause.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            if cause.code() in _NO_RIGHTS:
+                raise self._forbidden("DescribeConfigs", cause) from error
+            raise self._unreachable(cause) from error
+        return {name: str(entry.value) for name, entry in entries.items()}
+
+    def _forbidden(self, right: str, cause: kafka.KafkaError) -> MissingRights:
+        return MissingRights(
+            f"control topic {self._topic}: the cluster refuses to tell of it: {cause.str()}",
+            f"allow the principal {right} on it, and Read and Write",
+        )
+
+    def _unreachable(self, cause: kafka.KafkaError) -> Unreachable:
+        return Unreachable(
+            f"control topic {self._topic}: the Kafka cluster did not answer: {cause.str()}",
+            "check bootstrap.servers and that the brokers run",
+        )
+
+
+def _faults(partitions: int, settings: Mapping[str, str]) -> list[str]:
+    faults = []
+    if partitions != 1:
+        faults.append(f"{partitions} partitions")
+    if settings["cleanup.policy"] != "delete":
+        faults.append(f"cleanup.policy={settings['cleanup.policy']}")
+    if int(settings["max.message.bytes"]) < MESSAGE_BYTES_MAX + _BATCH_BYTES:
+        faults.append(f"max.message.bytes={settings['max.message.bytes']}")
+    return faults

@@ -1,0 +1,147 @@
+"""The dead-letter topic over confluent-kafka: sends to it, and keeps how far that is.
+
+Progress is the note of a committed offset of a group of its own, on the topic's partition 0. Nobody
+joins the group. Brokers forget it with the topic, or when it was not written for long: then all is
+sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import confluent_kafka as kafka
+from confluent_kafka.admin import AdminClient
+
+from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.coordinator.dead_letters import DeadLetter, Progress
+from headgate.kafka.settings import for_other_clients, quiet, unaccepted
+from headgate.kafka.stored_places import store_place, stored_places
+
+_log = redacted_logger("headgate.coordinator")
+
+_REQUEST_S = 10.0
+_LOOK_S = 0.2
+"""How often a flush looks whether it shall end."""
+
+_BYTES_MAX = 64 * 1024 * 1024
+_PRODUCER = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "delivery.timeout.ms": 10_000,
+    "topic.metadata.propagation.max.ms": 2_000,
+    # A bad record is as large as it is; the topic's own limit decides.
+    "message.max.bytes": _BYTES_MAX,
+    "queue.buffering.max.kbytes": 2 * _BYTES_MAX // 1024,
+}
+
+
+class DeadLetterTopic:
+    """Use from one thread. ``ending`` is asked while it waits; when it says so, sending fails.
+
+    Every call is bounded, and raises ``Unreachable`` with the reason when it did not succeed.
+    """
+
+    def __init__(
+        self, kafka_config: Mapping[str, str], topic: str, group_id: str, ending: Callable[[], bool]
+    ) -> None:
+        self._topic = topic
+        self._group_id = group_id
+        self._ending = ending
+        self._config: dict[str, Any] = {**for_other_clients(quiet(kafka_config)), "error_cb": _said}
+        try:
+            self._admin = AdminClient(self._config)
+        except (kafka.KafkaException, ValueError, TypeError) as error:
+            raise unaccepted(error) from error
+        self._producer: kafka.Producer | None = None
+
+    def progress(self) -> Progress | None:
+        """``None``: nothing is known to be sent. Raises when there is no such topic."""
+        self._described()
+        asked = [(self._topic, 0)]
+        with self._translating():
+            (place,) = stored_places(self._config, self._group_id, asked, _REQUEST_S)
+        return Progress.of_note(place.metadata) if place.metadata else None
+
+    def store(self, progress: Progress) -> None:
+        """Say that so much was sent. The offset itself means nothing."""
+        place = kafka.TopicPartition(self._topic, 0, 0, progress.note())
+        with self._translating():
+            store_place(self._config, self._group_id, place)
+
+    def send(self, letters: Iterable[DeadLetter]) -> int:
+        """All of them, confirmed: their number. When it raises, some may be there."""
+        errors: list[str] = []
+        count = 0
+
+        def delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
+            if error is not None:
+                errors.append(error.str())
+
+        self._producer = self._producer or kafka.Producer({**self._config, **_PRODUCER})
+        try:
+            for letter in letters:
+                self._produce(letter, delivered)
+                count += 1
+                if errors:
+                    break
+            self._flush()
+        except (kafka.KafkaException, BufferError) as error:
+            errors.append(str(error))
+        except BaseException:
+            self.close()
+            raise
+        if errors:
+            self.close()
+            raise self._failure("; ".join(sorted(set(errors))))
+        return count
+
+    def close(self) -> None:
+        """What was not confirmed is dropped here: it will be sent again."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            producer.flush(_LOOK_S)
+
+    def _produce(self, letter: DeadLetter, delivered: Callable[..., None]) -> None:
+        assert self._producer is not None
+        message = {"key": letter.key, "value": letter.value, "headers": list(letter.headers)}
+        self._producer.poll(0)
+        try:
+            self._producer.produce(self._topic, **message, on_delivery=delivered)
+        except BufferError:
+            self._flush()
+            self._producer.produce(self._topic, **message, on_delivery=delivered)
+
+    def _flush(self) -> None:
+        """Until all is confirmed or given up; the delivery's time-out bounds it."""
+        assert self._producer is not None
+        while self._producer.flush(_LOOK_S):
+            if self._ending():
+                raise self._failure("the coordinator ends")
+
+    def _described(self) -> None:
+        """A misspelt topic must be told of, not made by the broker when it is produced to."""
+        named = kafka.TopicCollection([self._topic])
+        with self._translating():
+            self._admin.describe_topics(named, request_timeout=_REQUEST_S)[self._topic].result()
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
+        except kafka.KafkaException as error:
+            raise self._failure(error.args[0].str()) from error
+
+    def _failure(self, reason: str) -> Unreachable:
+        return Unreachable(
+            f"dead-letter topic {self._topic}: {reason}",
+            "what is in the quarantine is sent when it can be",
+        )
+
+
+def _said(error: kafka.KafkaError) -> None:
+    """What matters of it comes with the call that fails."""
+    _log.debug("dead-letter topic: %s", error.str())

@@ -1,0 +1,325 @@
+"""librdkafka's C interface, as far as reading many messages at a time needs it.
+
+Through confluent-kafka a message costs an object, its parts, and a call for each: more than all of
+librdkafka's own work. Here messages come as columns (``loops``).
+
+The functions are looked up in the library that confluent-kafka itself has loaded. They, and the
+layout of ``rd_kafka_message_t``, are its public and stable interface (rdkafka.h).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from confluent_kafka import cimpl
+
+from headgate.control_protocol.errors import ConfigurationError, WriteFailed
+from headgate.native.loops import Addresses, Integers, loops
+from headgate.native.packed import Packed
+
+Headers = Sequence[tuple[str, bytes | None]] | None
+Partition = tuple[str, int]
+
+_CONSUMER = 1
+_TEXT_BYTES = 512
+_NONE: Addresses = np.empty(0, np.uint64)
+_MESSAGE = np.dtype(
+    {
+        "names": ["error", "topic", "partition", "value", "size", "key", "key_size", "offset"],
+        "formats": ["i4", "u8", "i4", "u8", "u8", "u8", "u8", "i8"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 56],
+        "itemsize": 72,
+    }
+)
+
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "rd_kafka_conf_new": (c_void_p, ()),
+    "rd_kafka_conf_destroy": (None, (c_void_p,)),
+    "rd_kafka_conf_set": (c_int, (c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)),
+    "rd_kafka_new": (c_void_p, (c_int, c_void_p, c_char_p, c_size_t)),
+    "rd_kafka_destroy": (None, (c_void_p,)),
+    "rd_kafka_poll_set_consumer": (c_int, (c_void_p,)),
+    "rd_kafka_consumer_close": (c_int, (c_void_p,)),
+    "rd_kafka_queue_get_consumer": (c_void_p, (c_void_p,)),
+    "rd_kafka_queue_destroy": (None, (c_void_p,)),
+    "rd_kafka_assign": (c_int, (c_void_p, c_void_p)),
+    "rd_kafka_pause_partitions": (c_int, (c_void_p, c_void_p)),
+    "rd_kafka_resume_partitions": (c_int, (c_void_p, c_void_p)),
+    "rd_kafka_topic_partition_list_new": (c_void_p, (c_int,)),
+    "rd_kafka_topic_partition_list_destroy": (None, (c_void_p,)),
+    "rd_kafka_topic_partition_list_add": (c_void_p, (c_void_p, c_char_p, c_int32)),
+    "rd_kafka_topic_partition_list_set_offset": (
+        *(c_int,),
+        (c_void_p, c_char_p, c_int32, c_int64),
+    ),
+    "rd_kafka_consume_batch_queue": (c_ssize_t, (c_void_p, c_int, c_void_p, c_size_t)),
+    "rd_kafka_err2str": (c_char_p, (c_int,)),
+}
+# Called per message or nearly so, and never waiting: without letting go of Python's lock.
+_QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "rd_kafka_message_timestamp": (c_int64, (c_void_p, c_void_p)),
+    "rd_kafka_message_destroy": (None, (c_void_p,)),
+    "rd_kafka_message_errstr": (c_char_p, (c_void_p,)),
+    "rd_kafka_message_headers": (c_int, (c_void_p, POINTER(c_void_p))),
+    "rd_kafka_header_get_all": (
+        *(c_int,),
+        (c_void_p, c_size_t, POINTER(c_char_p), POINTER(c_void_p), POINTER(c_size_t)),
+    ),
+    "rd_kafka_topic_name": (c_char_p, (c_void_p,)),
+}
+
+
+class _Library:
+    """The functions by their names without ``rd_kafka_``."""
+
+    def __init__(self) -> None:
+        """Raises ``ConfigurationError`` where they cannot be reached, as in a static build."""
+        for load, functions in ((ctypes.CDLL, _FUNCTIONS), (ctypes.PyDLL, _QUICK)):
+            library = load(cimpl.__file__)
+            for name, (result, arguments) in functions.items():
+                try:
+                    function = getattr(library, name)
+                except AttributeError as error:
+                    raise ConfigurationError(
+                        f"the librdkafka inside {cimpl.__file__} does not show {name}",
+                        "install confluent-kafka's own wheel for Linux or macOS, or build it "
+                        "against a shared librdkafka",
+                    ) from error
+                function.restype, function.argtypes = result, arguments
+                setattr(self, name.removeprefix("rd_kafka_"), function)
+
+    def __getattr__(self, name: str) -> Any:  # for the type checker: all are set above
+        raise AttributeError(name)
+
+
+@cache
+def _library() -> _Library:
+    return _Library()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What came instead of a message: an error, or that a partition's end was reached."""
+
+    code: int
+    text: str
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Column by column. ``topics``: names, each with where its messages are.
+
+    ``timestamps`` in epoch milliseconds, negative for none; a value of ``None`` is a tombstone.
+    """
+
+    topics: Sequence[tuple[str, Any]]
+    partitions: Integers
+    offsets: Integers
+    timestamps: Integers
+    sizes: Integers
+    values: Packed
+    keys: Packed | None
+    headers: LentHeaders | None
+    events: Sequence[Event]
+
+
+class LentHeaders(Sequence[Headers]):
+    """The messages' headers, read when somebody asks: mostly a few are wanted, and each costs more
+    than its message's value. They end with the messages.
+
+    Bytes of a name that are not UTF-8 are halves of surrogate pairs, as Python escapes them."""
+
+    def __init__(self, library: _Library, pointers: Sequence[int]) -> None:
+        self._library = library
+        self._pointers: Sequence[int] | None = pointers
+        self._lenders: list[LentHeaders] = []
+
+    def __len__(self) -> int:
+        return len(self._alive())
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._headers(self._alive()[row])
+
+    def where(self, rows: Sequence[int]) -> LentHeaders:
+        """Those of some messages; they end together with all."""
+        pointers = self._alive()
+        some = LentHeaders(self._library, [pointers[row] for row in rows])
+        self._lenders.append(some)
+        return some
+
+    def end(self) -> None:
+        self._pointers = None
+        for some in self._lenders:
+            some.end()
+
+    def _alive(self) -> Sequence[int]:
+        if self._pointers is None:
+            raise RuntimeError("these headers were lent until the next records were read")
+        return self._pointers
+
+    def _headers(self, pointer: int) -> Headers:
+        headers, size = c_void_p(), c_size_t()
+        name, value = c_char_p(), c_void_p()
+        if self._library.message_headers(pointer, byref(headers)):
+            return None
+        found: list[tuple[str, bytes | None]] = []
+        parts = (byref(name), byref(value), byref(size))
+        while not self._library.header_get_all(headers, len(found), *parts):
+            octets = ctypes.string_at(value.value, size.value) if value.value else None
+            found.append(((name.value or b"").decode(errors="surrogateescape"), octets))
+        return found
+
+
+class BatchConsumer:
+    """A consumer whose partitions are assigned by hand. It serves one thread at a time."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """Raises ``WriteFailed`` with librdkafka's reason."""
+        self._library = library = _library()
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        conf = library.conf_new()
+        for name, value in settings.items():
+            if library.conf_set(conf, name.encode(), value.encode(), text, _TEXT_BYTES):
+                library.conf_destroy(conf)
+                raise _refused(text)
+        self._handle = library.new(_CONSUMER, conf, text, _TEXT_BYTES)  # and owns the settings
+        if not self._handle:
+            library.conf_destroy(conf)
+            raise _refused(text)
+        self._taken = _NONE
+        self._lent: LentHeaders | None = None
+        library.poll_set_consumer(self._handle)
+        self._queue = library.queue_get_consumer(self._handle)
+
+    def close(self) -> None:
+        """Without effect the second time."""
+        if self._handle:
+            self._give_back()
+            self._library.queue_destroy(self._queue)
+            self._library.consumer_close(self._handle)
+            self._library.destroy(self._handle)
+            self._handle = None
+
+    def assign(self, begins: Mapping[Partition, int]) -> None:
+        """Read these from there on, and no others. None of them is paused."""
+        with _Listed(self._library, begins) as listed:
+            for (topic, partition), offset in begins.items():
+                at = (topic.encode(), partition, offset)
+                self._library.topic_partition_list_set_offset(listed, *at)
+            self._check(self._library.assign(self._handle, listed))
+            # A pause outlives an assignment.
+            self._check(self._library.resume_partitions(self._handle, listed))
+
+    def unassign(self) -> None:
+        self._give_back()
+        self._check(self._library.assign(self._handle, None))
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        with _Listed(self._library, partitions) as listed:
+            self._check(self._library.pause_partitions(self._handle, listed))
+
+    def consume(
+        self, count_max: int, timeout_ms: int, *, keys: bool = False, headers: bool = False
+    ) -> Messages:
+        """So many messages and events, or what came of them in time.
+
+        Headers are lent: to be looked at before the next call of this consumer.
+        """
+        self._give_back()
+        pointers = np.empty(count_max, np.uint64)
+        came = self._library.consume_batch_queue(
+            self._queue, timeout_ms, pointers.ctypes.data, count_max
+        )
+        self._taken = pointers[: max(came, 0)]
+        try:
+            found = self._columns(self._taken, keys=keys, headers=headers)
+        except BaseException:
+            self._give_back()
+            raise
+        self._lent = found.headers
+        if not headers:
+            self._give_back()
+        return found
+
+    def _give_back(self) -> None:
+        if self._lent is not None:
+            self._lent.end()
+        taken, self._taken, self._lent = self._taken, _NONE, None
+        loops().give_back(self._library.message_destroy, taken)
+
+    def _columns(self, taken: Addresses, *, keys: bool, headers: bool) -> Messages:
+        structs = _structs(taken)
+        events = []
+        if structs["error"].any():
+            wrong = np.flatnonzero(structs["error"]).tolist()
+            events = [self._event(int(taken[row]), structs[row]) for row in wrong]
+            good = structs["error"] == 0
+            structs, taken = structs[good], taken[good]
+        sizes = structs["size"].astype(np.int64)
+        return Messages(
+            topics=self._topics(structs["topic"]),
+            partitions=structs["partition"].astype(np.int64),
+            offsets=structs["offset"].astype(np.int64),
+            timestamps=loops().timestamps(self._library.message_timestamp, taken),
+            sizes=sizes,
+            values=Packed.copied(structs["value"], sizes),
+            keys=Packed.copied(structs["key"], structs["key_size"].astype(np.int64))
+            if keys
+            else None,
+            headers=LentHeaders(self._library, taken.tolist()) if headers else None,
+            events=events,
+        )
+
+    def _topics(self, handles: Addresses) -> list[tuple[str, Any]]:
+        if (handles == handles[:1]).all():  # as mostly; to sort them all out costs more
+            handles = handles[:1]
+        distinct = np.unique(handles).tolist()
+        names = [self._library.topic_name(handle).decode() for handle in distinct]
+        if len(names) == 1:
+            return [(names[0], slice(None))]
+        return [(name, handles == handle) for name, handle in zip(names, distinct, strict=True)]
+
+    def _event(self, pointer: int, struct: Any) -> Event:
+        topic = self._library.topic_name(int(struct["topic"])) if struct["topic"] else b""
+        text = self._library.message_errstr(pointer) or b""
+        place = (topic.decode(), int(struct["partition"]), int(struct["offset"]))
+        return Event(int(struct["error"]), text.decode(errors="replace"), *place)
+
+    def _check(self, code: int) -> None:
+        if code:
+            raise WriteFailed(f"librdkafka: {self._library.err2str(code).decode()}")
+
+
+class _Listed:
+    """A list of partitions in librdkafka's own form, while the block lasts."""
+
+    def __init__(self, library: _Library, partitions: Iterable[Partition]) -> None:
+        self._library = library
+        self._partitions = list(partitions)
+
+    def __enter__(self) -> int:
+        self._list = int(self._library.topic_partition_list_new(len(self._partitions)))
+        for topic, partition in self._partitions:
+            self._library.topic_partition_list_add(self._list, topic.encode(), partition)
+        return self._list
+
+    def __exit__(self, *_: object) -> None:
+        self._library.topic_partition_list_destroy(self._list)
+
+
+def _refused(text: ctypes.Array[ctypes.c_char]) -> WriteFailed:
+    return WriteFailed(f"no Kafka consumer can be made: {text.value.decode(errors='replace')}")
+
+
+def _structs(pointers: Addresses) -> np.ndarray[Any, Any]:
+    octets = Packed.copied(pointers, np.full(len(pointers), _MESSAGE.itemsize, np.int64)).array
+    return np.frombuffer(octets.buffers()[2] or b"", _MESSAGE, len(pointers))

@@ -1,0 +1,79 @@
+"""Read a few of a topic's newest records, for people who look before they decide."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import confluent_kafka as kafka
+
+from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.kafka.cluster import ANSWER_S_MAX, quiet
+
+GROUP = "headgate-sample"
+"""Named because a consumer must have one; it is neither joined nor committed to."""
+
+SILENCE_S_MAX = 10.0
+_PARTITION_EOF = kafka.KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's public name for it
+
+
+def newest_values(
+    kafka_config: Mapping[str, str], topic: str, records_max: int
+) -> list[bytes | None]:
+    """Values of up to ``records_max`` records, as many from the end of each partition.
+
+    Raises ``ConfigurationError`` when there is no such topic, ``Unreachable`` when the brokers do
+    not answer, or not for ten seconds.
+    """
+    try:
+        consumer = kafka.Consumer(
+            {
+                **quiet(kafka_config),
+                "group.id": GROUP,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+            }
+        )
+    except (kafka.KafkaException, ValueError) as error:
+        raise ConfigurationError(
+            f"Kafka's client does not accept its settings: {error}", "correct --kafka"
+        ) from error
+    try:
+        return _read(consumer, topic, records_max)
+    except kafka.KafkaException as error:
+        raise Unreachable(f"topic {topic} cannot be read: {error.args[0].str()}") from error
+    finally:
+        consumer.close()
+
+
+def _read(consumer: kafka.Consumer, topic: str, records_max: int) -> list[bytes | None]:
+    described = consumer.list_topics(topic, timeout=ANSWER_S_MAX).topics[topic]
+    if described.error is not None:
+        raise ConfigurationError(
+            f"topic {topic} cannot be read: {described.error.str()}", "correct its name"
+        )
+    each = max(1, records_max // len(described.partitions))
+    begins = []
+    for number in described.partitions:
+        at = kafka.TopicPartition(topic, number)
+        low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
+        begins.append(kafka.TopicPartition(topic, number, max(low, high - each)))
+    consumer.assign(begins)
+    values: list[bytes | None] = []
+    ended: set[int | None] = set()
+    patience = time.monotonic() + SILENCE_S_MAX
+    while len(ended) < len(begins) and len(values) < records_max:
+        for message in consumer.consume(1_000, timeout=0.5):
+            patience = time.monotonic() + SILENCE_S_MAX
+            error = message.error()
+            if error is None:
+                values.append(message.value())
+            elif error.code() == _PARTITION_EOF:
+                ended.add(message.partition())
+            else:
+                raise kafka.KafkaException(error)
+        if time.monotonic() > patience:
+            raise Unreachable(f"the brokers sent nothing of {topic} for {SILENCE_S_MAX:.0f} s")
+    return values[:records_max]

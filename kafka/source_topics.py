@@ -1,0 +1,206 @@
+"""What the coordinator asks the source cluster, over confluent-kafka's admin client."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NoReturn
+
+import confluent_kafka as kafka
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import TopicState
+from headgate.kafka.settings import for_asking_offsets, unaccepted
+from headgate.kafka.stored_places import stored_places
+
+REQUEST_TIMEOUT_S = 10.0
+
+_NO_RIGHTS = {
+    kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
+    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+_NO_SUCH_OFFSET = -1
+"""Kafka's answer when no record is as young as the time that was asked for."""
+
+
+class KafkaSourceTopics:
+    """The configured topics as the brokers know them now.
+
+    A name that begins with ``^`` is a pattern, as in a Kafka subscription; a topic that matches it
+    may come and go. Each request ends within ``request_timeout_s``, then ``Unreachable`` is raised.
+    So it is for a named topic that the brokers do not know: a broker whose metadata lag behind says
+    the same. Unknown for ``missing_max_s`` together, it is a ``ConfigurationError``.
+    """
+
+    def __init__(
+        self,
+        kafka_config: Mapping[str, str],
+        topics: Sequence[str],
+        group_id: str,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        *,
+        missing_max_s: float = 0.0,
+    ) -> None:
+        self._missing_max_s = missing_max_s
+        self._missing_since_s: dict[str, float] = {}
+        self._topics = tuple(topics)
+        self._config = dict(kafka_config)
+        self._group_id = group_id
+        self._timeout_s = request_timeout_s
+        try:
+            self._admin = AdminClient(for_asking_offsets(kafka_config))
+        except (kafka.KafkaException, ValueError, TypeError) as error:
+            raise unaccepted(error) from error
+
+    def describe(self) -> Mapping[str, TopicState]:
+        described = self._described()
+        partitions = _partitions(described)
+        begins = self._list_offsets(partitions, OffsetSpec.earliest())
+        ends = self._list_offsets(partitions, OffsetSpec.latest())
+        return {
+            name: TopicState(
+                topic_id=TopicId(str(topic.topic_id)),
+                partitions={  # retention may have passed the end in between the two answers
+                    p.partition: OffsetRange(begins[p], max(begins[p], ends[p]))
+                    for p in partitions
+                    if p.topic == name
+                },
+                silent=frozenset(p.id for p in topic.partitions if p.leader is None),
+            )
+            for name, topic in described.items()
+        }
+
+    def offsets_at(self, timestamp_ms: int) -> Offsets:
+        partitions = _partitions(self._described())
+        found = self._list_offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
+        ends = self._list_offsets(partitions, OffsetSpec.latest())
+        return Offsets({p: found[p] if found[p] >= 0 else ends[p] for p in partitions})
+
+    def committed_note(self) -> str | None:
+        """The note of the first partition (in order) of the configured topics that has one."""
+        return next(iter(self.committed_notes()), None)
+
+    def committed_notes(self) -> list[str]:
+        """The notes beside the group's offsets of the configured topics, in their order."""
+        partitions = sorted((p.topic, p.partition) for p in _partitions(self._described()))
+        try:
+            places = stored_places(self._config, self._group_id, partitions, self._timeout_s)
+        except kafka.KafkaException as error:
+            raise _translated(f"group {self._group_id}", error) from error
+        return [place.metadata for place in places if place.metadata]
+
+    def close(self) -> None:
+        """Nothing is held but idle connections, which end with the object."""
+
+    def _described(self) -> Mapping[str, Any]:
+        names = self._names()
+        if not names:
+            return {}
+        try:
+            return self._topics_named(names)
+        except Unreachable:
+            # The client goes on waiting for the broker that it once knew as the controller, dead
+            # or not; a list of topics makes it learn anew.
+            self._listed()
+            return self._topics_named(names)
+
+    def _topics_named(self, names: list[str]) -> Mapping[str, Any]:
+        futures = self._admin.describe_topics(
+            kafka.TopicCollection(names), request_timeout=self._timeout_s
+        )
+        described = {}
+        for name, future in futures.items():
+            try:
+                described[name] = self._result(f"topic {name}", future)
+                self._missing_since_s.pop(name, None)
+            except _Unknown as error:
+                if name in self._topics:
+                    self._judge_missing(name, error)
+        return described
+
+    def _judge_missing(self, name: str, error: _Unknown) -> NoReturn:
+        now_s = time.monotonic()
+        if now_s - self._missing_since_s.setdefault(name, now_s) < self._missing_max_s:
+            raise error
+        raise ConfigurationError(error.message, error.hint) from error
+
+    def _listed(self) -> Mapping[str, Any]:
+        try:
+            topics: Mapping[str, Any] = self._admin.list_topics(timeout=self._timeout_s).topics
+        except kafka.KafkaException as error:
+            raise _translated("the list of topics", error) from error
+        return topics
+
+    def _names(self) -> list[str]:
+        patterns = [re.compile(topic) for topic in self._topics if topic.startswith("^")]
+        named = [topic for topic in self._topics if not topic.startswith("^")]
+        if not patterns:
+            return named
+        matching = {t for t in self._listed() if any(pattern.search(t) for pattern in patterns)}
+        return [*named, *sorted(matching - set(named))]
+
+    def _list_offsets(
+        self, partitions: Sequence[TopicPartition], spec: OffsetSpec
+    ) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        futures = self._admin.list_offsets(
+            {kafka.TopicPartition(p.topic, p.partition): spec for p in partitions},
+            isolation_level=kafka.IsolationLevel.READ_COMMITTED,
+            request_timeout=self._timeout_s,
+        )
+        return {
+            TopicPartition(p.topic, p.partition): self._offset(p, f) for p, f in futures.items()
+        }
+
+    def _offset(self, asked: kafka.TopicPartition, future: Future[Any]) -> int:
+        what = f"{asked.topic}/{asked.partition}"
+        offset = int(self._result(what, future).offset)
+        # while a broker comes up the client answers well, with an offset that is none
+        if offset < _NO_SUCH_OFFSET:
+            raise Unreachable(f"the Kafka cluster gave no offset of {what}", "is it coming up?")
+        return offset
+
+    def _result(self, what: str, future: Future[Any]) -> Any:
+        try:
+            return future.result()
+        except kafka.KafkaException as error:
+            raise _translated(what, error) from error
+
+
+class _Unknown(Unreachable):
+    """The brokers know no such topic or partition, or not yet."""
+
+
+def _partitions(described: Mapping[str, Any]) -> list[TopicPartition]:
+    """Those that a broker answers for: to ask for another would take the answer of all."""
+    return [
+        TopicPartition(name, partition.id)
+        for name, topic in described.items()
+        for partition in topic.partitions
+        if partition.leader is not None
+    ]
+
+
+def _translated(what: str, error: kafka.KafkaException) -> Exception:
+    cause = error.args[0]
+    if cause.code() in (kafka.KafkaError.UNKNOWN_TOPIC_OR_PART, kafka.KafkaError.TOPIC_EXCEPTION):
+        return _Unknown(
+            f"the source's {what} does not exist", "create it, or correct the sink's topics"
+        )
+    if cause.code() in _NO_RIGHTS:
+        return MissingRights(
+            f"the Kafka cluster refuses to describe {what}: {cause.str()}",
+            "allow the principal to describe and read it",
+        )
+    return Unreachable(
+        f"the Kafka cluster did not answer about {what}: {cause.str()}",
+        "check bootstrap.servers and that the brokers run",
+    )

@@ -1,0 +1,85 @@
+"""Sends what came into the quarantine to the dead-letter topic, in a thread beside the coordinator.
+
+It reads what is committed, and never takes part in a commit: whatever fails here is a warning, and
+tried again. At least once: progress is stored after every delivery was confirmed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.coordinator.dead_letters import letter_of
+
+if TYPE_CHECKING:
+    from headgate.kafka.dead_letter_topic import DeadLetterTopic
+    from headgate.tables.iceberg.unsent import UnsentRows
+
+_log = redacted_logger("headgate.coordinator")
+
+_AGAIN_S = 10.0
+_REFRESH_S = 3_600.0
+_JOIN_S = 2.0
+"""A call that takes longer ends by itself later, and nothing follows it."""
+
+
+class Forwarder:
+    """Its thread begins with it; ``close`` ends it. ``wake`` says that a commit has landed.
+
+    ``open_topic`` is called in the thread, and is given what asks whether it shall end.
+    """
+
+    def __init__(
+        self, rows: UnsentRows, open_topic: Callable[[Callable[[], bool]], DeadLetterTopic]
+    ) -> None:
+        self._rows = rows
+        self._open_topic = open_topic
+        self._woken = threading.Event()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headgate-dead-letters", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def close(self) -> None:
+        """What was not sent yet is sent by the next coordinator."""
+        self._ending.set()
+        self._woken.set()
+        self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._woken.wait(_REFRESH_S)
+            self._woken.clear()
+            if not self._ending.is_set() and not self._forward():
+                self._ending.wait(_AGAIN_S)
+                self._woken.set()
+
+    def _forward(self) -> bool:
+        """Whether everything was sent."""
+        try:
+            topic = self._open_topic(self._ending.is_set)
+            try:
+                forward(self._rows, topic)
+            finally:
+                topic.close()
+        except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
+            if not self._ending.is_set():
+                _log.warning("dead letters wait, and are tried again: %s", error)
+            return False
+        return True
+
+
+def forward(rows: UnsentRows, topic: DeadLetterTopic) -> None:
+    """Send what the quarantine has and the topic has not, commit by commit."""
+    progress = topic.progress()
+    if progress:
+        topic.store(progress)  # brokers forget a group that is silent, and then all is sent again
+    for portion in rows.since(progress):
+        count = topic.send(map(letter_of, portion.rows))
+        topic.store(portion.upto)
+        if count:
+            _log.info("%s records sent to the dead-letter topic", count)

@@ -1,0 +1,1 @@
+"""The room of Apache Iceberg: read, commit, create, grow and keep its tables."""

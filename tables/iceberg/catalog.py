@@ -1,0 +1,299 @@
+"""Opening an Iceberg catalog the one way that both roles use; the adapter for pyiceberg's catalogs.
+
+Not imported by the package itself: only who opens a catalog needs pyiceberg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from pyarrow.fs import AwsStandardS3RetryStrategy
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.catalog import load_catalog as load_any_catalog
+from pyiceberg.exceptions import (
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchPropertyException,
+    NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    UnauthorizedError,
+)
+from pyiceberg.io import FileIO
+from pyiceberg.serializers import FromInputFile, ToOutputFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
+from pyiceberg.typedef import EMPTY_DICT, IcebergBaseModel, Properties, RecursiveDict
+from pyiceberg.utils.config import Config, merge_config
+
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    MissingRights,
+    TableMissing,
+    Unreachable,
+)
+from headgate.tables.iceberg.catalog_kinds import refuse_kind, refuse_server
+from headgate.tables.stores.files import PATIENCE, is_ours, open_files
+from headgate.tables.stores.object_stores import refused_operation
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import IcebergTables
+    from sqlalchemy import Connection
+
+TIMEOUT_S = 30.0
+
+_GLUE_CONNECT_S, _GLUE_READ_S, _GLUE_RETRIES = 5, 8, 2
+
+_CATALOG_TABLES = 2
+"""A SQL catalog's own."""
+
+_STORE_TRIES = 5
+
+_PATIENT = {
+    "s3.retry-strategy-impl": PATIENCE,
+    "s3.connect-timeout": "3",
+    "s3.request-timeout": "3",
+}
+"""What a client of S3 is told where the sink file says nothing. A request that hangs for ever ends
+after at most 30 s, and ``SlowDown`` is waited out for 15 s at most, in growing pauses."""
+
+_LIBPQ_DRIVERS = {"postgresql", "postgresql+psycopg2", "postgresql+psycopg"}
+
+
+class StorePatience(AwsStandardS3RetryStrategy):  # type: ignore[misc] # pyarrow is not typed
+    """How often a request to S3 is tried, with pauses that double; pyarrow's own gives up after 3.
+
+    A batch that fails is read and written again as a whole, which is dearer than waiting here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(max_attempts=_STORE_TRIES)
+
+
+def load_catalog(name: str, properties: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> Catalog:
+    """The catalog ``name``, in pyiceberg's own properties, that never waits for ever.
+
+    ``timeout_s`` bounds each HTTP request (connecting, and each wait for bytes) of a REST catalog,
+    and of who gives it tokens,
+    the wait for a lock of SQLite or PostgreSQL, and for PostgreSQL also connecting, waiting for a
+    server that is no longer reached, and holding a lock while doing nothing. What pyiceberg's
+    configuration file and environment say about ``name`` counts too; ``properties`` win. The caller
+    closes the catalog.
+
+    Raises ``CatalogRefused`` for a catalog that cannot be a sink's lock, before anything is
+    written, ``ConfigurationError``, ``MissingRights``, ``Unreachable``; no message repeats a value
+    of ``properties``.
+    """
+    try:
+        return _with_own_files(_writing_version_3(_opener(name, properties, timeout_s)()))
+    except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
+        failure = catalog_failure(error, f"catalog {name!r} cannot be opened")
+        raise type(failure)(_without(properties, failure.message), failure.hint) from None
+
+
+def catalog_failure(error: Exception, what: str) -> HeadgateError:
+    """The error of ours for one of pyiceberg's; ``what`` went wrong stands first in its message."""
+    said = f"{what}: {_first_line(error)}"
+    match error:
+        case HeadgateError():
+            return error
+        case NoSuchTableError() | NoSuchNamespaceError():
+            return TableMissing(said, "check catalog and identifier, or let the sink create it")
+        case ForbiddenError() | UnauthorizedError() | OAuthError():
+            return MissingRights(said, "check the catalog's credential, and what it may do")
+        case NotInstalledError() | ImportError():
+            return ConfigurationError(said, "install what this kind of catalog needs")
+        case ValueError() | KeyError() | TypeError() | NoSuchPropertyException():
+            return ConfigurationError(said, "check the catalog's properties")
+    if operation := refused_operation(error):
+        return MissingRights(
+            f"{what}: {operation} is refused: {_first_line(error)}",
+            "check the keys or the role for the catalog, and for the table's files",
+        )
+    if type(error).__name__ in ("ArgumentError", "NoSuchModuleError"):  # SQLAlchemy's, of the uri
+        return ConfigurationError(said, "check the catalog's uri")
+    return Unreachable(said, "is the catalog up, and its address right?")
+
+
+def rights_taken(error: BaseException) -> MissingRights | None:
+    """Return the error for a table that answers that it may not be read or written any more.
+
+    Credentials that are not known (401) are no trouble of one table.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ForbiddenError) or (
+            isinstance(cause, OSError) and refused_operation(cause)
+        ):
+            return MissingRights(str(error).removeprefix(f"{Unreachable.code} "))
+        cause = cause.__cause__
+    return None
+
+
+def _opener(name: str, properties: Mapping[str, str], timeout_s: float) -> Callable[[], Catalog]:
+    known = merge_config(Config().get_catalog_config(name) or {}, _recursive(properties))
+    kind = refuse_kind(name, known)
+    if kind == "rest":
+        return partial(_rest_catalog, name, {**_PATIENT, **known}, timeout_s)
+    if kind == "glue":
+        return partial(_glue_catalog, name, {**_PATIENT, **known})
+    patient = {name: text for name, text in _PATIENT.items() if name not in known}
+    if kind == "sql" and isinstance(uri := known.get("uri"), str):
+        bounded = {**patient, **properties, "uri": _bounded(uri, timeout_s)}
+        return partial(_sql_catalog, name, bounded, timeout_s)
+    return partial(load_any_catalog, name, **patient, **properties)
+
+
+def _rest_catalog(name: str, properties: RecursiveDict, timeout_s: float) -> Catalog:
+    from headgate.tables.iceberg.rest_catalog import BoundedRestCatalog
+
+    if "uri" not in properties:
+        raise NoSuchPropertyException("a REST catalog needs its uri")
+    catalog = BoundedRestCatalog(name, {"rest.sigv4.max-retries": "0", **properties}, timeout_s)
+    refuse_server(name, catalog.properties)
+    return catalog
+
+
+def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
+    """botocore's own waits add up to ten minutes."""
+    try:
+        from botocore.config import Config as ClientConfig
+        from botocore.session import Session as ClientSession
+        from pyiceberg.catalog.glue import GlueCatalog
+    except ImportError as error:
+        raise NotInstalledError("Glue needs pip install 'headgate[glue]'") from error
+    session = ClientSession()
+    session.set_default_client_config(
+        ClientConfig(connect_timeout=_GLUE_CONNECT_S, read_timeout=_GLUE_READ_S)
+    )
+    retries = int(str(properties.get("glue.max-retries", _GLUE_RETRIES)))
+    known = {"botocore_session": session, **properties, "glue.max-retries": retries}
+    return GlueCatalog(name, **known)
+
+
+def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> Catalog:
+    from sqlalchemy.event import listen
+    from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+
+    for _ in range(_CATALOG_TABLES):
+        # Two processes that open a new catalog at once both make its tables: the slower one's
+        # attempt fails at each that the other has just made, and the next one finds it.
+        with suppress(IntegrityError, OperationalError, ProgrammingError):
+            catalog = load_any_catalog(name, **properties)
+            break
+    else:
+        catalog = load_any_catalog(name, **properties)
+    engine = getattr(catalog, "engine", None)
+    if engine is not None and engine.dialect.name == "postgresql":
+        listen(engine, "begin", partial(_bound_transaction, round(timeout_s * 1000)))
+    return catalog
+
+
+class _Version3(TableMetadataV3):
+    """pyiceberg 0.12 reads and updates such metadata, but refuses to write it."""
+
+    model_dump_json = IcebergBaseModel.model_dump_json  # type: ignore[pydantic-field]
+
+
+def _writing_version_3(catalog: Catalog) -> Catalog:
+    """The catalog itself. A server writes a table's metadata, pyiceberg does for other catalogs."""
+    if isinstance(catalog, MetastoreCatalog):
+        catalog._write_metadata = _write_metadata  # type: ignore[method-assign]  # noqa: SLF001 - this catalog's only
+    return catalog
+
+
+def _with_own_files(catalog: Catalog) -> Catalog:
+    """The catalog itself, whose tables on S3 have our files, wherever it asks for some."""
+    theirs = catalog._load_file_io  # noqa: SLF001 - this catalog's only, as below
+
+    def files(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        merged = {**catalog.properties, **properties}
+        if is_ours(merged, location):
+            return open_files(merged, location)
+        return theirs(properties, location)
+
+    catalog._load_file_io = files  # type: ignore[method-assign]  # noqa: SLF001
+    if hasattr(catalog, "_convert_orm_to_iceberg"):
+        catalog._convert_orm_to_iceberg = partial(_sql_table, catalog)  # noqa: SLF001
+    if hasattr(catalog, "_is_s3tables_database"):  # asked at each commit, and never changes
+        catalog._is_s3tables_database = lru_cache(catalog._is_s3tables_database)  # noqa: SLF001
+        catalog._write_metadata_no_exist_check = _write_metadata  # type: ignore[attr-defined]  # noqa: SLF001
+    return catalog
+
+
+def _sql_table(catalog: Catalog, row: IcebergTables) -> Table:
+    """As pyiceberg's SQL catalog, which here alone does not ask itself for files."""
+    if not row.metadata_location:
+        raise NoSuchTableError("Table property metadata_location is missing")
+    files = catalog._load_file_io(location=row.metadata_location)  # noqa: SLF001 - see above
+    metadata = FromInputFile.table_metadata(files.new_input(row.metadata_location))
+    return Table(
+        identifier=(*Catalog.identifier_to_tuple(row.table_namespace), row.table_name),
+        metadata=metadata,
+        metadata_location=row.metadata_location,
+        io=catalog._load_file_io(metadata.properties, row.metadata_location),  # noqa: SLF001
+        catalog=catalog,
+    )
+
+
+def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+    if isinstance(metadata, TableMetadataV3):
+        fields = {name: getattr(metadata, name) for name in type(metadata).model_fields}
+        if not metadata.snapshots:
+            fields["next_row_id"] = metadata.next_row_id or 0  # pyiceberg leaves it out
+        metadata = _Version3.model_construct(**fields)
+    ToOutputFile.table_metadata(metadata, io.new_output(metadata_path))
+
+
+def _bound_transaction(timeout_ms: int, connection: Connection) -> None:
+    """A committer that is paused between its update and its end holds the row: not for ever.
+
+    Per transaction, because a pooler in between may give the next one another connection, and may
+    refuse settings that come with the connection.
+    """
+    for setting in ("lock_timeout", "idle_in_transaction_session_timeout"):
+        connection.exec_driver_sql(f"SET LOCAL {setting} = {timeout_ms}")
+
+
+def _bounded(uri: str, timeout_s: float) -> str:
+    """Told to its driver how long to wait; the defaults are 5 s, two hours, or for ever."""
+    wanted = _waits(uri, max(1, round(timeout_s)))
+    query = "&".join(f"{key}={wait}" for key, wait in wanted.items() if f"{key}=" not in uri)
+    return f"{uri}{'&' if '?' in uri else '?'}{query}" if query else uri
+
+
+def _waits(uri: str, timeout_s: int) -> Mapping[str, int]:
+    scheme = uri.partition(":")[0]
+    if scheme.partition("+")[0] == "sqlite" and ":memory:" not in uri:
+        return {"timeout": timeout_s}
+    if scheme in _LIBPQ_DRIVERS:
+        # The client's own: what would be asked of the server may be refused by a pooler before it.
+        return {
+            "connect_timeout": timeout_s,
+            "tcp_user_timeout": timeout_s * 1000,
+            "keepalives_idle": timeout_s,
+            "keepalives_interval": timeout_s,
+            "keepalives_count": 1,
+        }
+    return {}
+
+
+def _recursive(properties: Mapping[str, str]) -> RecursiveDict:
+    return dict(properties)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _without(properties: Mapping[str, str], text: str) -> str:
+    """Foreign messages may quote addresses with passwords in them, or whole property sets."""
+    for key, value in sorted(properties.items(), key=lambda item: -len(item[1])):
+        if key != "type" and len(value) > 3:
+            text = text.replace(value, f"<{key}>")
+    return text

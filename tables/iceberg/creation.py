@@ -1,0 +1,191 @@
+"""Creating a sink's table from what a person declared, or finding it there already."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import parse_transform
+
+from headgate.control_protocol.errors import ConfigurationError, TableMissing
+from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.retention import KEEP_MIN, MAX_AGE_MS
+from headgate.tables.iceberg.supported import FORMAT_VERSIONS, NO_PARTITION
+from headgate.tables.iceberg.type_text import parse_columns
+
+_TRANSFORM = re.compile(r"(\w+)\((?:\s*(\d+)\s*,)?\s*([^(),]+?)\s*\)")
+_WITH_WIDTH = {"bucket": "bucket", "truncate": "trunc"}  # the suffix of the field's name, as Java's
+_BY_TIME = ("year", "month", "day", "hour")
+
+_PROPERTIES = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    # A commit a minute leaves 1,440 metadata files a day; the last hundred are enough to look back.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    # Each kept snapshot makes each commit a little dearer. A day is enough to undo a mistake, and
+    # for the longest query on what was since compacted.
+    MAX_AGE_MS: str(24 * 3_600_000),
+    KEEP_MIN: "100",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableDeclaration:
+    """A table to create.
+
+    ``columns``: per name a type text such as ``long``, ``int not null``, ``decimal(10, 2)``,
+    ``list<string>``, ``map<string, long>``, ``struct<a: int, b: string>``. ``partition_by``:
+    ``day(pickup_at)``, ``bucket(16, id)``, ``truncate(4, zone)`` or a column's name. ``properties``
+    win over headgate's own for new tables; without ``location`` the catalog chooses.
+    """
+
+    columns: Mapping[str, str]
+    partition_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    location: str | None = None
+    comments: Mapping[str, str] = field(default_factory=dict)
+
+
+def ensure_table(catalog: Catalog, identifier: str, declaration: TableDeclaration | None) -> bool:
+    """Whether the table had to be created; its namespaces are made level by level.
+
+    Another process that creates it at the same time is fine. Raises ``TableMissing`` when there is
+    neither table nor declaration, ``ConfigurationError``, ``MissingRights``, ``Unreachable``.
+    """
+    try:
+        return not catalog.table_exists(identifier) and _created(catalog, identifier, declaration)
+    except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
+        failure = catalog_failure(error, f"table {identifier} cannot be created")
+        raise failure from (None if failure is error else error)
+
+
+def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | None) -> bool:
+    if declaration is None:
+        raise TableMissing(
+            f"table {identifier} does not exist", "declare its columns, or create it yourself"
+        )
+    schema = Schema(*parse_columns(declaration.columns, declaration.comments))
+    spec = partition_spec(schema, declaration.partition_by)
+    properties = {**_PROPERTIES, **declaration.properties}
+    check_version(schema, declaration.properties)
+    ensure_namespaces(catalog, identifier)
+    try:
+        catalog.create_table(identifier, schema, declaration.location, spec, properties=properties)
+    except TableAlreadyExistsError:
+        return False
+    return True
+
+
+def check_version(schema: Schema, properties: Mapping[str, str]) -> None:
+    """Raises ``ConfigurationError`` for a format version that cannot be, or lacks a type."""
+    version = {**_PROPERTIES, **properties}["format-version"]
+    if version not in FORMAT_VERSIONS:
+        raise ConfigurationError(
+            f"format-version cannot be {version!r}",
+            f"headgate commits to format versions {' and '.join(FORMAT_VERSIONS)} only",
+        )
+    for field_id in schema.field_ids:
+        kind = schema.find_type(field_id)
+        if kind.minimum_format_version() > int(version):
+            raise ConfigurationError(
+                f"column {schema.find_column_name(field_id)!r} is of type {kind}, which format "
+                f"version {version} does not have",
+                f"set the table's property format-version to {kind.minimum_format_version()}",
+            )
+
+
+def refuse_retention(properties: Mapping[str, str], whose: str) -> None:
+    """Raises ``ConfigurationError``: an age or a number below 1 would ask for no history at all."""
+    for key in (MAX_AGE_MS, KEEP_MIN):
+        value = properties.get(key, "1")
+        if not (value.isdecimal() and int(value) >= 1):
+            raise ConfigurationError(
+                f"{whose}: the property {key} cannot be {value!r}",
+                "write a whole number of at least 1, or remove the property",
+            )
+
+
+def ensure_namespaces(catalog: Catalog, identifier: str) -> None:
+    """Make the namespaces of a table that are missing, level by level."""
+    levels = Catalog.namespace_from(identifier)
+    for depth in range(1, len(levels) + 1):
+        namespace = levels[:depth]
+        try:
+            if not catalog.namespace_exists(namespace):
+                catalog.create_namespace(namespace)
+        except NamespaceAlreadyExistsError:
+            continue
+        except Exception:
+            # SQL catalogs answer a lost race with the database's own error.
+            if not catalog.namespace_exists(namespace):
+                raise
+
+
+def partition_spec(schema: Schema, partition_by: Sequence[str]) -> PartitionSpec:
+    """The spec of the texts, in their order. Raises ``ConfigurationError``."""
+    fields: list[PartitionField] = []
+    for number, text in enumerate(partition_by):
+        fields.append(_partition_field(schema, text, PARTITION_FIELD_ID_START + number))
+        if fields[-1].name in {earlier.name for earlier in fields[:-1]}:
+            raise ConfigurationError(f"partition {text!r} is named twice", "name each one once")
+    return PartitionSpec(*fields)
+
+
+def _partition_field(schema: Schema, text: str, field_id: int) -> PartitionField:
+    transform, width, column = _parts(text)
+    known = schema.column_names
+    if column not in known:
+        raise ConfigurationError(
+            f"partition {text!r}: there is no column {column!r}", _nearest(column, known)
+        )
+    source = schema.find_field(column)
+    parsed = parse_transform(f"{transform}[{width}]" if width else transform)
+    if not parsed.can_transform(source.field_type):
+        raise ConfigurationError(
+            f"partition {text!r}: {transform} does not take a column of type {source.field_type}",
+            "choose another transform or column",
+        )
+    if isinstance(parsed.result_type(source.field_type), NO_PARTITION):
+        raise ConfigurationError(
+            f"partition {text!r}: a table cannot be partitioned by each {source.field_type}",
+            f"write day({column}), hour({column}) or bucket(16, {column})",
+        )
+    suffix = "" if transform == "identity" else f"_{_WITH_WIDTH.get(transform, transform)}"
+    return PartitionField(
+        source_id=source.field_id, field_id=field_id, transform=parsed, name=f"{column}{suffix}"
+    )
+
+
+def _parts(text: str) -> tuple[str, str | None, str]:
+    """Transform, width and column of ``bucket(16, id)``, ``day(ts)`` or ``zone``."""
+    match = _TRANSFORM.fullmatch(text.strip())
+    if match is None:
+        if not text.strip() or re.search(r"[(),]", text):
+            raise ConfigurationError(
+                f"partition {text!r} cannot be read",
+                "write a column's name, day(column) or bucket(16, column)",
+            )
+        return "identity", None, text.strip()
+    transform, width, column = match[1].lower(), match[2], match[3]
+    if transform not in (*_WITH_WIDTH, *_BY_TIME, "identity"):
+        raise ConfigurationError(
+            f"partition {text!r}: there is no transform {match[1]!r}",
+            _nearest(transform, [*_WITH_WIDTH, *_BY_TIME, "identity"]),
+        )
+    wide = transform in _WITH_WIDTH
+    if wide != bool(width and int(width)):
+        example = f"{transform}(16, {column})" if wide else f"{transform}({column})"
+        raise ConfigurationError(f"partition {text!r} cannot be read", f"write {example}")
+    return transform, width, column
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"do you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"

@@ -1,0 +1,139 @@
+"""Where a branch stands to the sink's tag when snapshots between the two have expired (rule T5).
+
+Asked in this order, the surest first:
+
+1. The metadata log: versions of the table from before the expiry still know the parents.
+2. The newest files of the tag's snapshot: a later snapshot that refers to one, or removed one, was
+   made from a snapshot that held it, and so held all that the sink had committed.
+3. The counts of records: a snapshot that is left, or what was there before the oldest of them, has
+   exactly as many as the tag's snapshot, as after compactions and rewrites of manifests.
+
+Where none of these says anything, the lineage stays undecidable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.ports import Lineage
+from headgate.tables.iceberg.lineage import ancestry, by_id, lineage, properties_of
+
+
+def decided(table: Table, branch: str, sink: SinkName) -> Lineage:
+    """As ``lineage``; where that cannot tell, by what survives expiry. Raises what storage does."""
+    found = lineage(table.metadata, branch, sink)
+    if found is not Lineage.UNDECIDABLE:
+        return found
+    metadata = table.metadata
+    snapshots = by_id(metadata)
+    tagged = snapshots[metadata.refs[tag_name(sink, branch)].snapshot_id]
+    line = list(ancestry(snapshots, metadata.refs[branch]))
+    found = _by_metadata_log(table, line[0], tagged)
+    if found is Lineage.UNDECIDABLE and (
+        _by_files(table.io, line, tagged) or _counts(line, tagged)
+    ):
+        return Lineage.CONTAINS_TAG
+    return found
+
+
+# --------------------------------------------------------------------------------- the metadata log
+
+
+def _by_metadata_log(table: Table, head: Snapshot, tagged: Snapshot) -> Lineage:
+    known: dict[int, Snapshot] = {}
+    for metadata in _versions(table):
+        # The older version wins: with a parent's expiry some writers forget that there was one.
+        known |= by_id(metadata)
+        found = _walked(known, head, tagged)
+        if found is not Lineage.UNDECIDABLE or metadata.next_sequence_number() <= _sequence(tagged):
+            return found
+    return Lineage.UNDECIDABLE
+
+
+def _versions(table: Table) -> Iterator[TableMetadata]:
+    """The newest first, as far back as they were not deleted."""
+    yield table.metadata
+    for entry in reversed(table.metadata.metadata_log):
+        try:
+            yield FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
+        except FileNotFoundError:
+            return
+
+
+def _walked(known: dict[int, Snapshot], head: Snapshot, tagged: Snapshot) -> Lineage:
+    snapshot: Snapshot | None = head
+    while snapshot is not None:
+        if snapshot.snapshot_id == tagged.snapshot_id:
+            return Lineage.CONTAINS_TAG
+        if _sequence(snapshot) <= _sequence(tagged):
+            return Lineage.ROLLED_BACK
+        parent = known[snapshot.snapshot_id].parent_snapshot_id
+        snapshot = None if parent is None else known.get(parent)
+    return Lineage.UNDECIDABLE
+
+
+# ------------------------------------------------------------------------------ files and counts
+
+
+def _by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
+    try:
+        newest, since = _newest_files(io, tagged)
+        # Without files nothing can have been taken away.
+        return not newest or any(
+            newest & set(_named(io, manifest))
+            for snapshot in line
+            for manifest in snapshot.manifests(io)
+            if manifest.sequence_number >= since
+        )
+    except FileNotFoundError:
+        return False
+
+
+def _newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
+    """Live files that came with the newest commit of all of them, and that one's number."""
+    newest: set[str] = set()
+    since = 0
+    manifests = tagged.manifests(io)
+    for manifest in sorted(manifests, key=lambda m: m.sequence_number, reverse=True):
+        if manifest.sequence_number < since:
+            break
+        for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+            number = entry.file_sequence_number or 0
+            if number > since:
+                newest, since = set(), number
+            if number == since:
+                newest.add(entry.data_file.file_path)
+    return newest, since
+
+
+def _named(io: FileIO, manifest: ManifestFile) -> Iterator[str]:
+    """Live or removed."""
+    entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
+    return (entry.data_file.file_path for entry in entries)
+
+
+def _counts(line: list[Snapshot], tagged: Snapshot) -> bool:
+    stored = _count(tagged, "total-records")
+    totals = [_count(snapshot, "total-records") for snapshot in line]
+    oldest, total = line[-1], totals[-1]
+    if stored is None or total is None:
+        return False
+    added, removed = _count(oldest, "added-records"), _count(oldest, "deleted-records")
+    return stored in (*totals, total - (added or 0) + (removed or 0))
+
+
+def _count(snapshot: Snapshot, name: str) -> int | None:
+    text = properties_of(snapshot).get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _sequence(snapshot: Snapshot) -> int:
+    return snapshot.sequence_number or 0

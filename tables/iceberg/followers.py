@@ -1,0 +1,155 @@
+"""All followers of a sink, called by threads: one that hangs holds up no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from headgate.control_protocol.errors import HeadgateError, RetryLater
+from headgate.control_protocol.identifiers import Epoch
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Draft,
+    Follower,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import Debt
+from headgate.tables.iceberg.catalog import rights_taken
+
+AT_ONCE = 16
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+
+class FollowerTables:
+    """``ports.Followers``. ``open_table`` opens one by its name. ``told`` is called, and must not
+    wait, when the followers are looked at for the first time and after every payment: rows may be
+    there that nobody knows of. Without ``threads`` the caller makes one call after another.
+    ``required``: an error of any other is an answer (rule I1).
+    """
+
+    def __init__(
+        self,
+        open_table: Callable[[str], Follower],
+        told: Callable[[], None] = lambda: None,
+        *,
+        threads: bool = True,
+        required: Collection[str] | None = None,
+    ) -> None:
+        self._open = open_table
+        self._told = told
+        self._threads = threads
+        self._required = required
+        self._pool: ThreadPoolExecutor | None = None
+        self._opened: dict[str, Follower] = {}
+        self._paying: dict[str, Future[CommitOutcome | HeadgateError]] = {}
+        self._looked = False
+
+    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+        free = [name for name in tables if not self._busy(name)]
+        views = self._each(self._read, free)
+        if not self._looked:
+            self._looked = True
+            self._told()
+        return {name: view for name, view in zip(free, views, strict=True) if view is not None}
+
+    def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
+        drafted = self._each(self._draft, drafts)
+        return {d.table.table: debts for d, debts in zip(drafts, drafted, strict=True)}
+
+    def pay(
+        self, payments: Sequence[CommitAttempt], timeout_ms: int
+    ) -> Mapping[str, CommitOutcome | HeadgateError]:
+        if not self._threads:
+            outcomes = {p.base.table: self._pay(p) for p in payments}
+            self._told()
+            return outcomes
+        begun = [payment for payment in payments if not self._busy(payment.base.table)]
+        for payment in begun:
+            self._table(payment.base.table)  # it is opened by this thread
+            self._paying[payment.base.table] = self._executor().submit(self._pay, payment)
+        wait(self._paying.values(), timeout_ms / 1000)
+        self._told()
+        return {p.base.table: self._outcome(p.base.table) for p in payments}
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        for table in self._opened.values():
+            if self._threads:
+                self._executor().submit(table.tidy, before, owed)  # nobody waits for it
+            else:
+                table.tidy(before, owed)
+
+    def close(self) -> None:
+        """What is under way ends by itself; each call is bounded."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        for table in self._opened.values():
+            table.close()
+
+    def _read(self, name: str) -> TableView | HeadgateError | None:
+        try:
+            return self._table(name).read()
+        except HeadgateError as error:
+            trouble = self._trouble(name, error)
+            if trouble is None and not isinstance(error, RetryLater):
+                raise
+            return trouble
+
+    def _draft(self, draft: Draft) -> tuple[Debt, ...] | HeadgateError:
+        name = draft.table.table
+        try:
+            return self._table(name).draft(draft)
+        except HeadgateError as error:
+            trouble = self._trouble(name, error)
+            if trouble is None:
+                raise
+            return trouble
+
+    def _pay(self, payment: CommitAttempt) -> CommitOutcome | HeadgateError:
+        name = payment.base.table
+        try:
+            return self._table(name).commit(payment)
+        except HeadgateError as error:
+            trouble = self._trouble(name, error)
+            if trouble is None:
+                raise
+            return trouble
+
+    def _trouble(self, name: str, error: HeadgateError) -> HeadgateError | None:
+        """What is wrong with a table that the sink can do without, but for not being reachable."""
+        if self._is_required(name):
+            return None
+        if isinstance(error, RetryLater):
+            return rights_taken(error)
+        return error
+
+    def _is_required(self, name: str) -> bool:
+        return self._required is None or name in self._required
+
+    def _table(self, name: str) -> Follower:
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def _busy(self, name: str) -> bool:
+        return name in self._paying and not self._paying[name].done()
+
+    def _outcome(self, name: str) -> CommitOutcome | HeadgateError:
+        if self._busy(name):
+            return Unknown(f"{name} does not answer in time")
+        return self._paying.pop(name).result()
+
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headgate-followers")
+        return self._pool
+
+    def _each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+        """In their order; raises what the first one of them raised."""
+        if len(items) < 2 or not self._threads:
+            return [call(item) for item in items]
+        return list(self._executor().map(call, items))

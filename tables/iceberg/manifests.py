@@ -1,0 +1,289 @@
+"""Manifests and manifest lists of one snapshot: written here, never read by the protocol.
+
+Iceberg's spec (sections *Manifests* and *Manifest Lists*) sets the format, pyiceberg writes it, and
+``row_ids`` what version 3 has beyond that.
+Merging follows Java's ``MergeAppend`` and the table's ``commit.manifest*`` properties, so that a
+commit does not grow dearer with the number of commits before it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from pyiceberg.avro.codecs import AvroCompressionCodec
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io import OutputFile
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.manifest import (
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.metadata import TableMetadataV3
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
+from pyiceberg.types import PrimitiveType
+from pyiceberg.utils.bin_packing import ListPacker
+from pyiceberg.utils.properties import property_as_bool, property_as_int
+
+from headgate.control_protocol.errors import StopSink, TableChanged
+from headgate.control_protocol.events import DataFile
+from headgate.tables.iceberg import row_ids
+from headgate.tables.stores.files import MemoryFile, delete_later, store_files
+
+_VERSION: Final = 2
+
+
+def manifest_files(table: Table, files: Sequence[DataFile]) -> list[ManifestDataFile]:
+    """The files as a manifest of ``table`` holds them.
+
+    Raises ``TableChanged`` for a spec that the table does not have, ``StopSink`` for a file that is
+    named twice or whose partition values do not fit its spec.
+    """
+    if len({file.path for file in files}) < len(files):
+        raise StopSink(f"{_name(table)}: a commit names a data file twice; nothing was committed")
+    types = {spec_id: _partition_types(table, spec_id) for spec_id in {f.spec_id for f in files}}
+    return [_manifest_file(table, file, types[file.spec_id]) for file in files]
+
+
+def _partition_types(table: Table, spec_id: int) -> list[PrimitiveType]:
+    spec = table.specs().get(spec_id)
+    if spec is None or not writable(table, spec):
+        raise TableChanged(
+            f"{_name(table)}: partition spec {spec_id} of the written files is gone",
+            "its columns were dropped meanwhile; restart the sink to write with the current spec",
+        )
+    fields = spec.partition_type(table.schema()).fields
+    return [cast("PrimitiveType", field.field_type) for field in fields]
+
+
+def writable(table: Table, spec: PartitionSpec) -> bool:
+    """Without its source column a partition field has no type any more to be written with."""
+    return all(field.source_id in table.schema().field_ids for field in spec.fields)
+
+
+def _manifest_file(
+    table: Table, file: DataFile, types: Sequence[PrimitiveType]
+) -> ManifestDataFile:
+    try:
+        values = zip(types, file.partition, strict=True)
+        partition = Record(*(None if v is None else from_bytes(t, v) for t, v in values))
+        file_format = FileFormat(file.file_format.upper())
+    except Exception as error:
+        raise StopSink(
+            f"{_name(table)}: {file.path} does not fit partition spec {file.spec_id}: {error!r}",
+            "the participant that wrote it is of another version, or broken",
+        ) from error
+    result = ManifestDataFile.from_args(
+        _table_format_version=table.format_version,
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=file_format,
+        partition=partition,
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_bytes,
+        column_sizes=dict(file.column_sizes),
+        value_counts=dict(file.value_counts),
+        null_value_counts=dict(file.null_value_counts),
+        nan_value_counts=dict(file.nan_value_counts),
+        lower_bounds=dict(file.lower_bounds),
+        upper_bounds=dict(file.upper_bounds),
+        key_metadata=None,
+        split_offsets=list(file.split_offsets) or None,
+        equality_ids=None,
+        sort_order_id=file.sort_order_id,
+    )
+    result.spec_id = file.spec_id
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestList:
+    """Where it is. ``first_row_id`` and ``added_rows``: which row ids it gave out (version 3)."""
+
+    path: str
+    first_row_id: int | None = None
+    added_rows: int | None = None
+
+
+class SnapshotFiles:
+    """Writes what one snapshot needs under ``metadata/`` and remembers it, to take it back.
+
+    All of it is put together in memory and written at once: nothing refers to it before the call.
+    """
+
+    def __init__(self, table: Table, snapshot_id: int) -> None:
+        self._table = table
+        self._snapshot_id = snapshot_id
+        self._codec = cast(
+            "AvroCompressionCodec",
+            table.properties.get(
+                TableProperties.WRITE_AVRO_COMPRESSION,
+                TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT,
+            ),
+        )
+        self._written: dict[str, MemoryFile] = {}
+        self._added_entries: dict[str, list[ManifestEntry]] = {}
+        self._stored: list[str] = []
+        metadata = table.metadata
+        self._first_row_id = metadata.next_row_id if isinstance(metadata, TableMetadataV3) else None
+
+    def write_list(
+        self,
+        files: Sequence[ManifestDataFile],
+        parent: Snapshot | None,
+        sequence_number: int,
+        drafted: Sequence[ManifestFile] = (),
+    ) -> ManifestList:
+        """A manifest list that holds the parent's files, these, and the drafted manifests as they
+        are: another payment may be listing them at the same time."""
+        kept = [manifest for manifest in self._of(parent) if _live(manifest)]
+        if files:
+            added = self._added(files)
+            kept = self._merged([*added, *kept])
+            for merged in {m.manifest_path for m in added} - {m.manifest_path for m in kept}:
+                del self._written[merged]
+        elif drafted:
+            kept = [*drafted, *self._merged(kept)]
+        output = self._output(f"snap-{self._snapshot_id}-0-{uuid.uuid4()}.avro")
+        of = (self._snapshot_id, parent.snapshot_id if parent else None, sequence_number)
+        first = self._first_row_id
+        if first is None:
+            with write_manifest_list(_VERSION, output, *of, self._codec) as writer:
+                if kept:
+                    writer.add_manifests(kept)
+            self._store()
+            return ManifestList(output.location)
+        with row_ids.ManifestListWriter(
+            output, *of, first_row_id=first, compression=self._codec
+        ) as numbering:
+            if kept:
+                numbering.add_manifests(kept)
+        self._store()
+        return ManifestList(output.location, first, numbering.next_row_id - first)
+
+    def take_back(self) -> None:
+        """Delete what was written; only for a snapshot that can never land any more."""
+        stored, self._stored = self._stored, []
+        delete_later(self._table.io, stored)
+
+    def _store(self) -> None:
+        self._stored = list(self._written)
+        store_files(self._table.io, {path: file.whole for path, file in self._written.items()})
+
+    def _of(self, parent: Snapshot | None) -> list[ManifestFile]:
+        if parent is None:
+            return []
+        if self._first_row_id is None:
+            return parent.manifests(self._table.io)
+        return row_ids.listed(self._table.io, parent.manifest_list)
+
+    def _added(self, files: Sequence[ManifestDataFile]) -> list[ManifestFile]:
+        per_spec: dict[int, list[ManifestDataFile]] = defaultdict(list)
+        for file in files:
+            per_spec[file.spec_id].append(file)
+        added = []
+        for spec_id, of_spec in per_spec.items():
+            entries = [
+                ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file
+                )
+                for file in of_spec
+            ]
+            added.append(self._write(spec_id, entries))
+            self._added_entries[added[-1].manifest_path] = entries
+        return added
+
+    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        """Small data manifests of one spec as one, once there are enough of them."""
+        properties = self._table.properties
+        if not property_as_bool(properties, TableProperties.MANIFEST_MERGE_ENABLED, default=True):
+            return manifests  # pyiceberg's default is off; Iceberg documents it as on
+        per_spec: dict[int, list[ManifestFile]] = defaultdict(list)
+        result = []
+        for manifest in manifests:
+            spec = self._table.specs().get(manifest.partition_spec_id)
+            if manifest.content == ManifestContent.DATA and spec and writable(self._table, spec):
+                per_spec[manifest.partition_spec_id].append(manifest)
+            else:
+                result.append(manifest)
+        for spec_id, group in per_spec.items():
+            result = [*self._merged_group(spec_id, group), *result]
+        return result
+
+    def _merged_group(self, spec_id: int, group: list[ManifestFile]) -> list[ManifestFile]:
+        properties = self._table.properties
+        target_bytes = property_as_int(
+            properties,
+            TableProperties.MANIFEST_TARGET_SIZE_BYTES,
+            TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
+        )
+        count_min = property_as_int(
+            properties,
+            TableProperties.MANIFEST_MIN_MERGE_COUNT,
+            TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT,
+        )
+        packer: ListPacker[ManifestFile] = ListPacker(cast("int", target_bytes), 1, False)  # noqa: FBT003 - pyiceberg's order
+        merged: list[ManifestFile] = []
+        for packed in packer.pack_end(group, lambda manifest: manifest.manifest_length):
+            waits = group[0] in packed and len(packed) < cast("int", count_min)
+            if len(packed) == 1 or waits:
+                merged.extend(packed)
+            else:
+                merged.append(self._write(spec_id, self._live_entries(packed)))
+        return merged
+
+    def _live_entries(self, manifests: Iterable[ManifestFile]) -> Iterable[ManifestEntry]:
+        io = self._table.io
+        for manifest in manifests:
+            if manifest.manifest_path in self._added_entries:
+                yield from self._added_entries[manifest.manifest_path]
+            elif self._first_row_id is None:
+                yield from manifest.fetch_manifest_entry(io, discard_deleted=True)
+            else:
+                yield from row_ids.live_entries(io, manifest)
+
+    def _write(self, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
+        output = self._output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
+        spec, schema = self._table.specs()[spec_id], self._table.schema()
+        with self._writer(spec, schema, output) as writer:
+            for entry in entries:
+                self._write_entry(writer, entry)
+        return writer.to_manifest_file()
+
+    def _writer(self, spec: PartitionSpec, schema: Schema, output: OutputFile) -> ManifestWriter:
+        if self._first_row_id is None:
+            return write_manifest(_VERSION, spec, schema, output, self._snapshot_id, self._codec)
+        return row_ids.ManifestWriter(spec, schema, output, self._snapshot_id, self._codec)
+
+    def _write_entry(self, writer: ManifestWriter, entry: ManifestEntry) -> None:
+        if entry.snapshot_id == self._snapshot_id:
+            writer.add(entry)
+        else:
+            writer.existing(entry)
+
+    def _output(self, name: str) -> OutputFile:
+        path = self._table.location_provider().new_metadata_location(name)
+        self._written[path] = MemoryFile(path)
+        return self._written[path]
+
+
+def _live(manifest: ManifestFile) -> bool:
+    return manifest.has_added_files() or manifest.has_existing_files()
+
+
+def _name(table: Table) -> str:
+    return ".".join(table.name())

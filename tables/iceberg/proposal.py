@@ -1,0 +1,172 @@
+"""What one catalog call says: the requirements that fence it, and the updates that it makes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import encode, marker_property
+from headgate.tables.iceberg.drafts import Drafted
+from headgate.tables.iceberg.lineage import origin, properties_of
+from headgate.tables.iceberg.manifests import ManifestList
+
+_FOREVER_MS = 2**63 - 1
+
+
+class _AssertNumberFree(AssertTableUUID):
+    """To a REST server the UUID; where pyiceberg itself checks, also that no other snapshot has the
+    next sequence number. Servers refuse such a one themselves, pyiceberg in version 3 does not.
+    """
+
+    _next: int
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        super().__init__(uuid=metadata.table_uuid)
+        self._next = metadata.next_sequence_number()
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        super().validate(base_metadata)
+        if base_metadata is not None and base_metadata.next_sequence_number() != self._next:
+            raise CommitFailedException("another snapshot has taken the sequence number")
+
+
+@dataclass(frozen=True, slots=True)
+class GoingBack:
+    """A person's move: the new snapshot continues ``snapshot_id``, and the tag ``kept_as`` keeps
+    what the branch showed until now, for ``kept_ms``."""
+
+    snapshot_id: int
+    kept_as: str
+    kept_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One snapshot that moves ``branch`` and ``tag`` from where ``base`` found them.
+
+    ``metadata`` is the table as ``base`` shows it. ``back``: where to, if not on from the head.
+    """
+
+    base: TableView
+    metadata: TableMetadata
+    branch: str
+    tag: str
+    record: CommitRecord
+    files: list[ManifestDataFile]
+    snapshot_id: int
+    drafted: list[Drafted] = field(default_factory=list)
+    back: GoingBack | None = None
+
+    @property
+    def parent(self) -> Snapshot | None:
+        if self.back is not None:
+            return self.metadata.snapshot_by_id(self.back.snapshot_id)
+        start = origin(self.metadata, self.branch)
+        return self.metadata.snapshot_by_id(start.snapshot_id) if start else None
+
+    @property
+    def sequence_number(self) -> int:
+        return self.metadata.next_sequence_number()
+
+    def requirements(self) -> tuple[TableRequirement, ...]:
+        """Rule C1: UUID, tag and branch head are still those that ``base`` was read from."""
+        same_table = _AssertNumberFree(self.metadata)
+        if not self.metadata.snapshots:
+            # Catalogs refuse to hear of any ref but main here. It is enough: whoever was faster,
+            # on whatever branch, has set main too.
+            return (same_table, AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=None))
+        return (
+            same_table,
+            AssertRefSnapshotId(ref=self.tag, snapshot_id=self.base.tag),
+            AssertRefSnapshotId(ref=self.branch, snapshot_id=self.base.head),
+        )
+
+    def updates(self, manifest_list: ManifestList) -> tuple[TableUpdate, ...]:
+        branches = {self.branch} if self.metadata.snapshots else {self.branch, MAIN_BRANCH}
+        marker = marker_property(self.record.sink)
+        claimed = marker in self.metadata.properties
+        return (
+            AddSnapshotUpdate(snapshot=self._snapshot(manifest_list)),
+            *(self._moved(branch) for branch in sorted(branches)),
+            SetSnapshotRefUpdate(
+                ref_name=self.tag,
+                type=SnapshotRefType.TAG,
+                snapshot_id=self.snapshot_id,
+                max_ref_age_ms=_FOREVER_MS,  # else a table-wide age would drop the sink's state
+                max_snapshot_age_ms=None,
+                min_snapshots_to_keep=None,
+            ),
+            *(() if claimed else (SetPropertiesUpdate(updates={marker: "true"}),)),
+            *self._kept(),
+        )
+
+    def _kept(self) -> tuple[TableUpdate, ...]:
+        if self.back is None:
+            return ()
+        kept = SetSnapshotRefUpdate(
+            ref_name=self.back.kept_as,
+            type=SnapshotRefType.TAG,
+            snapshot_id=self.base.head or 0,
+            max_ref_age_ms=self.back.kept_ms,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
+        )
+        return (kept,)
+
+    def _moved(self, branch: str) -> SetSnapshotRefUpdate:
+        """The branch on the new snapshot, with the retention that its owner gave it."""
+        ref = self.metadata.refs.get(branch)
+        return SetSnapshotRefUpdate(
+            ref_name=branch,
+            type=SnapshotRefType.BRANCH,
+            snapshot_id=self.snapshot_id,
+            max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+            max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
+            min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
+        )
+
+    def _snapshot(self, manifest_list: ManifestList) -> Snapshot:
+        return Snapshot(
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=self.parent.snapshot_id if self.parent else None,
+            sequence_number=self.sequence_number,
+            # Catalogs refuse time that runs backwards, and clocks of two machines do differ.
+            timestamp_ms=max(int(time.time() * 1000), self.metadata.last_updated_ms),
+            manifest_list=manifest_list.path,
+            summary=self._summary(),
+            schema_id=self.metadata.current_schema_id,
+            first_row_id=manifest_list.first_row_id,
+            added_rows=manifest_list.added_rows,
+        )
+
+    def _summary(self) -> Summary:
+        collector = SnapshotSummaryCollector()
+        specs = {spec.spec_id: spec for spec in self.metadata.partition_specs}
+        for file in (*self.files, *(file for draft in self.drafted for file in draft.files)):
+            collector.add_file(file, self.metadata.schema(), specs[file.spec_id])
+        summary = Summary(Operation.APPEND, **collector.build(), **encode(self.record))
+        before = properties_of(self.parent) if self.parent else None
+        return update_snapshot_summaries(summary, before)

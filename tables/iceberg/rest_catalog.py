@@ -1,0 +1,143 @@
+"""pyiceberg's REST catalog, bounded in time, with tokens that are renewed before they expire."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import requests
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest.auth import (
+    AuthManager,
+    LegacyOAuth2AuthManager,
+    OAuth2AuthManager,
+    OAuth2TokenProvider,
+)
+from pyiceberg.catalog.rest.response import _handle_non_200_response
+from pyiceberg.exceptions import OAuthError
+from pyiceberg.typedef import RecursiveDict
+from requests import HTTPError, Session
+
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.stores.object_stores import renewal_s
+
+_log = redacted_logger("headgate.catalog")
+
+_AGAIN_S = 5.0
+_LIFE_UNSAID_S = 3600.0
+
+
+class BoundedRestCatalog(RestCatalog):
+    """``requests`` waits for ever by default, and pyiceberg leaves it so."""
+
+    def __init__(self, name: str, properties: RecursiveDict, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        super().__init__(name, **cast("dict[str, str]", properties))
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        _bound(session, self._timeout_s)
+        if isinstance(self._auth_manager, OAuth2AuthManager):
+            unbounded = self._auth_manager.token_provider
+            self._auth_manager.token_provider = BoundedTokens(unbounded, self._timeout_s)
+        return session
+
+    def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
+        _bound(session, self._timeout_s)  # the first token is asked for in here
+        credential = self.properties.get("credential")
+        return RenewedToken(
+            session=session,
+            auth_url=self.auth_url if credential is not None else None,
+            credential=credential,
+            initial_token=self.properties.get("token"),
+            optional_oauth_params=self._extract_optional_oauth_params(),
+        )
+
+
+class RenewedToken(LegacyOAuth2AuthManager):
+    """The token for ``credential``, renewed after half of its life, or five minutes before its end.
+
+    While a renewal fails the token that is there goes on: it may still be good, and a refusal makes
+    pyiceberg ask for another one.
+    """
+
+    def __init__(
+        self, *, monotonic_s: Callable[[], float] = time.monotonic, **settings: Any
+    ) -> None:
+        self._monotonic_s = monotonic_s
+        self._renew_at_s = float("inf")
+        self._renewing = threading.Lock()
+        super().__init__(**settings)
+
+    def auth_header(self) -> str:
+        due = self._monotonic_s() >= self._renew_at_s
+        if due and self._renewing.acquire(blocking=False):  # it passes here again for its request
+            try:
+                self._refresh_token()
+            except Exception as error:  # noqa: BLE001 - servers and networks fail in many ways
+                self._renew_at_s = self._monotonic_s() + _AGAIN_S
+                _log.warning("the catalog's token was not renewed yet: %s", type(error).__name__)
+            finally:
+                self._renewing.release()
+        return super().auth_header()
+
+    def _fetch_access_token(self, credential: str) -> str:
+        """As pyiceberg, which does not look at how long the token lives."""
+        client_id, colon, secret = credential.partition(":")
+        data = {
+            "grant_type": "client_credentials",
+            "client_id": client_id if colon else None,
+            "client_secret": secret if colon else credential,
+            **(self._optional_oauth_params or {}),
+        }
+        if self._auth_url is None:
+            raise ValueError("there is no address to ask for a token")
+        form = {"Content-type": "application/x-www-form-urlencoded"}
+        response = self._session.post(
+            self._auth_url, data=data, headers={**self._session.headers, **form}
+        )
+        try:
+            response.raise_for_status()
+        except HTTPError as error:
+            _handle_non_200_response(error, {400: OAuthError, 401: OAuthError})
+        answer = response.json()
+        life_s = float(answer.get("expires_in") or _LIFE_UNSAID_S)
+        self._renew_at_s = self._monotonic_s() + renewal_s(life_s)
+        return str(answer["access_token"])
+
+
+class BoundedTokens(OAuth2TokenProvider):
+    """pyiceberg's own, bounded in time, and without a margin that is longer than a token's life."""
+
+    def __init__(self, like: OAuth2TokenProvider, timeout_s: float) -> None:
+        super().__init__(
+            like.client_id,
+            like.client_secret,
+            like.token_url,
+            like.scope,
+            like.refresh_margin,
+            like.expires_in,
+        )
+        self._timeout_s = timeout_s
+
+    def _refresh_token(self) -> None:
+        data = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
+        response = requests.post(
+            self.token_url,
+            data=data,
+            headers={"Authorization": self._client_secret_header},
+            timeout=self._timeout_s,
+        )
+        response.raise_for_status()
+        answer = response.json()
+        self._token = answer["access_token"]
+        life_s = float(answer.get("expires_in") or self.expires_in or _LIFE_UNSAID_S)
+        self._expires_at = int(time.monotonic() + renewal_s(life_s))
+
+
+def _bound(session: Session, timeout_s: float) -> None:
+    if not isinstance(session.request, partial):
+        session.request = partial(session.request, timeout=timeout_s)  # type: ignore[method-assign]

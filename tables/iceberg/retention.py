@@ -1,0 +1,97 @@
+"""Which snapshots a table no longer needs (rule T6): what its owner asks for, what sinks rest on.
+
+Iceberg's spec (section *Snapshot Retention Policy*) gives the properties their meaning. Two things
+differ here: nothing expires where nobody asked, and refs are never removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.utils.properties import property_as_bool
+
+from headgate.control_protocol.identifiers import branch_of_tag
+from headgate.tables.iceberg.lineage import ancestry, by_id
+
+GC_ENABLED = "gc.enabled"
+MAX_AGE_MS = "history.expire.max-snapshot-age-ms"
+KEEP_MIN = "history.expire.min-snapshots-to-keep"
+
+_MAX_AGE_MS_DEFAULT = 5 * 24 * 3_600_000  # Iceberg's own, where only the other one is asked for
+_KEEP_MIN_DEFAULT = 1
+
+
+def expired(metadata: TableMetadata, now_ms: int) -> list[Snapshot]:
+    """Snapshots that may go, oldest first. ``now_ms``: epoch.
+
+    Raises ``ValueError`` for a retention property that is no number.
+    """
+    if not property_as_bool(metadata.properties, GC_ENABLED, default=True):
+        return []
+    snapshots = by_id(metadata)
+    lines = {
+        name: list(ancestry(snapshots, ref))
+        for name, ref in metadata.refs.items()
+        if ref.snapshot_ref_type is SnapshotRefType.BRANCH
+    }
+    kept = {ref.snapshot_id for ref in metadata.refs.values()}
+    for name, line in lines.items():
+        kept.update(_ids(_wanted(line, _asked(metadata.properties, metadata.refs[name]), now_ms)))
+    kept.update(_ids(_needed_by_sinks(metadata.refs, lines)))
+    on_branches = {snapshot_id for line in lines.values() for snapshot_id in _ids(line)}
+    loose = [s for s in metadata.snapshots if s.snapshot_id not in on_branches]
+    kept.update(_ids(_young(loose, _asked(metadata.properties), now_ms)))
+    gone = [s for s in metadata.snapshots if s.snapshot_id not in kept]
+    return sorted(gone, key=lambda snapshot: snapshot.sequence_number or 0)
+
+
+def _asked(
+    properties: Mapping[str, str], branch: SnapshotRef | None = None
+) -> tuple[int, int] | None:
+    """Age and count asked for, by the branch itself or for all; ``None``: nobody asked."""
+    age: int | str | None = branch.max_snapshot_age_ms if branch else None
+    count: int | str | None = branch.min_snapshots_to_keep if branch else None
+    age = properties.get(MAX_AGE_MS) if age is None else age
+    count = properties.get(KEEP_MIN) if count is None else count
+    if age is None and count is None:
+        return None
+    return (
+        _MAX_AGE_MS_DEFAULT if age is None else int(age),
+        _KEEP_MIN_DEFAULT if count is None else int(count),
+    )
+
+
+def _wanted(line: list[Snapshot], asked: tuple[int, int] | None, now_ms: int) -> Iterator[Snapshot]:
+    """From the head on while young or few."""
+    for number, snapshot in enumerate(line):
+        if asked and number >= asked[1] and snapshot.timestamp_ms < now_ms - asked[0]:
+            return
+        yield snapshot
+
+
+def _young(loose: list[Snapshot], asked: tuple[int, int] | None, now_ms: int) -> Iterator[Snapshot]:
+    """Staged or rolled back: on no branch, so that only their age can keep them."""
+    return (s for s in loose if asked is None or s.timestamp_ms >= now_ms - asked[0])
+
+
+def _needed_by_sinks(
+    refs: Mapping[str, SnapshotRef], lines: Mapping[str, list[Snapshot]]
+) -> Iterator[Snapshot]:
+    """From each branch's head to each sink's tag: without them T5 would be undecidable.
+
+    All of a branch that does not hold the tag (rolled back, say): the sink, or its operator, has
+    yet to decide, and needs the records there to go by.
+    """
+    for name, ref in refs.items():
+        if ref.snapshot_ref_type is SnapshotRefType.TAG:
+            for snapshot in lines.get(branch_of_tag(name) or "", ()):
+                yield snapshot
+                if snapshot.snapshot_id == ref.snapshot_id:
+                    break
+
+
+def _ids(snapshots: Iterable[Snapshot]) -> Iterator[int]:
+    return (snapshot.snapshot_id for snapshot in snapshots)

@@ -1,0 +1,343 @@
+"""An Iceberg table as one sink sees it: the tag is the lock, one catalog call moves it.
+
+What makes a commit safe are the call's requirements (``proposal.py``, rule C1). This adapter
+prepares the snapshot, makes the call once, and tells honestly what is known of its outcome.
+pyiceberg's own transactions are not used: they rebase and append again by themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    OAuthError,
+    UnauthorizedError,
+)
+from pyiceberg.table import CommitTableResponse, Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import (
+    CommitRejected,
+    HeadgateError,
+    MissingRights,
+    RecordUnreadable,
+    StopSink,
+    TableMissing,
+    TagsDropped,
+    Unreachable,
+)
+from headgate.control_protocol.identifiers import Epoch, SinkName, tag_name
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Draft,
+    Evolved,
+    Landed,
+    Lineage,
+    Refused,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record_codec import decode
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.drafts import read_draft, undecided, write_drafts
+from headgate.tables.iceberg.evidence import decided
+from headgate.tables.iceberg.evolution import Evolution, evolution
+from headgate.tables.iceberg.lineage import lineage, newest_record, other_sinks, properties_of
+from headgate.tables.iceberg.manifests import ManifestList, SnapshotFiles, manifest_files
+from headgate.tables.iceberg.proposal import GoingBack, Proposal
+from headgate.tables.iceberg.supported import refuse_unread, refuse_unsupported
+from headgate.tables.iceberg.upkeep import Upkeep
+from headgate.tables.stores.files import delete_quietly
+
+_MALFORMED_MAX = 5
+_log = redacted_logger(__name__)
+
+
+class IcebergTable:
+    """``Lead`` and ``Follower`` over any pyiceberg catalog. Its opener closes the catalog.
+
+    A branch that does not exist begins at main's head; the first claim makes it. What the table's
+    owner wants cleared away is done by a thread, after commits; without ``threads`` within them.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: str,
+        sink: SinkName,
+        branch: str = MAIN_BRANCH,
+        *,
+        readd_dropped: bool = False,
+        threads: bool = True,
+    ) -> None:
+        self._catalog = catalog
+        self._identifier = identifier
+        self._sink = sink
+        self._branch = branch
+        self._tag = tag_name(sink, branch)
+        self._upkeep = Upkeep(catalog, threads=threads)
+        self._malformed = 0
+        self._readd_dropped = readd_dropped
+
+    def read(self) -> TableView:
+        return self.seen(self._load())
+
+    def seen(self, table: Table) -> TableView:
+        """The view of a table that was loaded already. Raises as ``read``."""
+        view = self._view(table.metadata)
+        if view.lineage is not Lineage.UNDECIDABLE:
+            return view
+        return replace(view, lineage=self._decided(table))
+
+    def commit(self, attempt: CommitAttempt, back: GoingBack | None = None) -> CommitOutcome:
+        """``back``: a person's claim that continues an older snapshot; it adds no rows."""
+        assert back is None or not (attempt.files or attempt.debts), "going back adds nothing"
+        try:
+            # Afresh, though the base was read: else what an operator changed since (retention,
+            # properties) would be set back by our updates.
+            table = self._load()
+        except (Unreachable, TableMissing) as error:
+            return Unknown(f"nothing was sent: {error}")
+        if self._moved(table.metadata, attempt.base):
+            return Refused("the table has moved on since it was read; nothing was sent")
+        proposal = replace(self._proposal(table, attempt), back=back)
+        written = SnapshotFiles(table, proposal.snapshot_id)
+        try:
+            drafted = [
+                read_draft(table, debt, proposal.snapshot_id)
+                for debt in attempt.debts
+                if debt.manifest
+            ]
+            proposal = replace(proposal, drafted=drafted)
+            manifest_list = written.write_list(
+                proposal.files,
+                proposal.parent,
+                proposal.sequence_number,
+                [draft.manifest for draft in drafted],
+            )
+        except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
+            written.take_back()
+            return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
+        return self._call(table, proposal, manifest_list, written)
+
+    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        """S3, S9: what is there already needs no call."""
+        table = self._load()
+        view = self._view(table.metadata)
+        if (view.uuid, view.tag) != (base.uuid, base.tag):
+            return Evolved(view)
+        step = evolution(table.metadata, columns, readd_dropped=self._readd_dropped)
+        if step.schema is not None:
+            self._evolve(table, step)
+        return Evolved(self.read(), step.changes, step.refused)
+
+    def _evolve(self, table: Table, step: Evolution) -> None:
+        try:
+            self._catalog.commit_table(
+                table, step.requirements(self._tag, self._branch), step.updates()
+            )
+        except Exception as error:
+            what = f"table {self._identifier} did not take columns up: {', '.join(step.changes)}"
+            failure = catalog_failure(error, what)
+            raise Unreachable(failure.message, failure.hint) from error
+
+    def draft(self, draft: Draft) -> tuple[Debt, ...]:
+        """D2."""
+        table = self._load()
+        if str(table.metadata.table_uuid) != draft.table.uuid:
+            raise Unreachable(f"{self._identifier} is another table now; nothing was drafted")
+        try:
+            return write_drafts(table, self._sink, draft)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise Unreachable(
+                f"{self._identifier}: its manifests could not be written: {error!r}"
+            ) from error
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        """What is left over when nobody decided on it; a failure leaves orphans."""
+        try:
+            table = self._load()
+            loose = undecided(table, self._sink, before, owed)
+            delete_quietly(table.io, loose)
+        except Exception as error:  # noqa: BLE001 - nothing depends on it
+            _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
+
+    def close(self) -> None:
+        """Nothing is held; what a removal may have taken along is set again."""
+        self._upkeep.finish(self._load)
+
+    # ------------------------------------------------------------------------------------ reading
+
+    def _load(self) -> Table:
+        try:
+            table = self._catalog.load_table(self._identifier)
+        except Exception as error:
+            refuse_unread(self._identifier, error)
+            failure = catalog_failure(error, f"table {self._identifier} cannot be read")
+            if isinstance(failure, MissingRights):  # they may come back: it is tried again
+                failure = Unreachable(str(failure))
+            elif not isinstance(failure, TableMissing):
+                failure = Unreachable(failure.message, failure.hint)
+            raise failure from error
+        refuse_unsupported(self._identifier, table.metadata)
+        return table
+
+    def _view(self, metadata: TableMetadata) -> TableView:
+        tag, head = _refs(metadata, self._tag, self._branch)
+        return TableView(
+            table=self._identifier,
+            uuid=str(metadata.table_uuid),
+            location=metadata.location,
+            data_location=metadata.properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/"),
+            schema_id=metadata.current_schema_id,
+            spec_id=metadata.default_spec_id,
+            head=head,
+            tag=tag,
+            record=self._record_under(metadata, tag) if tag else None,
+            lineage=lineage(metadata, self._branch, self._sink),
+            branch_record=newest_record(metadata, self._branch, self._sink),
+            others=other_sinks(metadata, self._branch, self._sink),
+        )
+
+    def _decided(self, table: Table) -> Lineage:
+        try:
+            return decided(table, self._branch, self._sink)
+        except Exception as error:
+            raise Unreachable(
+                f"{self._identifier}: its history cannot be read: {error!r}"
+            ) from error
+
+    def _record_under(self, metadata: TableMetadata, snapshot_id: int) -> CommitRecord:
+        snapshot = metadata.snapshot_by_id(snapshot_id)
+        record = decode(self._sink, properties_of(snapshot)) if snapshot else None
+        if record is None:
+            raise RecordUnreadable(
+                f"table {self._identifier}: tag {self._tag} stands on snapshot {snapshot_id}, "
+                f"which carries no commit record of sink {self._sink}",
+                "was the tag moved by hand? put it back on the sink's own newest snapshot",
+            )
+        return record
+
+    def _moved(self, metadata: TableMetadata, base: TableView) -> bool:
+        tag, head = _refs(metadata, self._tag, self._branch)
+        return (str(metadata.table_uuid), tag, head) != (base.uuid, base.tag, base.head)
+
+    # --------------------------------------------------------------------------------- committing
+
+    def _proposal(self, table: Table, attempt: CommitAttempt) -> Proposal:
+        unclaimed = not table.metadata.snapshots and self._branch != MAIN_BRANCH
+        if unclaimed and (attempt.files or any(debt.manifest for debt in attempt.debts)):
+            raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
+        return Proposal(
+            base=attempt.base,
+            metadata=table.metadata,
+            branch=self._branch,
+            tag=self._tag,
+            record=attempt.record,
+            files=manifest_files(table, attempt.files),
+            snapshot_id=table.metadata.new_snapshot_id(),
+        )
+
+    def _call(
+        self,
+        table: Table,
+        proposal: Proposal,
+        manifest_list: ManifestList,
+        written: SnapshotFiles,
+    ) -> CommitOutcome:
+        updates = proposal.updates(manifest_list)
+        try:
+            with self._upkeep.calling:
+                response = self._catalog.commit_table(table, proposal.requirements(), updates)
+        except (CommitFailedException, BadRequestError, ValueError) as error:
+            outcome = self._judged(proposal, written, error)
+            return self._counted(outcome, error)
+        except (ForbiddenError, UnauthorizedError, OAuthError) as error:
+            # Rights and credentials come back without a restart: it is tried again, by this name.
+            named = catalog_failure(error, f"table {self._identifier} cannot be committed to")
+            return Unknown(str(named), rights=isinstance(error, ForbiddenError))
+        except NotImplementedError as error:
+            raise StopSink(
+                f"table {self._identifier}: its catalog cannot write what was proposed: {error}",
+                "use a REST catalog for tables of format version 3",
+            ) from error
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
+            return Unknown(repr(error))
+        if _refs(response.metadata, self._tag) != (proposal.snapshot_id,):
+            self._refuse_tagless(response.metadata, proposal)
+            return Unknown("the catalog answered well, but without our snapshot under the tag")
+        return self._landed(table, response, proposal)
+
+    def _refuse_tagless(self, metadata: TableMetadata, proposal: Proposal) -> None:
+        """Raise ``TagsDropped`` where a first claim's snapshot has landed, and its tag has not.
+
+        A catalog that kept an earlier tag keeps this one: somebody else removed it just now.
+        """
+        landed = metadata.snapshot_by_id(proposal.snapshot_id) is not None
+        if landed and proposal.base.tag is None and self._tag not in metadata.refs:
+            raise TagsDropped(
+                f"table {self._identifier}: its catalog took the first claim, and dropped the tag "
+                f"{self._tag} that was in it",
+                "this catalog keeps no tags, and nothing would fence a second coordinator: use one "
+                "that does (docs/catalogs.md); the claim holds no rows",
+            )
+
+    def _counted(self, outcome: CommitOutcome, said: Exception) -> CommitOutcome:
+        """Raises ``CommitRejected`` when the catalog calls a commit malformed once too often."""
+        malformed = isinstance(outcome, Unknown) and isinstance(said, BadRequestError)
+        self._malformed = self._malformed + 1 if malformed else 0
+        if self._malformed < _MALFORMED_MAX:
+            return outcome
+        raise CommitRejected(
+            f"table {self._identifier}: the catalog has rejected {self._malformed} commits in a "
+            f"row as malformed: {said}",
+            "nothing of them is in the table; look into the catalog's log, and whether it allows "
+            "tags, and then start the sink again",
+        ) from said
+
+    def _landed(self, table: Table, response: CommitTableResponse, proposal: Proposal) -> Landed:
+        landed = Landed(proposal.snapshot_id, self._view(response.metadata))
+        table.metadata = response.metadata
+        table.metadata_location = response.metadata_location
+        self._upkeep.after_commit(table, proposal.metadata)
+        return landed
+
+    def _judged(self, proposal: Proposal, written: SnapshotFiles, said: Exception) -> CommitOutcome:
+        """A refusal, believed only as far as the table itself bears it out.
+
+        Who sends a landed request a second time (a proxy, a client's own retry) is answered that
+        the tag has moved: it has, by us. Deleting manifests on such an answer destroys the table.
+        """
+        try:
+            metadata = self._load().metadata
+        except HeadgateError as error:
+            return Unknown(f"{said!r}, and then: {error}")
+        if _refs(metadata, self._tag) == (proposal.snapshot_id,):
+            return Landed(proposal.snapshot_id, self._view(metadata))
+        sequence_numbers = {s.snapshot_id: s.sequence_number for s in metadata.snapshots}
+        if proposal.snapshot_id in sequence_numbers:
+            return Unknown("it landed, and others went on from there")
+        moved = self._moved(metadata, proposal.base)
+        taken = proposal.sequence_number in sequence_numbers.values()
+        recreated = str(metadata.table_uuid) != proposal.base.uuid
+        if taken and not recreated and (moved or proposal.parent):
+            # Another snapshot has our sequence number: no copy of this attempt landed or ever will.
+            written.take_back()
+            return Refused(str(said))
+        return Refused(str(said)) if moved else Unknown(repr(said))
+
+
+def _refs(metadata: TableMetadata, *names: str) -> tuple[int | None, ...]:
+    refs = (metadata.refs.get(name) for name in names)
+    return tuple(ref.snapshot_id if ref else None for ref in refs)

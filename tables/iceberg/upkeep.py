@@ -1,0 +1,206 @@
+"""What a table's owner asked to be cleared away, done now and then after a commit (rule T6).
+
+The order makes every crash harmless: first it is read which files will be unreachable, then one
+catalog call removes the snapshots, then the files go. What is not deleted is an orphan.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.utils.properties import property_as_bool
+
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.iceberg.condemned import Condemned
+from headgate.tables.iceberg.removal import Removal, snapshot_ids
+from headgate.tables.iceberg.retention import expired
+from headgate.tables.iceberg.unreachable import (
+    referred_to,
+    statistics_of,
+    unreachable_files,
+)
+from headgate.tables.stores.files import delete_quietly
+
+DUE_MIN = 25
+"""Fewer are not worth a call: the price of one is shared by so many commits."""
+
+REMOVED_MAX = 100
+"""At once: a table that was never cleaned gets there in many small steps."""
+
+_READING_MAX_S = 20.0
+_ENDING_MAX_S = 5.0
+_TRIES = 5
+_PAUSE_S = 600.0
+
+_log = redacted_logger(__name__)
+
+
+class Upkeep:
+    """For one table as one sink sees it: by a thread of its own, so that no commit waits for it.
+
+    ``calling`` is held during a catalog call that changes the table: the sink's own calls do not
+    get in each other's way. Without ``threads`` all of it is done by whoever commits.
+    """
+
+    def __init__(self, catalog: Catalog, *, threads: bool = True) -> None:
+        self.calling = threading.Lock()
+        self._catalog = catalog
+        self._threads = threads
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._next: Table | None = None
+        self._closing = False
+        self._old_metadata: set[str] = set()
+        self._condemned = Condemned(catalog)
+        self._doubted: Removal | None = None
+        self._gone: set[int] = set()
+        self._rest_until_s = 0.0
+
+    def after_commit(self, table: Table, before: TableMetadata) -> None:
+        """``table`` as the commit left it, for upkeep to keep. Never raises: the commit has landed.
+
+        Without threads it takes the time of few catalog calls and at most about half a minute of
+        storage's.
+        """
+        with self._lock:
+            self._old_metadata |= _fell_out(table, before)
+            self._next = table
+            if self._thread is not None or self._closing or not self._due(table):
+                return
+            if self._threads:
+                name = "headgate-upkeep"
+                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._thread.start()
+                return
+        self._work()
+
+    def finish(self, load: Callable[[], Table]) -> None:
+        """Look once more after a removal that nobody confirmed. Never raises.
+
+        Whoever loses the lead commits no more; nobody else knows of the removal.
+        """
+        with self._lock:
+            self._closing = True
+            thread = self._thread
+        if thread is not None:
+            thread.join(_ENDING_MAX_S)
+        if self._doubted is None:
+            return
+        try:
+            self._resolve_doubt(load())
+        except Exception as error:  # noqa: BLE001 - nobody is left who could try again
+            _log.warning("a removal of snapshots was not looked after: %r", error)
+
+    def _due(self, table: Table) -> bool:
+        waiting = self._doubted is not None or self._old_metadata or self._condemned.waiting
+        return bool(waiting) or (self._rested and len(_expired(table)) >= DUE_MIN)
+
+    @property
+    def _rested(self) -> bool:
+        return time.monotonic() >= self._rest_until_s
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                table, self._next = self._next, None
+                if table is None or self._closing or not self._due(table):
+                    self._thread = None
+                    return
+            self._tend(table)
+
+    def _tend(self, table: Table) -> None:
+        try:
+            if self._doubted is not None or self._gone & snapshot_ids(table.metadata):
+                # The commit landed before the removal: what it left tells nothing of that.
+                table = self._catalog.load_table(table.name())
+            self._resolve_doubt(table)
+            self._drop_old_metadata(table)
+            if self._doubted is None and self._rested:
+                self._expire(table)
+            self._condemned.delete(table)
+        except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
+            self._rest_until_s = time.monotonic() + _PAUSE_S
+            _log.warning("%s: not cleaned up for now: %r", _name(table), error)
+
+    def _resolve_doubt(self, table: Table) -> None:
+        """A removal that nobody confirmed has landed, or never will once our tag has moved on."""
+        doubted = self._doubted
+        if doubted is None or not (self._closing or doubted.decided(table.metadata)):
+            return
+        self._doubted = None
+        if doubted.landed(table.metadata):
+            doubted.set_lost_refs_again(table)
+
+    def _expire(self, table: Table) -> None:
+        due = _expired(table)
+        if len(due) < DUE_MIN:
+            return
+        removed = due[:REMOVED_MAX]
+        files = unreachable_files(table, removed, _READING_MAX_S)
+        for _ in range(_TRIES):
+            before = table.metadata
+            with self.calling:
+                self._doubted = removal = Removal(self._catalog, table, removed)
+                landed = removal.call(table)
+            if landed:
+                self._doubted = None
+                self._gone = {snapshot.snapshot_id for snapshot in removed}
+                self._old_metadata |= _fell_out(table, before)
+                self._drop_old_metadata(table)
+                self._condemned.add(files, table.metadata)
+                _log.info("%s: %d snapshots expired", _name(table), len(removed))
+                return
+            if not removal.overtaken:
+                return
+            self._doubted = None
+            still = _still_unreachable(table, before, removed, files)
+            if still is None:
+                return
+            files = still
+
+    def _drop_old_metadata(self, table: Table) -> None:
+        """Delete metadata files that fell out of the log."""
+        with self._lock:
+            old, self._old_metadata = self._old_metadata, set()
+        delete_quietly(table.io, old)
+
+
+def _expired(table: Table) -> list[Snapshot]:
+    return expired(table.metadata, int(time.time() * 1000))
+
+
+def _still_unreachable(
+    table: Table, before: TableMetadata, removed: Sequence[Snapshot], files: Sequence[str]
+) -> list[str] | None:
+    """Of ``files``, judged by ``before``, those that nobody reaches in ``table`` as it is now.
+
+    ``None`` where the removed snapshots are not all due any more.
+    """
+    gone = {snapshot.snapshot_id for snapshot in removed}
+    due = {snapshot.snapshot_id for snapshot in _expired(table)}
+    if table.metadata.table_uuid != before.table_uuid or not gone <= due:
+        return None
+    known = {snapshot.snapshot_id for snapshot in before.snapshots}
+    new = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in known]
+    used = referred_to(table, new, _READING_MAX_S) - statistics_of(table.metadata, gone)
+    return [path for path in files if path not in used]
+
+
+def _fell_out(table: Table, before: TableMetadata) -> set[str]:
+    """Metadata files that fell out of the log, where the table's properties ask to delete them."""
+    if not property_as_bool(
+        table.properties, TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED, default=False
+    ):
+        return set()
+    old = {entry.metadata_file for entry in before.metadata_log}
+    return old - {entry.metadata_file for entry in table.metadata.metadata_log}
+
+
+def _name(table: Table) -> str:
+    return ".".join(table.name())

@@ -1,0 +1,160 @@
+"""Files of tables wherever they lie: by a client of ours on S3, by pyiceberg's everywhere else."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
+
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
+
+from headgate.control_protocol.redacted_log import redacted_logger
+
+if TYPE_CHECKING:
+    from headgate.tables.stores.s3_files import S3Files
+
+PATIENCE = "headgate.tables.iceberg.catalog.StorePatience"
+"""How S3 is tried again where the sink file has no ``s3.retry-strategy-impl``."""
+
+SCHEMES = ("s3", "s3a", "s3n")
+
+_S3_FILES = "headgate.tables.stores.s3_files"
+_ARROWS_OWN = ("s3.retry-strategy-impl", "s3.signer")
+_AT_ONCE = 8
+
+_log = redacted_logger(__name__)
+
+
+def open_files(properties: Mapping[str, Any], location: str | None = None) -> FileIO:
+    """Return what reads and writes files at ``location``: the one that ``py-io-impl`` names, else
+    ours on S3, else pyiceberg's choice. What only pyarrow's client of S3 understands keeps it."""
+    if not is_ours(properties, location):
+        return load_file_io(dict(properties), location)
+    from headgate.tables.stores.s3_files import S3Files  # brings botocore: only where S3 is
+
+    return S3Files(dict(properties))
+
+
+def on_s3(files: FileIO) -> TypeGuard[S3Files]:
+    """Whether these are our files of S3. Nobody has any before their module was loaded."""
+    module = sys.modules.get(_S3_FILES)
+    return module is not None and isinstance(files, module.S3Files)
+
+
+def read_whole(files: FileIO) -> FileIO:
+    """The same files, for who reads many small ones: on S3 by one request each."""
+    if not on_s3(files):
+        return files
+    from headgate.tables.stores.s3_files import WholeFiles
+
+    return WholeFiles(files.properties)
+
+
+@runtime_checkable
+class Unhurried(Protocol):
+    """A stream whose object is finished by other threads, or given up without a trace."""
+
+    def close_later(self) -> Future[None]: ...
+
+    def abort(self) -> None: ...
+
+
+def is_ours(properties: Mapping[str, Any], location: str | None) -> bool:
+    """Whether files at ``location`` are for our client of S3."""
+    on_s3 = location is not None and location.partition("://")[0] in SCHEMES
+    arrows = any(properties.get(name) not in (None, PATIENCE) for name in _ARROWS_OWN)
+    return on_s3 and not arrows and PY_IO_IMPL not in properties
+
+
+def store_files(files: FileIO, written: Mapping[str, bytes]) -> None:
+    """Write whole files, all at once where each is a request. Raises the first failure, after all.
+
+    Nothing refers to them yet: in which order they come to be there does not matter.
+    """
+
+    def store(path: str) -> None:
+        with files.new_output(path).create(overwrite=True) as stream:
+            stream.write(written[path])
+
+    if len(written) < 2 or not _far(written):
+        for path in written:
+            store(path)
+        return
+    with ThreadPoolExecutor(min(_AT_ONCE, len(written)), "headgate-store") as threads:
+        for ending in [threads.submit(store, path) for path in written]:
+            ending.result()
+
+
+def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
+    """Delete files, a thousand per request where the store can; log what stays as an orphan."""
+    if not paths:
+        return
+    if not on_s3(files) or len(paths) == 1:
+        _each(files, paths)
+        return
+    try:
+        refused = files.delete_many(paths)
+    except Exception as error:  # noqa: BLE001 - not every store knows how: then one by one
+        _log.info("files could not be deleted at once: %r", error)
+        _each(files, paths)
+        return
+    for path, why in refused.items():
+        _log.warning("%s was not deleted and is an orphan now: %s", path, why)
+
+
+def delete_later(files: FileIO, paths: Collection[str]) -> None:
+    """As ``delete_quietly``; nobody waits for an object store, which may be failing just now."""
+    if on_s3(files):
+        from headgate.tables.stores.s3_upload import threads
+
+        threads().submit(delete_quietly, files, paths)
+    else:
+        delete_quietly(files, paths)
+
+
+def _each(files: FileIO, paths: Iterable[str]) -> None:
+    for path in paths:
+        try:
+            files.delete(path)
+        except FileNotFoundError:
+            continue
+        except Exception as error:  # noqa: BLE001 - it stays as an orphan
+            _log.warning("%s was not deleted and is an orphan now: %r", path, error)
+
+
+def _far(paths: Iterable[str]) -> bool:
+    schemes = {path.partition("://")[0] for path in paths if "://" in path}
+    return bool(schemes - {"file"})
+
+
+class MemoryFile(OutputFile):
+    """A file that is put together in memory; ``whole`` is what was written, once it is closed."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location=location)
+        self.whole = b""
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> InputFile:
+        raise NotImplementedError(f"{self.location} is in memory only")
+
+    def create(self, overwrite: bool = False) -> Any:  # noqa: ARG002, FBT001, FBT002 - pyiceberg's
+        return _MemoryStream(self)
+
+
+class _MemoryStream(io.BytesIO):
+    def __init__(self, file: MemoryFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.whole = self.getvalue()
+        super().close()

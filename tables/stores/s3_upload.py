@@ -1,0 +1,151 @@
+"""One object as it is written: small ones by one request, large ones in parts while more comes.
+
+Parts are sent by threads of the process, few at a time, so that rows are decoded meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import lru_cache
+from typing import Self
+
+from headgate.tables.stores.s3_store import S3Store, UploadUnknown
+
+PART_BYTES = 8 * 1024 * 1024
+_PARTS_WAITING_MAX = 3
+_THREADS = 16
+
+
+@lru_cache(maxsize=1)
+def _threads(_process: int) -> ThreadPoolExecutor:
+    """Those of a parent are not there in a forked process."""
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="headgate-s3")
+
+
+def threads() -> ThreadPoolExecutor:
+    """Return the threads that send to stores, for all tables of this process."""
+    return _threads(os.getpid())
+
+
+class S3Upload:
+    """An output stream. Nothing is there before ``close``; ``abort`` leaves nothing behind.
+
+    ``written`` is called with the whole of a small object, once it is there.
+    """
+
+    def __init__(
+        self, store: S3Store, bucket: str, key: str, written: Callable[[bytes], None] | None = None
+    ) -> None:
+        self._store = store
+        self._bucket = bucket
+        self._key = key
+        self._written = written
+        self._waiting = bytearray()
+        self._count = 0
+        self._upload: Future[str] | None = None
+        self._parts: list[Future[str]] = []
+        self._under_way: deque[Future[str]] = deque()
+        self._ending: Future[None] | None = None
+        self._aborted = False
+
+    @property
+    def closed(self) -> bool:
+        return self._ending is not None or self._aborted
+
+    def write(self, data: bytes) -> int:
+        count = len(data)
+        if self._aborted:
+            return count
+        self._count += count
+        self._waiting += data
+        while len(self._waiting) >= PART_BYTES:
+            self._send(bytes(memoryview(self._waiting)[:PART_BYTES]))
+            del self._waiting[:PART_BYTES]
+        return count
+
+    def tell(self) -> int:
+        return self._count
+
+    def flush(self) -> None:
+        """Nothing can be read before the object is whole."""
+
+    def close(self) -> None:
+        """Wait until the object is there."""
+        if not self._aborted:
+            self.close_later().result()
+
+    def close_later(self) -> Future[None]:
+        """Begin to finish the object; the future is done when it is there, or could not be."""
+        if self._ending is None:
+            last, self._waiting = bytes(self._waiting), bytearray()
+            if self._upload is not None and last:
+                self._send(last, wait=False)
+            # Parts were handed to the same threads before: whoever waits for them waits for those
+            # that have begun, however many uploads end at once.
+            self._ending = threads().submit(self._finish, last)
+        return self._ending
+
+    def abort(self) -> None:
+        """Forget what was written. What is under way is waited for, and its upload ended."""
+        if self._ending is not None or self._aborted:
+            return
+        self._aborted = True
+        self._waiting.clear()
+        self._end_upload()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _send(self, data: bytes, *, wait: bool = True) -> None:
+        if self._upload is None:
+            self._upload = threads().submit(self._store.begin, self._bucket, self._key)
+        upload, number = self._upload, len(self._parts) + 1
+        part = threads().submit(self._sent_part, upload, number, data)
+        self._parts.append(part)
+        self._under_way.append(part)
+        while wait and len(self._under_way) > _PARTS_WAITING_MAX:
+            self._under_way.popleft().result()
+
+    def _sent_part(self, upload: Future[str], number: int, data: bytes) -> str:
+        return self._store.part(self._bucket, self._key, upload.result(), (number, data))
+
+    def _finish(self, whole: bytes) -> None:
+        if self._upload is None:
+            self._store.put(self._bucket, self._key, whole)
+            if self._written is not None:
+                self._written(whole)
+            return
+        try:
+            parts = [part.result() for part in self._parts]
+            self._complete(self._upload.result(), parts)
+        except BaseException:
+            self._end_upload()
+            raise
+
+    def _complete(self, upload: str, parts: list[str]) -> None:
+        try:
+            self._store.complete(self._bucket, self._key, upload, parts)
+        except UploadUnknown:
+            # The first answer was lost, and the second request found the upload done. The name is
+            # nobody else's: what lies there, of this size, is it.
+            if self._store.size(self._bucket, self._key) != self._count:
+                raise
+
+    def _end_upload(self) -> None:
+        if self._upload is None:
+            return
+        for part in self._parts:
+            with suppress(Exception):
+                part.result()
+        with suppress(OSError):  # what stays of it, the bucket's lifecycle removes
+            self._store.abort(self._bucket, self._key, self._upload.result())

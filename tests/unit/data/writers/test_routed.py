@@ -1,0 +1,289 @@
+"""Batches whose records go to many tables: each record once, in its table or aside (R1 to R7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from local_catalog import LocalCatalog, local_catalog
+
+from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
+from headgate.control_protocol.errors import RecordUnmatched
+from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
+from headgate.data.writers.pools import OPEN_FILES_MAX
+from headgate.data.writers.put import chunk_of
+from headgate.data.writers.routed_plans import LISTED_S, RoutedPlans
+from headgate.data.writers.routes import RAW_NAME_PROPERTY, Route, Routing
+from headgate.data.writers.whole import write_put
+from headgate.participant.embedding import Record
+from headgate.sink.declaration import quarantine_declaration
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+
+SINK = SinkName("shop")
+KEPT = Handling(
+    Disposal.QUARANTINE,
+    Disposal.QUARANTINE,
+    limits=BadRecordLimits(per_thousand_max=1_000),
+    unmatched=Disposal.QUARANTINE,
+)
+BY_TOPIC = Route(topic=r"^shop\.(?P<name>.+)$", to="db.{name}")
+BY_FIELD = Route(topic="events", field="type", to="db.event_{field}")
+BY_HEADER = Route(topic="events", header="kind", to="db.kind_{header}")
+
+
+@dataclass
+class Desk:
+    """Tables, routes, and batches of records that were put."""
+
+    local: LocalCatalog
+    routes: tuple[Route, ...]
+    handling: Handling = KEPT
+    tables_max: int = 100
+    now_s: float = 0.0
+    looked: list[str] = field(default_factory=list)
+    plans: RoutedPlans = field(init=False)
+
+    def __post_init__(self) -> None:
+        catalog = self.local.catalog
+        self.plans = RoutedPlans(
+            catalog,
+            Plans(catalog),
+            lambda source, table: replace(source, routing=None),
+            lambda: self.now_s,
+        )
+
+    def table(self, *names: str, raw: str = "") -> None:
+        properties = {RAW_NAME_PROPERTY: raw} if raw else {}
+        for name in names:
+            columns = {"id": "long not null", "type": "string"}
+            declared = TableDeclaration(columns, properties=properties)
+            ensure_table(self.local.catalog, name, declared)
+
+    @property
+    def source(self) -> SourcePlan:
+        routing = Routing(self.routes, self.tables_max)
+        return SourcePlan({}, handling=self.handling, sink=SINK, routing=routing)
+
+    def outcome(self, topics: Mapping[str, Sequence[Any]]) -> BatchOutcome:
+        """What comes of the values (or values with headers) of each topic, from offset 0 on."""
+        records = [
+            [_record(topic, offset, value) for offset, value in enumerate(values)]
+            for topic, values in topics.items()
+        ]
+        batch = Batch(
+            number=1,
+            transaction=TransactionId(Epoch(3), TransactionNumber(7)),
+            table=self._start("db.ledger"),
+            ranges={
+                TopicPartition(topic, 0): OffsetRange(0, len(values))
+                for topic, values in topics.items()
+            },
+            target_file_bytes=1 << 27,
+            topic_ids={topic: TopicId(topic) for topic in topics},
+            quarantine=self._start("db.q"),
+            folder="headgate/shop/3-a1/7",
+        )
+        chunk = chunk_of(records)
+
+        def write(plan: WriterPlan) -> BatchOutcome:
+            self.looked.append(",".join(sorted(plan.tables)))
+            return write_put(plan, batch, chunk)
+
+        return self.plans.written(batch, self.source, write)
+
+    def write(self, topics: Mapping[str, Sequence[Any]]) -> dict[str, list[int]]:
+        """By table, the ids of its rows; under ``q`` those that were quarantined."""
+        written = self.outcome(topics)
+        assert isinstance(written, BatchWritten), written
+        assert written.files == ()
+        rows = sum(file.record_count for some in written.followed.values() for file in some)
+        assert rows == sum(result.records for result in written.partitions.values())
+        found = {
+            at.table.removeprefix("db."): _ids(files) for at, files in written.followed.items()
+        }
+        aside = [json.loads(row["value"])["id"] for row in _rows(written.quarantined)]
+        return {**found, **({"q": sorted(aside)} if aside else {})}
+
+    def messages(self, topics: Mapping[str, Sequence[Any]]) -> set[str]:
+        written = self.outcome(topics)
+        assert isinstance(written, BatchWritten), written
+        return {row["message"] for row in _rows(written.quarantined)}
+
+    def _start(self, name: str) -> TableStart:
+        table = self.local.catalog.load_table(name)
+        prefix = f"{table.location()}/data/headgate/shop/3-a1/7"
+        uuid, schema = str(table.metadata.table_uuid), table.schema().schema_id
+        return TableStart(name, uuid, schema, table.spec().spec_id, prefix)
+
+
+def _record(topic: str, offset: int, value: Any) -> Record:
+    value, headers = value if isinstance(value, tuple) else (value, [])
+    octets = value if isinstance(value, bytes | None) else json.dumps(value).encode()
+    return Record(topic, 0, offset, 1_785_585_600_123, octets, b"key", headers)
+
+
+def _rows(files: Sequence[DataFile]) -> list[dict[str, Any]]:
+    tables = [pq.ParquetFile(file.path.removeprefix("file://")).read() for file in files]
+    return list(pa.concat_tables(tables).to_pylist()) if tables else []
+
+
+def _ids(files: Sequence[DataFile]) -> list[int]:
+    return sorted(row["id"] for row in _rows(files))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    local = local_catalog(tmp_path)
+    ensure_table(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
+    ensure_table(local.catalog, "db.q", quarantine_declaration())
+    yield Desk(local, (BY_TOPIC, BY_FIELD))
+    local.catalog.close()
+
+
+def some(*ids: int, kind: str | None = None) -> list[dict[str, Any]]:
+    return [{"id": number, "type": kind} for number in ids]
+
+
+def test_point_3_topics_and_fields_name_tables(desk: Desk) -> None:
+    desk.table("db.orders", "db.event_a", "db.event_b")
+    events = [*some(1, kind="a"), *some(2, kind="b"), *some(3), *some(4, kind="a")]
+    found = desk.write({"shop.orders": some(10, 11), "events": events, "other": some(20)})
+    assert found == {"orders": [10, 11], "event_a": [1, 4], "event_b": [2], "q": [3, 20]}
+
+
+def test_point_3_a_batch_is_read_again_for_tables_that_a_field_names_and_then_no_more(
+    desk: Desk,
+) -> None:
+    desk.table("db.event_a")
+    batch = {"events": some(1, kind="a")}
+    assert desk.write(batch) == {"event_a": [1]}
+    assert desk.write(batch) == {"event_a": [1]}
+    assert desk.looked == ["", "db.event_a", "db.event_a"]
+
+
+def test_point_3_a_missing_table_is_named_and_found_once_it_is_there(desk: Desk) -> None:
+    by_field, by_topic = {"events": some(1, kind="a")}, {"shop.orders": some(2)}
+    assert desk.write({**by_field, **by_topic}) == {"q": [1, 2]}
+    assert any("no table db.event_a" in text for text in desk.messages(by_field))
+    desk.table("db.event_a")
+    assert desk.write(by_field) == {"q": [1]}
+    desk.now_s += LISTED_S
+    assert desk.write(by_field) == {"event_a": [1]}
+    desk.table("db.orders")
+    assert desk.write(by_topic) == {"orders": [2]}, "a topic's table is looked for at once"
+
+
+def test_point_3_wild_values_cost_no_catalog_calls(desk: Desk) -> None:
+    wild = [some(n, kind=f"wild{n}")[0] for n in range(300)]
+    assert desk.write({"events": wild}) == {"q": list(range(300))}
+    looks = len(desk.looked)
+    assert desk.write({"events": wild}) == {"q": list(range(300))}
+    assert len(desk.looked) == looks + 1
+
+
+def test_point_3_names_that_collide_are_unmatched_unless_they_may_merge(desk: Desk) -> None:
+    desk.table("db.a_b", "db.event_click")
+    desk.table("db.event_view", raw="db.event_View")
+    batch = {
+        "shop.a-b": some(1),
+        "shop.a.b": some(2),
+        "events": [*some(3, kind="Click"), *some(4, kind="click"), *some(5, kind="View")],
+    }
+    assert desk.write(batch) == {
+        "a_b": [1],
+        "event_click": [4],
+        "event_view": [5],
+        "q": [2, 3],
+    }
+    desk.routes = tuple(replace(route, merge=True) for route in desk.routes)
+    assert desk.write(batch) == {"a_b": [1, 2], "event_click": [3, 4], "event_view": [5]}
+
+
+def test_point_3_headers_name_tables(desk: Desk) -> None:
+    desk.routes = (BY_HEADER,)
+    desk.table("db.kind_a")
+    events = [
+        (some(1)[0], [("kind", b"a")]),
+        (some(2)[0], [("kind", b"b"), ("kind", b"a")]),
+        (some(3)[0], [("kind", None)]),
+        (some(4)[0], []),
+    ]
+    assert desk.write({"events": events}) == {"kind_a": [1, 2], "q": [3, 4]}
+
+
+def test_point_3_numbers_and_paths_name_tables(desk: Desk) -> None:
+    desk.routes = (Route(field="payload.kind", to="db.kind_{field}"),)
+    desk.table("db.kind_7")
+    events = [{"id": 1, "payload": {"kind": 7}}, {"id": 2, "payload": None}, {"id": 3}]
+    assert desk.write({"events": events}) == {"kind_7": [1], "q": [2, 3]}
+
+
+def test_point_3_bad_records_and_tombstones_are_aside_once(desk: Desk) -> None:
+    desk.table("db.event_a", "db.orders")
+    bad = [b"{", None, *some(1, kind="a"), {"id": "x", "type": "a"}]
+    written = desk.outcome({"events": bad, "shop.orders": [b"{", None, *some(2)]})
+    assert isinstance(written, BatchWritten)
+    counts = {
+        at.topic: (result.records, result.quarantined, result.bad)
+        for at, result in written.partitions.items()
+    }
+    assert counts == {"events": (1, 3, 2), "shop.orders": (1, 2, 1)}
+    assert len(_rows(written.quarantined)) == 5
+
+
+@pytest.mark.parametrize("disposal", [Disposal.SKIP, Disposal.FAIL])
+def test_point_3_unmatched_records_are_skipped_and_counted_or_stop_the_sink(
+    desk: Desk, disposal: Disposal
+) -> None:
+    desk.handling = replace(KEPT, unmatched=disposal)
+    outcome = desk.outcome({"other": some(1, 2)})
+    if disposal is Disposal.FAIL:
+        assert isinstance(outcome, BatchFailed)
+        assert isinstance(outcome.fatal, RecordUnmatched)
+        assert outcome.fatal.code == "HG-223"
+        return
+    assert isinstance(outcome, BatchWritten)
+    (result,) = outcome.partitions.values()
+    assert (result.records, result.skipped, result.bad) == (0, 2, 0)
+
+
+def test_point_3_more_tables_than_may_be_open_are_written_within_bounds(desk: Desk) -> None:
+    kinds = [f"k{n}" for n in range(OPEN_FILES_MAX + 8)]
+    desk.table(*(f"db.event_{kind}" for kind in kinds))
+    events = [some(n, kind=kinds[n % len(kinds)])[0] for n in range(10 * len(kinds))]
+    found = desk.write({"events": events})
+    assert set(found) == {f"event_{kind}" for kind in kinds}
+    assert sorted(one for ids in found.values() for one in ids) == list(range(10 * len(kinds)))
+
+
+def test_point_3_beyond_the_most_tables_records_are_unmatched(desk: Desk) -> None:
+    desk.tables_max = 1
+    desk.table("db.event_a", "db.event_b")
+    batch = {"events": [*some(1, kind="a"), *some(2, kind="b")]}
+    assert desk.write({"events": some(1, kind="a")}) == {"event_a": [1]}
+    assert desk.write(batch) == {"event_a": [1], "q": [2]}
+
+
+def test_point_3_a_failed_batch_leaves_no_file(desk: Desk, tmp_path: Path) -> None:
+    desk.handling = replace(KEPT, policy=Disposal.FAIL)
+    desk.table("db.orders")
+    outcome = desk.outcome({"shop.orders": [*some(1), b"{"]})
+    assert isinstance(outcome, BatchFailed)
+    assert list(tmp_path.rglob("*.parquet")) == []

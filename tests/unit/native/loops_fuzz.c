@@ -1,0 +1,123 @@
+/* Bytes at random through native/loops.c, each in memory of exactly its size, for a sanitizer to watch.
+ *
+ *     cc -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all tests/unit/native/loops_fuzz.c -o fuzz
+ *     ./fuzz SEED ROUNDS
+ */
+#include "../../../participant/loops.c"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const OBJECTS[] = {
+    " {} ",
+    "{\"a\":1,\"b\":[true,false,null,-1.5e-7],\"c\":{\"d\":\"\\u00e9\\\\x\\\"\"}}",
+    "{\"k\":\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80 more than eight bytes of text\"}",
+    "{\"a\":[[[[{\"b\":[{}]}]]]]}",
+    "{\"a\":1,\"long enough\":2,\"\\u00e9\\ud83d\\ude00\\n\":3,\"\\u00e8\":{\"a\":4},\"b\":5,\"a\":6}",
+};
+static const char OTHERS[] = "{}[]\",:\\u0e1-.tfn\x80\xff\xed\xa0";
+
+/* The fields a, b with everything in it, and any key of what is in c. */
+static struct one_field slots[16];
+static const int64_t any[] = {0, 0, 1};
+
+static void number_fields(void)
+{
+    static const int64_t bounds[] = {0, 1, 2, 3}, inside[] = {0, 0, 0}, places[] = {1, OPAQUE, 2};
+    numbered((const uint8_t *)"abc", bounds, inside, places, 3, slots, 16);
+}
+
+/* Whether it still was an object: what is behind a sound one, whose keys it mostly shares. */
+static int one_value(void)
+{
+    const char *whole = OBJECTS[rand() % 5];
+    int64_t size = (int64_t)strlen(whole), left = rand() % 3 ? size : rand() % (size + 1);
+    int64_t bounds[3] = {0, size, size + left};
+    uint8_t *value = malloc((size_t)bounds[2]), wrong[2];
+    memcpy(value, whole, (size_t)size);
+    memcpy(value + size, whole, (size_t)left);
+    for (int changes = left ? rand() % 4 : 0; changes; changes--)
+        value[size + rand() % left] = (uint8_t)(rand() % 3 ? OTHERS[rand() % (sizeof OTHERS - 1)] : rand());
+    judged(value, bounds, 2, wrong, any, rand() % 2 ? slots : NULL, 16);
+    free(value);
+    return (wrong[1] & 3) != 1;
+}
+
+/* Whether there is a value at one of the paths; the object may be none, in which nobody would look. */
+static int one_pick(void)
+{
+    static const uint8_t keys[] = "ad";
+    static const int64_t key_bounds[] = {0, 1, 2};
+    const char *whole = OBJECTS[rand() % 5];
+    int64_t size = (int64_t)strlen(whole), bounds[2] = {0, rand() % 3 ? size : rand() % (size + 1)}, begin, length;
+    uint8_t *value = malloc((size_t)bounds[1] + 1), kind;
+    memcpy(value, whole, (size_t)bounds[1]);
+    value = realloc(value, (size_t)(bounds[1] ? bounds[1] : 1));
+    for (int changes = bounds[1] ? rand() % 3 : 0; changes; changes--)
+        value[rand() % bounds[1]] = (uint8_t)(rand() % 3 ? OTHERS[rand() % (sizeof OTHERS - 1)] : rand());
+    picked(value, bounds, 1, keys, key_bounds, 1 + rand() % 2, &kind, &begin, &length);
+    free(value);
+    if (begin < 0 || length < 0 || begin + length > bounds[1])
+        abort();
+    return kind != MISSING && kind != DOUBT;
+}
+
+/* Whether it still was a message; then its items are asked for too. */
+static int one_message(void)
+{
+    /* A number, eight and four bytes, a message in a oneof with what nobody wants, numbers and texts that repeat. */
+    static const int32_t kinds[] = {1, 2, 3, 4, 5, 6, 7, 5000, 0, 1, 5, 2, 2, 0, 2, 0,
+                                    0, 0, 0, 1, 4, 2, 3, 0,    -1, -1, -1, 0, 0, -1, -1, -1};
+    static const int32_t slots[] = {-1, 0, 1, 2, 3, 4, 5, 6};
+    static const char sound[] = "\x08\x96\x01\x11" "12345678" "\x1d" "1234" "\x22\x02\x08\x01\x22\x00\x2a\x01x"
+                                "\x32\x03\x01\xac\x02\x30\x05\x3a\x02xy\x3a\x00\xc0\xb8\x02\x07\x5b\x08\x01\x63\x64\x5c";
+    int64_t whole = (int64_t)sizeof sound - 1, size = rand() % 3 ? whole : rand() % (whole + 1);
+    int64_t begin = 0, values[8] = {0}, sizes[8], offsets[2] = {0, 0};
+    uint8_t *octets = malloc((size_t)(size ? size : 1)), found;
+    memcpy(octets, sound, (size_t)size);
+    for (int changes = size ? rand() % 3 : 0; changes; changes--)
+        octets[rand() % size] = (uint8_t)(rand() % 2 ? sound[rand() % whole] : rand());
+    for (int slot = 0; slot < 8; slot++)
+        sizes[slot] = -1;
+    scanned(octets, &begin, &size, 1, slots, 8, kinds, 8, values, sizes, &found);
+    for (int slot = 0; found != 1 && slot < 8; slot++) {
+        if (slot == 3 && sizes[slot] >= 0 && values[slot] + sizes[slot] > size)
+            abort();
+        if (slot != 5 && slot != 6)
+            continue;
+        offsets[1] = values[slot];
+        int64_t *items_of = malloc((size_t)offsets[1] * 8 + 1), *item_sizes = malloc((size_t)offsets[1] * 8 + 1);
+        items(octets, &begin, &size, 1, (uint32_t)kinds[slot], (uint32_t)kinds[8 + slot], offsets, items_of,
+              item_sizes);
+        free(items_of);
+        free(item_sizes);
+    }
+    free(octets);
+    return found != 1;
+}
+
+static int one_number(void)
+{
+    int64_t size = 1 + rand() % 24, at = rand() % size, number, behind;
+    uint8_t *octets = calloc((size_t)size + 32, 1); /* as many zeros behind it as avro_bytes.py gives */
+    for (int64_t i = 0; i < size; i++)
+        octets[i] = (uint8_t)(rand() % 2 ? 0x80 | rand() : rand());
+    int sound = longs(octets, size + 1, &at, &size, 1, &number, &behind);
+    free(octets);
+    return sound;
+}
+
+int main(int count, char **arguments)
+{
+    long objects = 0, numbers = 0, picks = 0, messages = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
+    srand((unsigned)(count == 3 ? atoi(arguments[1]) : 0));
+    number_fields();
+    for (long round = 0; round < rounds; round++) {
+        objects += one_value();
+        numbers += one_number();
+        picks += one_pick();
+        messages += one_message();
+    }
+    printf("%ld %ld %ld %ld\n", objects, numbers, picks, messages);
+    return 0;
+}

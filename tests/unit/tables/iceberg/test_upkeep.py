@@ -1,0 +1,349 @@
+"""Retention over a catalog that checks as little as a server: no file goes that is referred to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from integration.iceberg.sink_commits import SINK, SinkOnTable, record
+from local_catalog import LocalCatalog, local_catalog
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import SetSnapshotRefUpdate
+from server_checks import ServerChecks
+
+from headgate.control_protocol.ports import CommitAttempt, Landed
+from headgate.tables.iceberg import condemned, upkeep
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.unreachable import unreachable_files
+
+KEEP, DUE = 3, 4
+ASKED = {
+    "history.expire.max-snapshot-age-ms": "1",
+    "history.expire.min-snapshots-to-keep": str(KEEP),
+    "commit.manifest.min-count-to-merge": "3",
+}
+
+Send = Callable[[], CommitTableResponse]
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> LocalCatalog:
+    return local_catalog(tmp_path)
+
+
+@pytest.fixture
+def server(local: LocalCatalog, monkeypatch: pytest.MonkeyPatch) -> ServerChecks:
+    monkeypatch.setattr(upkeep, "DUE_MIN", DUE)
+    return ServerChecks(local.catalog)
+
+
+@pytest.fixture
+def sink(server: ServerChecks, request: pytest.FixtureRequest) -> SinkOnTable:
+    """Its next commit makes snapshots due: expiry is about to happen."""
+    asked = {**ASKED, **getattr(request, "param", {})}
+    sink = SinkOnTable.claimed(server, {"id": "long"}, properties=asked)  # type: ignore[arg-type]
+    for number in range(KEEP + DUE - 2):
+        sink.commit(rows(number))
+    assert not server.removals
+    return sink
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def referred(table: Table) -> set[str]:
+    paths = set()
+    for snapshot in table.snapshots():
+        paths.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            paths.add(manifest.manifest_path)
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            paths |= {entry.data_file.file_path for entry in entries}
+    return paths
+
+
+def missing(sink: SinkOnTable) -> list[str]:
+    table = sink.loaded()
+    return [path for path in referred(table) if not table.io.new_input(path).exists()]
+
+
+def orphans(sink: SinkOnTable) -> set[str]:
+    table = sink.loaded()
+    there = Path(table.location().removeprefix("file://")).rglob("*")
+    files = {f"file://{path}" for path in there if path.suffix in (".avro", ".parquet")}
+    return files - referred(table)
+
+
+def ids_under(sink: SinkOnTable, ref: str) -> list[int]:
+    scanned = sink.loaded().scan().use_ref(ref).to_arrow()
+    return sorted(scanned["id"].to_pylist())
+
+
+def tag(sink: SinkOnTable, position: int, name: str = "just-now") -> None:
+    table = sink.loaded()
+    table.manage_snapshots().create_tag(table.snapshots()[position].snapshot_id, name).commit()
+
+
+def count(sink: SinkOnTable) -> int:
+    return len(sink.loaded().snapshots())
+
+
+def test_point_8_what_is_due_goes_and_storage_holds_what_is_referred_to(
+    sink: SinkOnTable, server: ServerChecks
+) -> None:
+    sink.commit(rows(90))
+
+    assert server.removals == 1
+    assert count(sink) == KEEP
+    assert missing(sink) == []
+    assert orphans(sink) == set()
+
+
+@pytest.mark.parametrize("sink", [{}, {"format-version": "3"}], indirect=True, ids=["v2", "v3"])
+def test_point_8_a_tag_that_was_set_meanwhile_keeps_its_files(
+    sink: SinkOnTable, server: ServerChecks, caplog: pytest.LogCaptureFixture
+) -> None:
+    def around(send: Send) -> CommitTableResponse:
+        tag(sink, 2)
+        return send()
+
+    server.around = around
+    sink.commit(rows(90))
+
+    assert ids_under(sink, "just-now") == [0, 1]
+    assert missing(sink) == []
+    assert "just-now was set on snapshot" in caplog.text
+    sink.view = sink.table.read()
+    for number in range(91, 91 + 3 * DUE):
+        sink.commit(rows(number))
+    assert ids_under(sink, "just-now") == [0, 1]
+    assert missing(sink) == []
+    assert ids_under(sink, "main")[-1] == 90 + 3 * DUE
+
+
+def test_point_8_a_branch_that_was_made_meanwhile_keeps_its_retention(
+    sink: SinkOnTable, server: ServerChecks
+) -> None:
+    def around(send: Send) -> CommitTableResponse:
+        due = sink.loaded().snapshots()[1].snapshot_id
+        branch = SetSnapshotRefUpdate(  # type: ignore[call-arg]
+            ref_name="audit", type="branch", snapshot_id=due, min_snapshots_to_keep=7
+        )
+        sink.catalog.commit_table(sink.loaded(), (), (branch,))
+        return send()
+
+    server.around = around
+    sink.commit(rows(90))
+
+    ref: SnapshotRef = sink.loaded().metadata.refs["audit"]
+    assert (ref.snapshot_ref_type, ref.min_snapshots_to_keep) == ("branch", 7)
+    assert ids_under(sink, "audit") == [0]
+    assert missing(sink) == []
+
+
+def test_point_8_a_tag_taken_along_by_a_removal_without_an_answer_is_set_again(
+    sink: SinkOnTable, server: ServerChecks
+) -> None:
+    def around(send: Send) -> CommitTableResponse:
+        tag(sink, 2)
+        send()
+        sink.loaded().append(rows(70))
+        raise ConnectionError("the answer was lost")
+
+    server.around = around
+    sink.commit(rows(90))
+
+    assert ids_under(sink, "just-now") == [0, 1]
+    assert missing(sink) == []
+
+
+@pytest.mark.parametrize("kept", [1, 100])
+def test_point_8_it_is_said_when_nobody_can_tell_any_more_what_a_removal_took_along(
+    sink: SinkOnTable, server: ServerChecks, caplog: pytest.LogCaptureFixture, kept: int
+) -> None:
+    """The answer came late, and the log of the table's versions is short."""
+
+    def around(send: Send) -> CommitTableResponse:
+        with sink.loaded().transaction() as change:
+            change.set_properties({"write.metadata.previous-versions-max": str(kept)})
+        send()
+        sink.loaded().append(rows(70))
+        raise ConnectionError("the answer was lost")
+
+    server.around = around
+    sink.commit(rows(90))
+
+    assert ("does not tell any more" in caplog.text) == (kept == 1)
+    assert missing(sink) == []
+
+
+@pytest.mark.parametrize("deposed", [False, True])
+def test_point_8_a_tag_taken_along_by_a_removal_that_lands_late_is_set_again(
+    sink: SinkOnTable, server: ServerChecks, *, deposed: bool
+) -> None:
+    """Also by one who never commits again (seed 28820 of the simulation)."""
+    late: list[Send] = []
+
+    def around(send: Send) -> CommitTableResponse:
+        late.append(send)
+        raise ConnectionError("nobody knows")
+
+    server.around = around
+    sink.commit(rows(90))
+    tag(sink, 2)
+    late[0]()
+    assert "just-now" not in sink.loaded().metadata.refs
+    if deposed:
+        sink.table.close()
+    else:
+        sink.view = sink.table.read()
+        sink.commit(rows(91))
+
+    assert ids_under(sink, "just-now") == [0, 1]
+    assert missing(sink) == []
+
+
+def test_point_8_files_are_left_when_others_changed_the_table_meanwhile(
+    sink: SinkOnTable, server: ServerChecks
+) -> None:
+    """Any change: what it means for the files is not known."""
+
+    def around(send: Send) -> CommitTableResponse:
+        with sink.loaded().transaction() as change:
+            change.set_properties({"comment": "changed"})
+        return send()
+
+    server.around = around
+    sink.commit(rows(90))
+
+    assert count(sink) == KEEP
+    assert orphans(sink)
+    assert missing(sink) == []
+
+
+def test_point_8_nothing_is_sent_when_the_table_moved_while_its_files_were_read(
+    sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*arguments: object) -> list[str]:
+        tag(sink, 2)
+        return right(*arguments)  # type: ignore[arg-type]
+
+    right = upkeep.unreachable_files
+    monkeypatch.setattr(upkeep, "unreachable_files", read)
+    sink.commit(rows(90))
+
+    assert server.removals == 0
+    assert ids_under(sink, "just-now") == [0, 1]
+
+
+@pytest.mark.parametrize("when", ["before-reading-back", "in-the-middle"])
+def test_point_8_files_of_snapshots_that_are_back_stay(
+    sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """An operator registers the version of the table from before the removal."""
+    location = sink.loaded().metadata_location
+    held: list[str] = []
+
+    def around(send: Send) -> CommitTableResponse:
+        held.append(sink.loaded().metadata_location)
+        response = send()
+        if when == "before-reading-back":
+            put_back()
+        return response
+
+    def put_back() -> None:
+        sink.catalog.drop_table("db.t")
+        sink.catalog.register_table("db.t", held[0])
+
+    def clock() -> float:
+        """The process sleeps after it has read back."""
+        clocked.append(0.0)
+        return 0.0 if len(clocked) < 2 else 1_000.0
+
+    clocked: list[float] = []
+    if when == "in-the-middle":
+        monkeypatch.setattr(condemned, "now_s", clock)
+    server.around = around
+    sink.commit(rows(90))
+    if when == "in-the-middle":
+        monkeypatch.undo()
+        monkeypatch.setattr(upkeep, "DUE_MIN", 10**6)
+        put_back()
+        sink.view = sink.table.read()
+        sink.commit(rows(91))
+
+    assert location != held[0]
+    assert count(sink) > KEEP
+    assert missing(sink) == []
+    assert ids_under(sink, "main")[-1] == 90 if when == "before-reading-back" else 91
+
+
+def test_point_8_a_file_that_somebody_refers_to_again_stays(
+    sink: SinkOnTable, server: ServerChecks
+) -> None:
+    """Compaction replaced it; a writer that took its time adds it once more."""
+    table = sink.loaded()
+    replaced = [task.file.file_path for task in table.scan().plan_files()]
+    table.overwrite(rows(50))
+    sink.view = sink.table.read()
+
+    def around(send: Send) -> CommitTableResponse:
+        response = send()
+        sink.loaded().add_files(replaced[:1], check_duplicate_files=False)
+        return response
+
+    server.around = around
+    outcome = sink.table.commit(sink.attempt(rows(90)))
+
+    assert isinstance(outcome, Landed)
+    assert server.around is None
+    assert replaced[0] in referred(sink.loaded())
+    assert missing(sink) == []
+    assert not any(sink.loaded().io.new_input(path).exists() for path in replaced[1:])
+
+
+def test_point_8_a_zombies_removal_is_refused_by_the_server(
+    sink: SinkOnTable, server: ServerChecks
+) -> None:
+    def around(send: Send) -> CommitTableResponse:
+        heir = IcebergTable(server, "db.t", SINK, threads=False)  # type: ignore[arg-type]
+        assert isinstance(heir.commit(CommitAttempt(heir.read(), record(2, 0))), Landed)
+        return send()
+
+    server.around = around
+    sink.commit(rows(90))
+
+    assert missing(sink) == []
+    assert orphans(sink) == set()
+
+
+def test_point_9_what_two_snapshots_share_goes_with_the_second(sink: SinkOnTable) -> None:
+    """A ref that was set again stands on a snapshot that shares its manifest list with another."""
+    table = sink.loaded()
+    first = table.snapshots()[1]
+    copy = first.model_copy(update={"snapshot_id": 7})
+    files = [
+        StatisticsFile(
+            snapshot_id=snapshot_id,
+            statistics_path=path,
+            file_size_in_bytes=1,
+            file_footer_size_in_bytes=1,
+            blob_metadata=[],
+        )
+        for snapshot_id, path in ((first.snapshot_id, "one"), (7, "both"), (9, "kept"))
+    ]
+    files.append(files[1].model_copy(update={"snapshot_id": first.snapshot_id}))
+    table.metadata = table.metadata.model_copy(
+        update={"snapshots": [*table.snapshots(), copy], "statistics": files}
+    )
+    alone = unreachable_files(table, [first], 20.0)
+    assert first.manifest_list not in alone
+    assert [path for path in alone if "/" not in path] == ["one"]
+    together = unreachable_files(table, [first, copy], 20.0)
+    assert first.manifest_list in together
+    assert [path for path in together if "/" not in path] == ["both", "one"]
