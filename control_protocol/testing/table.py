@@ -93,6 +93,8 @@ class FakeTable:
         catalog = self._catalog
         if not catalog.reachable:
             raise Unreachable("the fake catalog is not reachable")
+        if not catalog.exists:
+            raise TableMissing(f"the fake catalog has no table {catalog.table}")
         if draft.table.uuid != catalog.uuid:
             raise Unreachable(f"{catalog.table} is another table now")
         folder = draft_folder(
