@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,6 +54,8 @@ class Aside:
         }
         self._seen = 0
         self._quarantine: _Quarantine | None = None
+        self.reasons: Counter[str] = Counter()
+        """Of records without a table."""
         count = len(self._partitions)
         self.quarantined = np.zeros(count, np.int64)
         self.skipped = np.zeros(count, np.int64)
@@ -81,6 +84,7 @@ class Aside:
     def unmatched(self, chunk: Chunk, reason: str) -> None:
         """Take all these records, which no route sends to a table (R2). They are not bad."""
         disposal = self._handling.unmatched
+        self.reasons[reason] += len(chunk.offsets)
         if disposal is Disposal.SKIP:
             self.skipped += self._by_place(chunk.places)
         elif len(chunk.offsets):

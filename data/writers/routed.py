@@ -24,6 +24,7 @@ from headgate.data.writers.pools import OpenFiles
 from headgate.data.writers.route_values import RouteValues
 from headgate.data.writers.routes import Names, Route, Target
 from headgate.data.writers.sieve import Sieve, others
+from headgate.data.writers.unmatched import tell
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Integers
 
@@ -170,6 +171,7 @@ def write_routed(
             tables.between_chunks()
             go_on(batch, abandoned)
         followed = tables.finish()
+        tell(aside.reasons)
         quarantined = aside.finish()
         results = sieve.results(tables.records())
         return BatchWritten(batch.number, results, (), quarantined, followed)

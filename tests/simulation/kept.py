@@ -142,7 +142,7 @@ class Kept:
         self.lapsed.update(row for debt in record.lapsed for row in self._of(debt))
         self._beside_parked(record)
         objection = self._quarantine.limits.too_many(record.quarantined)
-        if objection:
+        if objection and not self._quarantine.diverts:  # what is diverted is not bad
             raise Violation(Kind.UNTRUTH, f"committed as {record.transaction}: {objection}")
 
     def _beside_parked(self, record: CommitRecord) -> None:

@@ -15,6 +15,7 @@ from simulation.real_catalog import RealCatalog
 
 from headgate.control_protocol import record_codec
 from headgate.control_protocol.events import Resume
+from headgate.coordinator.settings import RollbackPolicy
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -40,8 +41,8 @@ class Trouble:
         faults_ms = max(2, climate.faults_until_ms)
         self.table = dice.choice((OTHER, THIRD))
         self.kind = dice.choice(("drop", "set back", "forbid"))
-        self._at_ms = dice.randint(faults_ms // 4, faults_ms)
-        self._mended_ms = self._at_ms + dice.randint(500, faults_ms)
+        self._at_ms = dice.randint(faults_ms // 4, faults_ms * 3 // 4)
+        self._mended_ms = self._at_ms + dice.randint(faults_ms // 8, faults_ms)
         self._mends = dice.random() < 0.5
         self._happens = (
             _struck(world.seed)
@@ -50,6 +51,11 @@ class Trouble:
             and climate.weather is not Weather.CALM
             and not isinstance(world.catalog, RealCatalog)
         )
+        keeps = climate.coordinators.on_rollback is RollbackPolicy.KEEP_OFFSETS
+        if keeps and self.kind == "set back":  # then it is no trouble
+            self.kind = "forbid"
+        if self._happens and self.kind == "set back":
+            self._catalog.append()  # something to go back to
         self.struck = self.asked = False
         self._asked_ms = 0
 
@@ -58,14 +64,26 @@ class Trouble:
         now_ms = self._world.clock.now_ms
         if not self._happens or now_ms < self._at_ms:
             return
-        if not self.struck:
+        if not self.struck and now_ms < self._world.climate.faults_until_ms:
             self._strike()
-        elif self._mends and now_ms >= self._mended_ms:
+        elif self.struck and self._mends and now_ms >= self._mended_ms:
             self._mend(now_ms)
 
     @property
     def _catalog(self) -> Any:
         return self._world.followers[self.table]
+
+    def strikes_late(self) -> bool:
+        """Where it did not come to pass among the faults, it does when they are over."""
+        if self._happens and not self.struck:
+            self._strike()
+            return self.struck
+        return False
+
+    def to_be_resumed(self) -> bool:
+        """Whether an operator still wants it filled again; it is mended now, if not before."""
+        self._mended_ms = min(self._mended_ms, self._world.clock.now_ms)
+        return self._mends and self.struck and self.parked
 
     @property
     def parked(self) -> bool:
@@ -74,9 +92,6 @@ class Trouble:
 
     def _strike(self) -> None:
         world = self._world
-        if world.clock.now_ms >= world.climate.faults_until_ms:
-            self._happens = False
-            return
         if self.kind == "set back" and not self._set_back():
             return
         self._catalog.exists = self.kind != "drop"
@@ -93,17 +108,18 @@ class Trouble:
         kept = world.kept
         way = list(catalog.ancestry(catalog.branches.get("main")))
         ours = [s for s in way if record_codec.decode(world.sink, s.summary) is not None]
-        if len(ours) < 2 or kept is None:
+        older = way[way.index(ours[0]) + 1 :] if ours else []
+        if not older or kept is None:
             return False
         kept.look()
-        catalog.roll_back(self._dice.choice(ours[1:]).snapshot_id)
+        catalog.roll_back(self._dice.choice(older).snapshot_id)
         kept.was_set_back(self.table)
         return True
 
     def _mend(self, now_ms: int) -> None:
         world = self._world
         self._catalog.exists, self._catalog.forbidden = True, False
-        if not (self.parked and not self._resuming) or not world.log.reachable:
+        if not self.parked or self._resuming or not world.log.reachable:
             return
         if now_ms - self._asked_ms >= ASKED_AGAIN_MS:
             self.asked, self._asked_ms = True, now_ms
