@@ -31,7 +31,7 @@ from small_rest_catalog import SmallRestCatalog
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
-from headgate.data.writers.parquet import DataFiles, file_shape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.plan import SourcePlan, plan_for
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table

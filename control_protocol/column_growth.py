@@ -14,6 +14,7 @@ from headgate.control_protocol.columns import (
     Path,
     Struct,
     Type,
+    as_map,
     digits,
     named_fields,
 )
@@ -22,6 +23,9 @@ COLUMNS_MAX = 500
 """Fields of all levels; a proposal that would add more is refused as far as it does."""
 
 DEPTH_MAX = 5
+FIELDS_MAX = 200
+"""More keys in one new object are those of a map rather than fields."""
+
 NAME_CHARACTERS_MAX = 200
 FULL = "the table has as many columns as it may"
 """The reason of a refusal that holds for whatever else the table lacks."""
@@ -180,6 +184,30 @@ class _Growing:
                 return wanted if widens(kind, wanted) else kind
             case kind, _:
                 return kind
+
+
+def mapped(wanted: Struct, there: Struct) -> Struct:
+    """N2: new columns with objects of more than 200 keys as maps; what is there stays as it is."""
+    known = {column.name for column in there.fields}
+    return Struct(
+        tuple(
+            column if column.name in known else replace(column, type=_mapped(column.type))
+            for column in wanted.fields
+        )
+    )
+
+
+def _mapped(kind: Type) -> Type:
+    match kind:
+        case Struct(fields):
+            inside = Struct(tuple(replace(each, type=_mapped(each.type)) for each in fields))
+            return as_map(inside) if len(fields) > FIELDS_MAX else inside
+        case ListOf(element):
+            return ListOf(replace(element, type=_mapped(element.type)))
+        case MapOf(key, value):
+            return MapOf(key, replace(value, type=_mapped(value.type)))
+        case _:
+            return kind
 
 
 def widens(kind: str, wanted: str) -> bool:

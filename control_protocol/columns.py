@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
@@ -148,10 +149,22 @@ def _type(one: Type, other: Type) -> Type:
             return ListOf(_both(one.element, other.element))
         case MapOf(), MapOf():
             return MapOf(_type(one.key, other.key), _both(one.value, other.value))
+        case (Struct() as struct, MapOf("string") as items) | (
+            MapOf("string") as items,
+            Struct() as struct,
+        ):
+            return as_map(struct, items)
         case str(), str():
             return _primitive(one, other)
         case _:
             return "string"
+
+
+def as_map(struct: Struct, items: MapOf | None = None) -> Type:
+    """A map whose values take what all fields hold, and what a map of such objects holds."""
+    values = [Column("", column.type, column.required) for column in struct.fields]
+    values += [items.value] if items else []
+    return MapOf("string", reduce(_both, values)) if values else struct
 
 
 def _primitive(one: str, other: str) -> str:

@@ -120,8 +120,14 @@ class TablesUnfit(ConfigurationError):
     code = "HG-135"
 
 
+class CreationUnfit(ConfigurationError):
+    """Tables are to be made of what the records' format does not tell."""
+
+    code = "HG-127"
+
+
 class ColumnsCannotEvolve(ConfigurationError):
-    """The record format, the writer or a transform cannot tell of fields that a table lacks."""
+    """The record format or a transform cannot tell of fields that a table lacks."""
 
     code = "HG-140"
 

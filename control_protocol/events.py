@@ -78,7 +78,9 @@ class TableStart:
 
     The first table is the lead, which takes the rows unless they are routed; a second one, if there
     is, is the quarantine. ``refused``: fields that
-    were proposed and become no columns (rule S2); one without a path: any more.
+    were proposed and become no columns (rule S2); one without a path: any more. Without a UUID
+    there is no table of this name, and ``refused`` says why none is made; without a name: nor of
+    any other that the contents of records name (rule R4).
     """
 
     table: str
@@ -217,7 +219,8 @@ class Proposal:
 
     ``schema_id``: the schema under which they were read. ``columns``: only what has to be added,
     widened or made optional. ``first``: in each partition the first record that needs any of it;
-    ``records``: how many do. ``source`` says where the types come from.
+    ``records``: how many do. ``source`` says where the types come from. Without a ``uuid`` there is
+    no such table yet (rule N1), and ``raw`` is the name that a route made its name of.
     """
 
     number: int
@@ -228,6 +231,7 @@ class Proposal:
     first: Offsets
     records: int
     source: str = ""
+    raw: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +244,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The coordinator's answer to proposals: the tables as they are now (rule S3)."""
+    """The coordinator's answer to proposals: the tables as they are now (rules S3, N1)."""
 
     answers: tuple[Answer, ...]
     tables: tuple[TableStart, ...]

@@ -9,6 +9,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, TableView
 from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_changes import Changed, Want
 
 
 class Followers(Protocol):
@@ -25,6 +26,9 @@ class Followers(Protocol):
 
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
         """The debts of each draft's table, in order; raises as ``Follower.draft`` does."""
+
+    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        """In their order; makes those that have no UUID and are not there. Never raises."""
 
     def pay(
         self, payments: Sequence[CommitAttempt], timeout_ms: int

@@ -86,6 +86,11 @@ class Offsets(Mapping[TopicPartition, int]):
         """The next offsets once the (admitted) claims are in."""
         return self.moved({partition: claim.end for partition, claim in claims.items()})
 
+    def earliest(self, other: Offsets) -> Offsets:
+        """Of each partition that either has, the smaller offset."""
+        both = self.keys() | other.keys()
+        return Offsets({p: min(some[p] for some in (self, other) if p in some) for p in both})
+
     def behind(self, other: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """The partitions in which these offsets are smaller than the other ones, sorted."""
         return sorted(p for p, offset in self._next.items() if p in other and offset < other[p])

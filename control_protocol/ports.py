@@ -26,6 +26,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.table_changes import TableNeed
 
 
 class Clock(Protocol):
@@ -42,18 +43,15 @@ class ControlLog(Protocol):
     def append(self, envelopes: Sequence[Envelope]) -> None:
         """Append in order and wait until the broker has confirmed all of them.
 
-        Raises ``AppendUnconfirmed`` when a confirmation did not come (each may be in the log, or
-        not), ``Unreachable`` when nothing was sent.
+        Raises ``AppendUnconfirmed`` (each may be in the log, or not), ``Unreachable`` (none is).
         """
 
     def read(self, timeout_ms: int) -> list[LogRecord]:
         """The next records of any sink, in order; after ``timeout_ms`` with none, an empty list.
-
-        Raises ``LogDiscontinuity`` when the place to read is no longer there.
-        """
+        Raises ``LogDiscontinuity`` when the place to read is no longer there."""
 
     def seek(self, offset: ControlOffset) -> None:
-        """Read from here on."""
+        """Read from here."""
 
     def end_offset(self) -> ControlOffset:
         """The offset that the next appended record will have at least."""
@@ -151,10 +149,8 @@ CommitOutcome = Landed | Refused | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Evolved:
-    """A table after its columns were asked for. ``view`` is the table as it is now.
-
-    ``changes`` says in words what was done to it, ``refused`` what is not going to be.
-    """
+    """A table as it is after its columns were asked for: ``changes`` says in words what was done
+    to it, ``refused`` what is not going to be."""
 
     view: TableView
     changes: tuple[str, ...] = ()
@@ -169,9 +165,7 @@ class Lead(Protocol):
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         """One catalog call that requires the base's UUID, tag and branch head (rule C1).
-
-        Raises ``StopSink`` only for what no repetition can mend (a file of an unknown spec).
-        """
+        Raises ``StopSink`` only for what no repetition can mend (a file of an unknown spec)."""
 
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
         """Give the table what these columns need and it lacks, in one call (rules S3, S5).
@@ -219,7 +213,7 @@ class Follower(Lead, Protocol):
 class TopicState:
     """A source topic now: its id, and per partition the readable range of the log.
 
-    ``silent`` partitions exist, but have no leader that could say: too new, or their brokers gone.
+    ``silent`` partitions exist, but have no leader that could say.
     """
 
     topic_id: TopicId
@@ -243,7 +237,7 @@ class SourceTopics(Protocol):
 
 
 class GroupMember(Protocol):
-    """The participant's membership in the consumer group; every partition stays paused."""
+    """The membership in the consumer group; every partition stays paused."""
 
     def poll(self, timeout_ms: int) -> None:
         """Serve the membership. Calls the revocation handler before partitions are released."""
@@ -271,7 +265,8 @@ class Batch:
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
     the ranges' records already (rule Q5). ``followers`` are what START names besides, ``folder`` is
-    where files of tables go that it does not name; ``parked`` says why some take nothing (I1).
+    where files of tables go that it does not name; ``told`` are those that TABLES named lately,
+    ``parked`` says why some take nothing (I1).
     """
 
     number: int
@@ -284,6 +279,7 @@ class Batch:
     followers: tuple[TableStart, ...] = ()
     folder: str = ""
     parked: Mapping[str, str] = field(default_factory=dict)
+    told: tuple[TableStart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,17 +334,19 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class BatchNeeds:
-    """Some of the batch's records have what the table lacks, and nothing of it was written (S2).
+    """Some of the batch's records have what their table lacks; nothing of it was written (S2).
 
     ``columns``: only what has to be added, widened or made optional. ``first``: in each partition
-    the first record that needs any of it; ``records``: how many do.
+    the first record that needs any of it; ``records``: how many do. ``tables``: the same of each
+    table that routes name, where nothing is said of START's.
     """
 
     number: int
-    columns: Struct
-    first: Offsets
-    records: int
+    columns: Struct = field(default_factory=Struct)
+    first: Offsets = field(default_factory=Offsets)
+    records: int = 0
     source: str = ""
+    tables: tuple[TableNeed, ...] = ()
 
 
 BatchOutcome = BatchWritten | BatchFailed | BatchNeeds

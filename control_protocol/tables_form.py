@@ -43,6 +43,7 @@ def proposal_form(proposal: Proposal) -> Form:
         "first": offsets_form(proposal.first),
         "records": proposal.records,
         "source": proposal.source,
+        "raw": proposal.raw,
     }
 
 
@@ -56,6 +57,7 @@ def proposal_of(form: Form) -> Proposal:
         first=offsets_of(form["first"]),
         records=natural(form["records"]),
         source=form["source"],
+        raw=form["raw"],
     )
 
 

@@ -20,6 +20,7 @@ from headgate.control_protocol.ports import (
     TopicState,
 )
 from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_changes import Changed, Want
 
 # ------------------------------------------------------------------------------------- inputs
 
@@ -105,6 +106,13 @@ class TableEvolved:
 
 
 @dataclass(frozen=True, slots=True)
+class TablesChanged:
+    """What became of the tables that ``ChangeTables`` asked for, in its order."""
+
+    tables: tuple[Changed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CallFailed:
     """The action just asked for (a read, a description, an append) did not work: try later."""
 
@@ -134,6 +142,7 @@ Input = (
     | SourcesDescribed
     | CommitAnswered
     | TableEvolved
+    | TablesChanged
     | CallFailed
     | Stopped
     | Ticked
@@ -200,6 +209,13 @@ class EvolveTable:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeTables:
+    """Answer with ``TablesChanged`` or ``CallFailed``."""
+
+    wants: tuple[Want, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Append:
     """Append in order; a failure comes back as ``CallFailed``, success as ``Heard``."""
 
@@ -232,6 +248,7 @@ Action = (
     | DescribeSources
     | CommitTable
     | EvolveTable
+    | ChangeTables
     | Append
     | Tell
     | Stop

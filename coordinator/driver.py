@@ -39,6 +39,7 @@ from headgate.coordinator.actions import (
     Action,
     Append,
     CallFailed,
+    ChangeTables,
     CommitAnswered,
     CommitTable,
     DescribeFollowers,
@@ -59,6 +60,7 @@ from headgate.coordinator.actions import (
     Stopped,
     TableEvolved,
     TableRead,
+    TablesChanged,
     Tell,
     Ticked,
     TidyDrafts,
@@ -208,7 +210,9 @@ class CoordinatorDriver:
                 return CommitAnswered(self._world.table.commit(attempt))
             case EvolveTable(base, columns):
                 return TableEvolved(self._world.table.evolve(base, columns))
-            case DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts():
+            case (
+                DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts() | ChangeTables()
+            ):
                 return self._call_followers(action)
             case Append():
                 self._world.log.append(self._envelopes(action))
@@ -222,7 +226,7 @@ class CoordinatorDriver:
         return None
 
     def _call_followers(
-        self, action: DescribeFollowers | DraftManifests | PayDebts | TidyDrafts
+        self, action: DescribeFollowers | DraftManifests | PayDebts | TidyDrafts | ChangeTables
     ) -> Input | None:
         followers = self._world.followers
         assert followers is not None, "this sink has no followers"
@@ -236,6 +240,8 @@ class CoordinatorDriver:
             case PayDebts(payments, timeout_ms):
                 paid: Parted[CommitOutcome] = parted(followers.pay(payments, timeout_ms))
                 return PaymentsAnswered(*paid)
+            case ChangeTables(wants):
+                return TablesChanged(followers.change(wants))
             case TidyDrafts(before, owed):
                 followers.tidy(before, owed)
         return None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import reduce
 
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Struct, dotted, joined
-from headgate.control_protocol.events import Answer, Envelope, Proposal, Tables
+from headgate.control_protocol.events import Answer, Destination, Envelope, Proposal, Tables
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import Evolved, Lineage
-from headgate.coordinator.actions import Action, EvolveTable, Tell
+from headgate.control_protocol.table_changes import Want
+from headgate.coordinator.actions import Action, ChangeTables, EvolveTable, Tell
 from headgate.coordinator.moves import Step, move, recover, term_of
 from headgate.coordinator.speech import lead_start, say
 from headgate.coordinator.state import HeardProposal, State, Term
@@ -18,6 +20,12 @@ from headgate.coordinator.transitions import Phase
 
 GATHERING_MS = 100
 """How long the first proposal waits for others: one update of the table serves all."""
+
+WANTS_MAX = 200
+"""So many tables are asked for at once; others behind them."""
+
+ANSWERS_KEPT = 1_000
+"""A proposal that is said again is not so much older than the newest one of its sender."""
 
 REFUSED_MAX = 200
 """So many refusals are named one by one; beyond them nothing more is taken up in this epoch."""
@@ -27,11 +35,19 @@ def proposed(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> S
     """S2: remember what a participant waits for; said again it is known, or was answered."""
     term, answer = term_of(state), Answer(said.sender, proposal.number)
     known = {waiting.answer for waiting in term.proposals} | term.answered
-    if answer in known or proposal.uuid != term.view.uuid:
+    if answer in known or not _may_change(state, proposal):
         return state
     due_ms = term.evolve_due_ms if term.proposals else now_ms + GATHERING_MS
     waiting = (*term.proposals, HeardProposal(answer, proposal))
     return replace(state, term=replace(term, proposals=waiting, evolve_due_ms=due_ms))
+
+
+def _may_change(state: State, proposal: Proposal) -> bool:
+    """Whether rows go to the table: a ledger takes none (R5), and a quarantine is headgate's."""
+    lead = term_of(state).view
+    if not state.identity.routed:
+        return proposal.uuid == lead.uuid
+    return proposal.table not in (lead.table, *state.identity.followers)
 
 
 def due(term: Term, now_ms: int) -> bool:
@@ -41,8 +57,20 @@ def due(term: Term, now_ms: int) -> bool:
 def evolve(state: State) -> Step:
     """S3: one update of the table for everything that was proposed meanwhile."""
     term = term_of(state)
+    if state.identity.routed:
+        return move(state, Phase.EVOLVING), (ChangeTables(wants(term.proposals)),)
     columns = reduce(joined, (each.proposal.columns for each in term.proposals), Struct())
     return move(state, Phase.EVOLVING), (EvolveTable(term.view, columns),)
+
+
+def wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
+    """One for each table: whoever asks for it gets what all ask for."""
+    found: dict[Destination, Want] = {}
+    for each in (heard.proposal for heard in proposals):
+        at = Destination(each.table, each.uuid)
+        before = found.get(at, Want(at, Struct(), each.raw))
+        found[at] = replace(before, columns=joined(before.columns, each.columns))
+    return tuple(found.values())[:WANTS_MAX]
 
 
 def evolved(state: State, done: Evolved) -> Step:
@@ -82,16 +110,26 @@ def heard_tables(state: State, tables: Tables, now_ms: int) -> Step:
     if tables != term.tables:
         return state, ()
     answered = frozenset(tables.answers)
+    newest = {answer.sender: answer.number for answer in sorted(tables.answers, key=_number)}
+    remembered = frozenset(
+        answer
+        for answer in term.answered
+        if answer.number > newest.get(answer.sender, 0) - ANSWERS_KEPT
+    )
     soon_ms = min(term.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
     term = replace(
         term,
         tables=None,
-        answered=term.answered | answered,
+        answered=remembered | answered,
         proposals=tuple(each for each in term.proposals if each.answer not in answered),
-        evolve_due_ms=now_ms,
+        evolve_due_ms=max(now_ms, term.evolve_due_ms),
         end_due_ms=soon_ms,
     )
     return move(state, Phase.OPEN, term=term, failures=0), ()
+
+
+def _number(answer: Answer) -> int:
+    return answer.number
 
 
 def _bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:

@@ -47,6 +47,7 @@ from headgate.coordinator.actions import (
     Stopped,
     TableEvolved,
     TableRead,
+    TablesChanged,
     Tell,
     Ticked,
 )
@@ -60,6 +61,7 @@ from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
 from headgate.coordinator.evolution import due, evolve, evolved, heard_tables, not_evolved, proposed
 from headgate.coordinator.fullness import enough, heard_of
 from headgate.coordinator.log_ends import ends_of, told
+from headgate.coordinator.making import changed
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
 from headgate.coordinator.parking import payable
 from headgate.coordinator.payment import (
@@ -106,8 +108,8 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _described(state, given, now_ms)
         case CommitAnswered(outcome):
             return answered(state, outcome, now_ms)
-        case TableEvolved(done):
-            return evolved(state, done)
+        case TableEvolved() | TablesChanged():
+            return _changed(state, given, now_ms)
         case CallFailed(reason) if state.phase is not Phase.FOLLOWING:
             return _call_failed(state, reason, now_ms)
         case Discontinued(reason):
@@ -116,6 +118,12 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return stop(state, error)
         case _:
             return state, ()
+
+
+def _changed(state: State, given: TableEvolved | TablesChanged, now_ms: int) -> Step:
+    if isinstance(given, TableEvolved):
+        return evolved(state, given.evolved)
+    return changed(state, given.tables, now_ms)
 
 
 def _call_failed(state: State, reason: str, now_ms: int) -> Step:

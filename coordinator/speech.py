@@ -44,10 +44,10 @@ def say(state: State) -> tuple[Action, ...]:
 def prefixes(state: State, table: TableView) -> Prefixes:
     """Epoch and incarnation make the folder one that was never used before."""
     data = table.data_location or f"{table.location}/data"
-    return Prefixes(f"{data}/{_folder(state)}", term_of(state).number)
+    return Prefixes(f"{data}/{folder(state)}", term_of(state).number)
 
 
-def _folder(state: State) -> str:
+def folder(state: State) -> str:
     """Below the data of every table."""
     sender, epoch = state.identity.sender, term_of(state).epoch
     return f"headgate/{state.identity.sink}/{epoch}-{sender.incarnation}"
@@ -93,7 +93,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
             state.settings.commit_bytes,
         ),
         paused=term.paused,
-        folder=f"{_folder(state)}/{term.number}" if state.identity.routed else "",
+        folder=f"{folder(state)}/{term.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
         parked={name: parked.why for name, parked in sorted(term.parked.items())},
     )

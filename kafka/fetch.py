@@ -104,7 +104,7 @@ class Chunk:
         keys = None if self.keys is None else Packed(self.keys.array.take(rows))
         lengths, places = self.lengths[order], self.places[order]
         offsets, timestamps = self.offsets[order], self.timestamps[order]
-        ends = [*begins[1:].tolist(), len(order)]
+        ends = [*begins[1:].tolist(), len(order)][: len(numbers)]
         for number, begin, end in zip(numbers.tolist(), begins.tolist(), ends, strict=True):
             part, lent = slice(begin, end), self.headers
             chunk = Chunk(

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask, Table
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.data.writers.numbering import bitmap
 from headgate.operations.audit_files import STORAGE_THREADS, OnProgress, in_turn
+from headgate.tables.iceberg.avro_rows import avro_rows
 from headgate.tables.iceberg.drafts import drafted_files
 from headgate.tables.stores.files import read_whole
 
@@ -106,14 +107,14 @@ def scan_records(
 
     def soon(task: FileScanTask) -> list[pa.RecordBatch] | None:
         small = task.file.file_size_in_bytes <= _BYTES_READ_AHEAD
-        return list(_batches(table, scan.projection(), task, whole)) if small else None
+        return list(_batches(table, columns, task, whole)) if small else None
 
     read = in_turn(soon, tasks, STORAGE_THREADS)
     for done, (task, batches) in enumerate(zip(tasks, read, strict=True)):
         on_progress("rows", done, len(tasks))
         sink = (apart or {}).get(task.file.file_path)
         into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
-        for batch in _batches(table, scan.projection(), task) if batches is None else batches:
+        for batch in _batches(table, columns, task) if batches is None else batches:
             _count_in(into_one, batch, columns, task.file.file_path)
     for seen in found.partitions.values():
         seen.offsets.run_optimize()
@@ -124,16 +125,18 @@ def scan_draft(
     table: Table, manifest: str, columns: tuple[str, str, str], into: TableRecords
 ) -> None:
     """Read the rows of a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
-    projection = table.scan(selected_fields=columns).projection()
     for file in drafted_files(table.io, manifest):
-        for batch in _batches(table, projection, FileScanTask(file)):
+        for batch in _batches(table, columns, FileScanTask(file)):
             _count_in(into, batch, columns, file.file_path)
 
 
 def _batches(
-    table: Table, projection: Any, task: FileScanTask, files: FileIO | None = None
+    table: Table, columns: tuple[str, str, str], task: FileScanTask, files: FileIO | None = None
 ) -> Iterator[pa.RecordBatch]:
     """One file at a time: its deletes are applied, and nobody else's rows wait in memory."""
+    if task.file.file_format == FileFormat.AVRO:
+        return avro_rows(files or table.io, task, table.schema(), columns)
+    projection = table.scan(selected_fields=columns).projection()
     reader = ArrowScan(table.metadata, files or table.io, projection, AlwaysTrue())
     return reader.to_record_batches([task])
 

@@ -16,9 +16,10 @@ from headgate.coordinator.recovery import (
     refuse_shared,
 )
 from headgate.coordinator.state import Identity
+from headgate.data.writers.encodings import refuse_files
 from headgate.data.writers.metrics import leaves_of
 from headgate.data.writers.metrics_modes import metrics_modes
-from headgate.data.writers.parquet_options import ParquetOptions, unheeded
+from headgate.data.writers.parquet_options import unheeded
 from headgate.data.writers.store_trial import try_store
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.kafka_access import source_topics
@@ -108,7 +109,7 @@ class TableCheck:
         assert self._table is not None  # asked only when the table exists
         schema, properties = self._table.schema(), self._table.properties
         leaves = leaves_of(schema, metrics_modes(schema, properties, self._table.sort_order()))
-        ParquetOptions(properties, leaves).of_file(rows=1)
+        refuse_files(schema, properties, self._table.sort_order())
         ignored = unheeded(properties, leaves)
         return f"not followed: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
 

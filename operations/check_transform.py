@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import TableStart
 from headgate.data.spark.pipeline import transformed_nothing
@@ -10,12 +12,13 @@ from headgate.data.spark.transform import transformation
 from headgate.data.writers.plan import SourcePlan, WriterPlan, plan_for
 from headgate.operations.check_table import NotChecked
 from headgate.operations.table_access import opened_catalog, opened_table
-from headgate.sink.planning import shaping
+from headgate.sink.planning import record_columns, shaping
 from headgate.sink.settings import SinkSettings
 
 
 def check_transform(settings: SinkSettings) -> str:
-    """Whether the transform can be read, and its columns go into the table's.
+    """Whether the transform can be read, and its columns go into the table's; of many tables,
+    whether routes find what they look at.
 
     On a cluster a session of this machine's own answers: the analysis is the same.
     """
@@ -42,6 +45,7 @@ def check_transform(settings: SinkSettings) -> str:
 
 def _plan(settings: SinkSettings) -> WriterPlan:
     source = SourcePlan({}, record_columns=settings.table.record_columns.named())
+    tables = settings.tables
     with opened_table(settings) as table:
         start = TableStart(
             table=settings.table.identifier,
@@ -51,4 +55,8 @@ def _plan(settings: SinkSettings) -> WriterPlan:
             file_prefix="",
         )
     with opened_catalog(settings.catalog) as catalog:
-        return plan_for(catalog, start, source, shaping(settings))
+        plan = plan_for(catalog, start, source, shaping(settings))
+    if not tables:
+        return plan
+    behind = SourcePlan({}, record_columns=record_columns(settings), routing=tables.routing)
+    return replace(plan, source=behind)

@@ -49,8 +49,12 @@ ROWS_SHOWN = 10
 BAD_SHOWN = 20
 _TURN_MS = 200
 _QUARANTINE = "rehearsal.quarantine"
-_ELSEWHERE = ("write.data.path", "write.metadata.path", "write.object-storage.", "write.location-")
-"""Properties that would lead files out of the temporary folder."""
+_NOT_HERE = (
+    *("write.data.path", "write.metadata.path", "write.object-storage.", "write.location-"),
+    "write.format.default",
+)
+"""Properties that would lead files out of the temporary folder, or make them unlike what is read
+here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +166,7 @@ def _copy(catalog: Catalog, identifier: str, table: Table) -> None:
 
 
 def _here(properties: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in properties.items() if not key.startswith(_ELSEWHERE)}
+    return {key: text for key, text in properties.items() if not key.startswith(_NOT_HERE)}
 
 
 def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:

@@ -53,6 +53,7 @@ from headgate.participant.needs import (
     answered,
     beside_need,
     by_start,
+    forgotten,
     heard_own,
     met,
     told_ignored,
@@ -92,7 +93,7 @@ def step(state: State, given: Input, now_ms: int) -> Step:
 def _dispatch(state: State, given: Input, now_ms: int) -> Step:
     match given:
         case Heard(record):
-            return _heard(state, record)
+            return _heard(state, record, now_ms)
         case Ticked():
             return _ticked(state, now_ms)
         case Assigned(partitions):
@@ -170,7 +171,7 @@ def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
     ranges = capped(there, state.settings.batch_records_max)
     if not ranges or state.leaving or state.files_waiting >= state.settings.files_max:
         return state, ()
-    running, batch = planned(state, ranges)
+    running, batch = planned(forgotten(state, now_ms), ranges)
     due_ms = now_ms + state.settings.batch_timeout_ms
     return replace(running, batch_due_ms=due_ms), (Submit(batch),)
 
@@ -270,13 +271,13 @@ def _release_expired(state: State) -> Step:
 # --------------------------------------------------------------------------------- what is heard
 
 
-def _heard(state: State, record: LogRecord) -> Step:
+def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
     if said.sender == state.sender and isinstance(said.event, Presence | WriteStatus | Proposal):
         return _heard_self(state, record), ()
     match said.event:
         case StartCommit() | EndCommit() | Settlement() | Tables() if believed(state, record):
-            return _heard_coordinator(state, record)
+            return _heard_coordinator(state, record, now_ms)
         case _:
             # P1: lower epochs are ignored; others' statuses are not for us, nor is what an
             # operator asks: the coordinator's START says what holds (C11)
@@ -308,7 +309,7 @@ def _heard_self(state: State, record: LogRecord) -> State:
     return replace(state, owned=owned, unheard=unheard)
 
 
-def _heard_coordinator(state: State, record: LogRecord) -> Step:
+def _heard_coordinator(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
     first = isinstance(said.event, StartCommit) and said.event.settled_to is None
     known = said.epoch == state.epoch and said.sender == state.coordinator
@@ -324,7 +325,7 @@ def _heard_coordinator(state: State, record: LogRecord) -> Step:
         case EndCommit():
             return _ended(state, said.transaction)
         case Tables() as tables:
-            return answered(state, tables), ()
+            return answered(state, tables, now_ms), ()
         case Settlement() as settlement if settlement.settled_to >= state.settled_to:
             state = settled(state, settlement.offsets, settlement.settled_to)
             return with_parked(state, settlement.parked), _copies(state, settlement)
@@ -386,7 +387,7 @@ def _ticked(state: State, now_ms: int) -> Step:
 
 def _said_again(state: State, now_ms: int) -> Step:
     """G1: what is not heard is said again; confirmed is not heard, for a log may be truncated."""
-    proposed = (state.need.draft,) if state.need and not state.need.heard else ()
+    proposed = (need.draft for need in state.needs if not need.heard)
     pending = (own.draft for own in state.pending if own.offset is None)
     drafts = (*state.unheard, *pending, *proposed)
     if not drafts:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import reduce
 
 from headgate.control_protocol.columns import joined
-from headgate.control_protocol.events import Answer, Proposal, StartCommit, Tables, TableStart
+from headgate.control_protocol.events import (
+    Destination,
+    Proposal,
+    StartCommit,
+    Tables,
+    TableStart,
+)
 from headgate.control_protocol.identifiers import LEAP_MAX, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
+from headgate.control_protocol.table_changes import TableNeed
 from headgate.participant.actions import Action, Append, Tell
 from headgate.participant.speech import draft
-from headgate.participant.state import Need, OpenTransaction, State
+from headgate.participant.state import Draft, Need, OpenTransaction, State, Told
 from headgate.participant.waiting import words
 
+REFUSED_MS = 60_000
+"""A table that was not made is asked for again after that."""
+
+TOLD_MAX = 1_000
 WAIT_MS = 5_000
 """After so long without an answer, what lies before the records that wait is written."""
 
@@ -25,43 +37,52 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 
 def met(state: State, batch: Batch, found: BatchNeeds, now_ms: int) -> Step:
     """S2: the batch was read to its end for all that it needs; nothing of it counts."""
-    before = state.need.proposal if state.need else None
+    lead = batch.table
+    of_lead = Destination(lead.table, lead.uuid, lead.schema_id)
+    needs = found.tables or (TableNeed(of_lead, found.columns, found.first, found.records),)
+    actions: list[Action] = []
+    drafts: list[Draft] = []
+    for need in needs:
+        state, said, told = _proposed(state, need, found.source, now_ms)
+        drafts.append(said)
+        actions.append(told)
+    state = replace(state, batch=None, retry_at_ms=None, hopeless=0, foreign=0)
+    return state, (Append(tuple(drafts)), *actions)
+
+
+def _proposed(
+    state: State, need: TableNeed, source: str, now_ms: int
+) -> tuple[State, Draft, Action]:
+    """One proposal, which takes the place of an older one for the same table."""
+    at = need.at
+    older = next((each for each in state.needs if each.proposal.table == at.table), None)
+    before = older.proposal if older else None
     proposal = Proposal(
         number=state.proposals + 1,
-        table=batch.table.table,
-        uuid=batch.table.uuid,
-        schema_id=batch.table.schema_id,
-        columns=joined(before.columns, found.columns) if before else found.columns,
-        first=_earliest(before.first, found.first) if before else found.first,
-        records=found.records,
-        source=found.source,
+        table=at.table,
+        uuid=at.uuid,
+        schema_id=at.schema_id,
+        columns=joined(before.columns, need.columns) if before else need.columns,
+        first=before.first.earliest(need.first) if before else need.first,
+        records=need.records,
+        source=source,
+        raw=need.raw,
     )
-    state, said = draft(state, batch.transaction.number, proposal)
-    since_ms = state.need.since_ms if state.need else now_ms
-    state = replace(
-        state,
-        batch=None,
-        need=Need(said, proposal, since_ms),
-        proposals=proposal.number,
-        retry_at_ms=None,
-        hopeless=0,
-        foreign=0,
-    )
-    return state, (Append((said,)), Tell(words(proposal), event=LogEvent.COLUMNS_AWAITED))
-
-
-def _earliest(one: Offsets, other: Offsets) -> Offsets:
-    both = one.keys() | other.keys()
-    return Offsets({p: min(some[p] for some in (one, other) if p in some) for p in both})
+    assert state.batch is not None, "it was a batch that met it"
+    state, said = draft(state, state.batch.transaction.number, proposal)
+    others = tuple(each for each in state.needs if each is not older)
+    waits = Need(said, proposal, older.since_ms if older else now_ms)
+    state = replace(state, needs=(*others, waits), proposals=proposal.number)
+    return state, said, Tell(words(proposal), event=LogEvent.COLUMNS_AWAITED)
 
 
 def beside_need(state: State, ranges: Ranges, now_ms: int) -> Ranges:
     """S4: nothing while the answer may come soon; then what lies before the records that wait."""
-    if state.need is None:
+    if not state.needs:
         return ranges
-    if now_ms < state.need.since_ms + WAIT_MS:
+    if now_ms < min(need.since_ms for need in state.needs) + WAIT_MS:
         return {}
-    first = state.need.proposal.first
+    first = reduce(Offsets.earliest, (need.proposal.first for need in state.needs))
     cut = {p: OffsetRange(r.begin, _end(r, first.get(p))) for p, r in ranges.items()}
     return {p: r for p, r in cut.items() if not r.empty}
 
@@ -72,19 +93,41 @@ def _end(range_: OffsetRange, first: int | None) -> int:
     return min(range_.end, first)
 
 
-def answered(state: State, tables: Tables) -> State:
-    """S3: the batch is done again under the schema that TABLES names, in the same folder."""
-    need = state.need
-    if need is None or Answer(state.sender, need.proposal.number) not in tables.answers:
+def answered(state: State, tables: Tables, now_ms: int) -> State:
+    """S3, N1: the batch is done again with the tables that TABLES names, in the same folder."""
+    numbers = {said.number for said in tables.answers if said.sender == state.sender}
+    done = [need for need in state.needs if need.proposal.number in numbers]
+    if not done:
         return state
-    now = next((table for table in tables.tables if table.uuid == need.proposal.uuid), None)
+    lead = state.writing or state.following
+    now = next((table for table in tables.tables if lead and table.uuid == lead.table.uuid), None)
     return replace(
         state,
-        need=None,
+        needs=tuple(need for need in state.needs if need not in done),
         writing=_renewed(state.writing, now),
         following=_renewed(state.following, now),
+        told=_told(state, tables, now_ms) if now is None else state.told,
         ends_due_ms=0,
     )
+
+
+def _told(state: State, tables: Tables, now_ms: int) -> Mapping[str, Told]:
+    """The newest of what was said of each table, in bounds."""
+    told = dict(state.told)
+    for start in tables.tables:
+        told.pop(start.table, None)
+        told[start.table] = Told(start, None if start.uuid else now_ms + REFUSED_MS)
+    return dict(list(told.items())[-TOLD_MAX:])
+
+
+def forgotten(state: State, now_ms: int) -> State:
+    """N3, R4: a table that was refused is asked for again after a while."""
+    kept = {
+        name: said
+        for name, said in state.told.items()
+        if said.until_ms is None or now_ms < said.until_ms
+    }
+    return state if len(kept) == len(state.told) else replace(state, told=kept)
 
 
 def _renewed(opened: OpenTransaction | None, now: TableStart | None) -> OpenTransaction | None:
@@ -96,20 +139,26 @@ def _renewed(opened: OpenTransaction | None, now: TableStart | None) -> OpenTran
 
 def by_start(state: State, start: StartCommit) -> State:
     """A START under another schema answers too: the records are looked at again."""
-    if state.need is None:
-        return state
-    lead, proposal = start.tables[0], state.need.proposal
-    same = (lead.uuid, lead.schema_id) == (proposal.uuid, proposal.schema_id)
-    return state if same else replace(state, need=None)
+    lead = start.tables[0]
+    now = Destination(lead.table, lead.uuid, lead.schema_id)
+    still = tuple(
+        need for need in state.needs if need.proposal.table != lead.table or _at(need) == now
+    )
+    return replace(state, needs=still)
+
+
+def _at(need: Need) -> Destination:
+    return Destination(need.proposal.table, need.proposal.uuid, need.proposal.schema_id)
 
 
 def heard_own(state: State, proposal: Proposal) -> State:
     """G1, G6: it was heard; said in its name by others, it counts on from there."""
     if state.proposals < proposal.number <= state.proposals + LEAP_MAX:
         return replace(state, proposals=proposal.number)
-    if state.need is not None and state.need.proposal == proposal:
-        return replace(state, need=replace(state.need, heard=True))
-    return state
+    heard = (
+        replace(need, heard=True) if need.proposal == proposal else need for need in state.needs
+    )
+    return replace(state, needs=tuple(heard))
 
 
 def told_ignored(state: State, written: BatchWritten) -> Step:

@@ -30,7 +30,7 @@ def held(state: State) -> tuple[int, int]:
     Nobody knows the bytes of what was not read yet: they are taken to be like the last batch's.
     """
     claims = [own.work for own in state.owned.values() if own.work]
-    there = {} if state.need else backlog(state)  # what waits for columns is no reason for END
+    there = {} if state.needs else backlog(state)  # what waits for columns is no reason for END
     waiting = min(sum(map(len, there.values())), state.settings.batch_records_max)
     records = sum(len(claim.range) for claim in claims) + waiting
     return records, sum(c.bytes_read for c in claims) + round(waiting * state.record_bytes)

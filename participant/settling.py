@@ -55,7 +55,8 @@ def entered(state: State, epoch: Epoch) -> State:
         failed=frozenset(),
         last_read_done=False,
         looked=frozenset(),
-        need=None,
+        needs=(),
+        told={},
         owned={p: replace(own, work=None) for p, own in state.owned.items()},
     )
 

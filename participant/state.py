@@ -121,6 +121,14 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What TABLES said of a table that START does not name; of one that is not made, for a time."""
+
+    start: TableStart
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """``coordinator`` is who began the epoch. ``writing`` is the transaction whose folder takes
     new files, ``following`` the one whose START was heard while an answer to END is still owed.
@@ -134,7 +142,8 @@ class State:
     ``hopeless``: how many in a row failed so that trying again will hardly help; ``foreign``: how
     many because of another system. ``table`` is the one that this participant's own sink file
     names, ``configuration`` the parts of the file that must be equal for all (rule P11).
-    ``need`` waits for TABLES, ``proposals`` counts what was proposed; ``ignored`` are the fields
+    ``needs`` wait for TABLES, ``proposals`` counts what was proposed; ``told``: what TABLES said in
+    this epoch of tables that routes name; ``ignored`` are the fields
     of which was told that they become no columns (S2, S6).
     ``record_bytes`` is the mean of the last batch, ``steps`` the last one that was said (P12).
     """
@@ -177,8 +186,9 @@ class State:
     alive_due_ms: int = 0
     table: str | None = None
     configuration: Mapping[str, str] = field(default_factory=dict)
-    need: Need | None = None
+    needs: tuple[Need, ...] = ()
     proposals: int = 0
+    told: Mapping[str, Told] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     record_bytes: float = 0.0
     steps: int = 0

@@ -12,11 +12,28 @@ _NAMED_MAX = 5
 
 def words(proposal: Proposal) -> str:
     """Say what is waited for: ``waits for lake.orders: +pax, +tip``."""
+    return f"waits for {_asked(proposal)}"
+
+
+def waited_for(state: State) -> str | None:
+    """Say what all proposals wait for; ``None`` where there are none."""
+    if not state.needs:
+        return None
+    asked = [_asked(need.proposal) for need in state.needs]
+    more = f" and {len(asked) - _NAMED_MAX} more tables" if len(asked) > _NAMED_MAX else ""
+    return f"waits for {'; '.join(asked[:_NAMED_MAX])}{more}"
+
+
+def _asked(proposal: Proposal) -> str:
     wanted = list(changes(Struct(), proposal.columns))
     more = f" and {len(wanted) - _NAMED_MAX} more" if len(wanted) > _NAMED_MAX else ""
-    return f"waits for {proposal.table}: {', '.join(wanted[:_NAMED_MAX])}{more}"
+    named = f"{', '.join(wanted[:_NAMED_MAX])}{more}"
+    if not proposal.uuid:
+        return f"table {proposal.table}" + (f" ({named})" if named else "")
+    return f"{proposal.table}: {named}"
 
 
 def waiting(state: State) -> frozenset[TopicPartition]:
     """S4: of which a status says that more is there."""
-    return frozenset(state.need.proposal.first) & state.owned.keys() if state.need else frozenset()
+    first = (need.proposal.first for need in state.needs)
+    return frozenset(at for offsets in first for at in offsets) & state.owned.keys()

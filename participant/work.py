@@ -13,7 +13,7 @@ from headgate.control_protocol.identifiers import TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
 from headgate.participant.state import OpenTransaction, Ownership, State
-from headgate.participant.waiting import waiting, words
+from headgate.participant.waiting import waited_for, waiting
 
 
 def idle(offset: int) -> Claim:
@@ -67,6 +67,7 @@ def planned(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple
         followers=writing.followers,
         folder=writing.folder,
         parked=writing.parked,
+        told=tuple(said.start for said in state.told.values()),
     )
     return replace(state, batch=batch, batches=batch.number), batch
 
@@ -164,7 +165,7 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
         claims=claims,
         tables=_tables(writing, state) if writing else (),
         unknown=frozenset(state.owned.keys() - claims.keys()) | failed | doubtful | waiting(state),
-        failure=state.failure or (words(state.need.proposal) if state.need else None),
+        failure=state.failure or waited_for(state),
         troubles=state.troubles,
     )
     owned = {p: _announced(own) for p, own in state.owned.items()}

@@ -17,6 +17,7 @@ from headgate.control_protocol.events import DIGEST
 from headgate.sink.column_rules import rules_of
 from headgate.sink.properties import Properties
 from headgate.sink.settings import SinkSettings
+from headgate.sink.table_settings import SchemaSettings
 
 _DIGEST_CHARS = 16
 _PLAIN_CHARS_MAX = 200
@@ -35,7 +36,7 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         "table.columns": _digest({name: astuple(rule) for name, rule in rules.items()})
         if rules
         else "",
-        "table.schema": _schema(settings),
+        "table.schema": _schema(settings.table.schema),
         "format": _digest([form.type, _said(form.options), form.key_type, _said(form.key_options)]),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
@@ -50,17 +51,21 @@ def _routed(settings: SinkSettings) -> Mapping[str, str]:
     tables = settings.tables
     if not tables:
         return {}
-    rules = [(each.match, [astuple(column) for column in each.columns]) for each in tables.table]
+    rules = [
+        (each.match, [astuple(column) for column in each.columns], each.unknown_fields)
+        for each in tables.table
+    ]
     return {
         "tables.route": _digest([asdict(route) for route in tables.route]),
         "tables.unmatched": tables.unmatched.value,
         "tables.record_columns": _text(json.dumps(tables.record_columns.named())),
         "tables.table": _digest(rules) if rules else "",
+        "tables.schema": _schema(tables.schema),
+        "tables.create.schema": tables.create.schema.value,
     }
 
 
-def _schema(settings: SinkSettings) -> str:
-    schema = settings.table.schema
+def _schema(schema: SchemaSettings) -> str:
     return schema.unknown_fields + (", readd_dropped" if schema.readd_dropped else "")
 
 

@@ -273,10 +273,11 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        sources = MakingTopics(topics, TableMaker(settings, catalog)) if settings.tables else topics
+        maker = TableMaker(settings, catalog) if settings.tables else None
+        sources = MakingTopics(topics, maker) if maker else topics
         table = iceberg_table(settings, catalog, settings.table.identifier)
         opening.callback(table.close)
-        followers = opened_followers(settings, catalog, opening)
+        followers = opened_followers(settings, catalog, opening, maker)
         start_ms = settings.source.start_at_ms
         complain = Complaints(settings, sender)
         ports = Ports(log, table, followers, complain)

@@ -13,10 +13,13 @@ from headgate.tables.iceberg.creation import (
     check_version,
     partition_spec,
     refuse_retention,
+    sort_order,
 )
 from headgate.tables.iceberg.type_text import parse_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headgate.sink.settings import TransformSettings
     from headgate.sink.table_settings import TableSettings
 
@@ -74,6 +77,7 @@ def declared(table: TableSettings) -> TableDeclaration:
     return TableDeclaration(
         columns=columns,
         partition_by=table.partition_by,
+        sort_by=table.sort_by,
         properties=table.properties,
         location=table.location or None,
         comments={column.name: column.doc for column in table.columns if column.doc},
@@ -85,14 +89,21 @@ def quarantine_declaration() -> TableDeclaration:
     return TableDeclaration(columns=_QUARANTINE_COLUMNS, comments=_QUARANTINE_COMMENTS)
 
 
-def transform_plan(transform: TransformSettings) -> TransformPlan | None:
-    """``None`` without a transform. Raises ``ConfigurationError`` for types that cannot be read."""
+def transform_plan(
+    transform: TransformSettings, parts: Mapping[str, str] | None = None
+) -> TransformPlan | None:
+    """``None`` without a transform. Raises ``ConfigurationError`` for types that cannot be read.
+
+    ``parts``: of the record, and the columns that take them, for a sink of many tables.
+    """
     if not transform:
         return None
     columns = {
         column.name: f"{column.type} not null" if column.required else column.type
         for column in transform.columns
     }
+    for what, name in (parts or {}).items():
+        columns.setdefault(name, _RECORD_TYPES[what])
     try:
         schema = Schema(*parse_columns(columns)).model_dump_json() if columns else ""
     except ConfigurationError as error:
@@ -123,6 +134,10 @@ def check_declaration(table: TableSettings) -> None:
         except ConfigurationError as error:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
         refuse_retention(wanted.properties, "table.properties")
+    try:
+        sort_order(schema, wanted.sort_by)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"table.sort_by: {error.message}", error.hint) from None
     try:
         partition_spec(schema, wanted.partition_by)
     except ConfigurationError as error:

@@ -9,6 +9,7 @@ from pyiceberg.catalog import Catalog
 
 from headgate.kafka.dead_letter_topic import DeadLetterTopic
 from headgate.sink.forwarder import Forwarder
+from headgate.sink.made_tables import TableMaker
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.followers import FollowerTables
@@ -17,16 +18,19 @@ from headgate.tables.iceberg.unsent import UnsentRows
 
 
 def iceberg_table(settings: SinkSettings, catalog: Catalog, identifier: str) -> IcebergTable:
+    schema = (settings.tables or settings.table).schema
     return IcebergTable(
         catalog,
         identifier,
         settings.name,
         settings.table.branch,
-        readd_dropped=settings.table.schema.readd_dropped,
+        readd_dropped=schema.readd_dropped,
     )
 
 
-def opened_followers(settings: SinkSettings, catalog: Catalog, stack: ExitStack) -> FollowerTables:
+def opened_followers(
+    settings: SinkSettings, catalog: Catalog, stack: ExitStack, maker: TableMaker | None = None
+) -> FollowerTables:
     """The quarantine, and whatever the lead's record owes something besides."""
     told: Callable[[], None] = _nobody
     if settings.quarantine.keeps and settings.quarantine.dead_letter_topic:
@@ -37,6 +41,7 @@ def opened_followers(settings: SinkSettings, catalog: Catalog, stack: ExitStack)
         lambda identifier: iceberg_table(settings, catalog, identifier),
         told,
         required=follower_names(settings) if settings.tables else None,
+        make=maker.wanted if maker else None,
     )
     stack.callback(followers.close)
     return followers

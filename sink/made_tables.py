@@ -1,7 +1,7 @@
-"""The coordinator makes tables that topics name and that are missing (rules N1, N3, N4, R4).
+"""The coordinator makes tables that routes name and that are missing (rules N1, N3, N4, R4).
 
-It does so when it has described the sources, before START names their partitions: a participant
-that reads a topic finds its table there.
+Declared ones of topics when it has described the sources, before START names their partitions: a
+participant that reads a topic finds its table there. Others when a participant asks for them.
 """
 
 from __future__ import annotations
@@ -9,22 +9,29 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from threading import Lock
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError
 
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.column_growth import mapped
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import TablesUnfit
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics, TopicState
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.data.writers.routes import RAW_NAME_PROPERTY
+from headgate.control_protocol.table_changes import Changed, Want
+from headgate.data.writers.routes import RAW_NAME_PROPERTY, names_of
 from headgate.sink.declaration import declared
 from headgate.sink.routed_tables import one_table, section_of
 from headgate.sink.settings import SinkSettings
-from headgate.sink.tables_settings import CreateFrom
+from headgate.sink.tables_settings import CreateFrom, OneTableSettings, TablesSettings
+from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.creation import ensure_table
 
+COUNTED_S = 60.0
 AGAIN_S = 60.0
 """A table that could not be made is tried again after that."""
 
@@ -33,7 +40,10 @@ _log = redacted_logger(__name__)
 
 
 class TableMaker:
-    """Makes declared tables. One that cannot be made holds up no other."""
+    """Makes tables. One that cannot be made holds up no other.
+
+    Used by one coordinator; ``wanted`` by several of its threads at once.
+    """
 
     def __init__(
         self,
@@ -46,7 +56,8 @@ class TableMaker:
         self._now_s = monotonic_s
         self._there: set[str] = set()
         self._refused: dict[str, float] = {}
-        self._made: deque[float] = deque()
+        self._by_topic: frozenset[str] = frozenset()
+        self._guard = NewTables(settings.tables, self._short_names, monotonic_s)
 
     def make(self, topics: Mapping[str, TopicState]) -> None:
         """Make what the topics name, and what the sink file declares by its full name."""
@@ -54,6 +65,7 @@ class TableMaker:
             return
         named = self._settings.tables.routing.tables_of(sorted(topics))
         wanted = {target.table: target.raw for target in named.values()}
+        self._by_topic = frozenset(wanted)
         for each in self._settings.tables.table:
             if each.columns and _LITERAL.fullmatch(each.match):
                 wanted.setdefault(each.match, each.match)
@@ -61,27 +73,118 @@ class TableMaker:
             if table not in self._there and self._now_s() >= self._refused.get(table, 0.0):
                 self._ensure(table, raw)
 
+    def wanted(self, want: Want) -> Changed | None:
+        """Make a table that a participant asks for; why not, or nothing where it is there.
+
+        Raises as ``ensure_table``, and ``ConfigurationError`` where N3 has no column.
+        """
+        try:
+            return self._wanted(want)
+        except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
+            failure = catalog_failure(error, f"table {want.at.table} cannot be made")
+            raise failure from (None if failure is error else error)
+
+    def _wanted(self, want: Want) -> Changed | None:
+        tables, table = self._settings.tables, want.at.table
+        each = section_of(tables, table) or OneTableSettings(match=table)
+        if not any(names_of(route).fullmatch(table) for route in tables.routing.routes):
+            return Changed(table, why="no route of the coordinator's sink file names it")
+        if self._catalog.table_exists(table):
+            return None
+        if not (each.columns or tables.create.schema.from_records):
+            return Changed(table, why="its columns are not declared")
+        if why := self._guard.refusal(table, by_topic=table in self._by_topic):
+            return Changed(table, why=why, any_other=table not in self._by_topic)
+        self._make(table, want.raw or table, each, Struct() if each.columns else want.columns)
+        return None
+
     def _ensure(self, table: str, raw: str) -> None:
-        tables = self._settings.tables
-        each = section_of(tables, table)
-        if each is None or not each.columns or self._too_many():
+        each = section_of(self._settings.tables, table)
+        if each is None or not each.columns:
             return
         try:
-            wanted = declared(one_table(tables, table, each))
-            marked = {**wanted.properties, RAW_NAME_PROPERTY: raw}
-            if ensure_table(self._catalog, table, replace(wanted, properties=marked)):
-                self._made.append(self._now_s())
-                _log.info("table %s was made for %s", table, raw)
+            if not self._catalog.table_exists(table):
+                self._guard.admit(table)
+                self._make(table, raw, each, Struct())
             self._there.add(table)
-        except HeadgateError as error:
+        except Exception as found:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
+            error = catalog_failure(found, f"table {table} cannot be made")
             self._refused[table] = self._now_s() + AGAIN_S
             _log.warning("table %s cannot be made, its records are unmatched: %s", table, error)
 
+    def _make(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
+        wholly = mapped(columns, Struct())
+        names = [column.name for column in wholly.fields]
+        wanted = declared(one_table(self._settings.tables, table, each, names))
+        marked = {**wanted.properties, RAW_NAME_PROPERTY: raw}
+        made = replace(wanted, properties=marked, inferred=wholly)
+        if ensure_table(self._catalog, table, made):
+            _log.info("table %s was made for %s", table, raw)
+
+    def _short_names(self, namespace: str) -> Collection[str]:
+        try:
+            return [found[-1] for found in self._catalog.list_tables(namespace)]
+        except NoSuchNamespaceError:
+            return ()
+
+
+class NewTables:
+    """R4: how many tables there may be, and how many of them new within a minute.
+
+    Only names that the contents of records decide on are slowed down: topics are made by people.
+    """
+
+    def __init__(
+        self,
+        tables: TablesSettings,
+        listed: Callable[[str], Collection[str]],
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        self._tables = tables
+        self._names = [names_of(route) for route in tables.routing.routes]
+        self._listed = listed
+        self._now_s = monotonic_s
+        self._lock = Lock()
+        self._new: deque[float] = deque()
+        self._counted: dict[str, tuple[float, set[str]]] = {}
+
+    def refusal(self, table: str, *, by_topic: bool) -> str:
+        """Why there may be no such table now; empty when there may. Counts it as made."""
+        with self._lock:
+            namespace, _, short = table.rpartition(".")
+            if len(self._of(namespace)) >= self._tables.max:
+                return f"there are tables.max = {self._tables.max} tables"
+            if not by_topic and self._too_many():
+                most = self._tables.new_per_minute_max
+                return f"tables.new_per_minute_max = {most} tables were made"
+            self._counted[namespace][1].add(short)
+            return ""
+
+    def admit(self, table: str) -> None:
+        """Count a table that a topic names. Raises ``TablesUnfit`` where there are too many."""
+        if why := self.refusal(table, by_topic=True):
+            raise TablesUnfit(why, "raise it, or narrow the routes")
+
+    def _of(self, namespace: str) -> set[str]:
+        """The tables of the namespace that routes can name, looked up now and then."""
+        until_s, known = self._counted.get(namespace, (0.0, set[str]()))
+        if self._now_s() >= until_s:
+            named = (f"{namespace}.{short}" for short in self._listed(namespace))
+            known = {
+                name.rpartition(".")[2]
+                for name in named
+                if any(each.fullmatch(name) for each in self._names)
+            }
+            self._counted[namespace] = (self._now_s() + COUNTED_S, known)
+        return known
+
     def _too_many(self) -> bool:
-        """R4: a wild pattern makes no thousand tables at once."""
-        while self._made and self._now_s() - self._made[0] >= 60:
-            self._made.popleft()
-        return len(self._made) >= self._settings.tables.new_per_minute_max
+        while self._new and self._now_s() - self._new[0] >= 60:
+            self._new.popleft()
+        if len(self._new) >= self._tables.new_per_minute_max:
+            return True
+        self._new.append(self._now_s())
+        return False
 
 
 class MakingTopics:

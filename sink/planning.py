@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 
 from pyiceberg.catalog import Catalog
 
@@ -14,8 +13,9 @@ from headgate.data.writers.routed_plans import RoutedPlans
 from headgate.data.writers.shaping import Shaping
 from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import transform_plan
-from headgate.sink.routed_tables import source_of
+from headgate.sink.routed_tables import FileTables
 from headgate.sink.settings import SinkSettings
+from headgate.sink.tables_settings import CreateFrom
 
 
 class Planning:
@@ -25,9 +25,7 @@ class Planning:
         self._settings = settings
         self.plans = Plans(catalog, shaping(settings))
         self._routed = (
-            RoutedPlans(catalog, self.plans, partial(source_of, settings))
-            if settings.tables
-            else None
+            RoutedPlans(catalog, self.plans, FileTables(settings)) if settings.tables else None
         )
 
     def written(self, batch: Batch, write: Callable[[WriterPlan], BatchOutcome]) -> BatchOutcome:
@@ -50,8 +48,8 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         topic_ids=batch.topic_ids,
         format_name=settings.format.type,
         format_options=dict(settings.format.options),
-        record_columns=settings.table.record_columns.named(),
-        rules={} if tables else rules_of(settings),
+        record_columns=record_columns(settings),
+        rules=rules_of(settings) if settings.transform or not tables else {},
         key_format_name=settings.format.key_type,
         key_format_options=dict(settings.format.key_options),
         handling=Handling(
@@ -66,9 +64,20 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         redaction=settings.redaction,
         schema_policy=settings.table.schema.policy,
         routing=tables.routing if tables else None,
+        makes=tables.create.schema is not CreateFrom.OFF and not settings.transform,
     )
 
 
 def shaping(settings: SinkSettings) -> Shaping:
     """What becomes of rows between decoding and files."""
-    return Shaping(transform_plan(settings.transform), settings.spark.distribution)
+    parts = record_columns(settings) if settings.tables else {}
+    return Shaping(transform_plan(settings.transform, parts), settings.spark.distribution)
+
+
+def record_columns(settings: SinkSettings) -> Mapping[str, str]:
+    """By part of the record, the column that takes it where records are decoded: that is in the
+    tables' own columns, or in those that a transform gets."""
+    if settings.tables and not settings.transform:
+        return {}
+    named = settings.tables or settings.table
+    return named.record_columns.named()

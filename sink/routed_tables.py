@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.control_protocol.errors import ConfigurationError, RouteUnfit, TablesUnfit
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    CreationUnfit,
+    RouteUnfit,
+    TablesUnfit,
+)
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, TagMissingPolicy
 from headgate.data.formats.column_rules import FROM, path_of
 from headgate.data.formats.registry import ValueOptions, record_format
-from headgate.data.writers.routes import check_route
-from headgate.participant.settings import Distribution
+from headgate.data.writers.routed_table import Making
+from headgate.data.writers.routes import TABLE_COLUMN, Route, check_route
+from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.sink.column_rules import check_columns, rules_of_columns
 from headgate.sink.declaration import check_declaration
 from headgate.sink.table_settings import ColumnSettings, TableSettings
@@ -35,9 +42,13 @@ def check_tables(settings: SinkSettings) -> None:
         raise TablesUnfit("tables.route is missing", "say which records go to which table")
     for number, route in enumerate(tables.routing.routes, start=1):
         check_route(route, f"route {number}")
-        _check_inputs(settings, number)
+        if settings.transform:
+            _check_behind_transform(route, number)
+        else:
+            _check_inputs(settings, number)
     _check_others(settings)
     _check_limits(tables)
+    _check_creation(settings)
     for each in tables.table:
         _check_one(settings, each)
 
@@ -64,16 +75,35 @@ def _check_inputs(settings: SinkSettings, number: int) -> None:
             )
 
 
+def _check_behind_transform(route: Route, number: int) -> None:
+    """A transform's rows have no value, header or record name any more."""
+    if route.header or route.record or route.field not in ("", TABLE_COLUMN):
+        seen = route.header or route.record or route.field
+        raise RouteUnfit(
+            f"route {number} looks at {seen!r}, but behind a transform there are only rows",
+            f"give what decides as a column {TABLE_COLUMN} in the transform, and write "
+            f'field = "{TABLE_COLUMN}" in the route',
+        )
+
+
+def _check_transform(settings: SinkSettings) -> None:
+    if not settings.transform.columns:
+        raise TablesUnfit(
+            "transform.columns are missing: of many tables none says how values are decoded",
+            "declare the columns that the transform reads",
+        )
+    ruled = [each for each in settings.tables.table if rules_of_columns("", each.columns)]
+    if ruled:
+        raise TablesUnfit(
+            f"tables.table {ruled[0].match!r}: a column has a rule, but values are decoded into "
+            "transform.columns",
+            "move the rule there",
+        )
+
+
 def _check_others(settings: SinkSettings) -> None:
     if settings.transform:
-        raise TablesUnfit(
-            "a transform does not go with tables.route yet", "remove [transform], or the routes"
-        )
-    if settings.spark.distribution in (Distribution.HASH, Distribution.RANGE):
-        raise TablesUnfit(
-            f"spark.distribution = {settings.spark.distribution} does not go with tables.route yet",
-            "leave it out: each task writes its records into all their tables",
-        )
+        _check_transform(settings)
     policies = settings.coordinator
     for name, value, lets_go_back in (
         ("on_rollback", policies.on_rollback, RollbackPolicy.FOLLOW_TABLE),
@@ -92,6 +122,32 @@ def refuse_going_back(settings: SinkSettings, what: str) -> None:
             "get rows twice",
             "restore the ledger; or set the tables back too, and fill them by a sink of another "
             "name with another ledger",
+        )
+
+
+_FORMATS = {
+    CreateFrom.INFER: ("json",),
+    CreateFrom.REGISTRY: ("avro-registry", "avro", "protobuf-registry", "protobuf"),
+    CreateFrom.CONNECT: ("connect-json",),
+}
+
+
+def _check_creation(settings: SinkSettings) -> None:
+    """N1: where columns come from that nobody declares."""
+    wanted, name = settings.tables.create.schema, settings.format.type
+    if not wanted.from_records:
+        return
+    if settings.transform:
+        raise CreationUnfit(
+            f'tables.create.schema = "{wanted}" does not go with a transform',
+            "what a transform gives is declared: declare the tables, or make them yourself",
+        )
+    made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
+    if name not in _FORMATS[wanted] or not hasattr(made, "lacking"):
+        raise CreationUnfit(
+            f'tables.create.schema = "{wanted}": the format {name} does not tell of columns so',
+            "infer is for json, registry for formats of Avro and Protobuf, connect for "
+            "connect-json; or declare the columns",
         )
 
 
@@ -125,23 +181,31 @@ def section_of(tables: TablesSettings, table: str) -> OneTableSettings | None:
     return next((each for each in tables.table if re.fullmatch(each.match, table)), None)
 
 
-def one_table(tables: TablesSettings, table: str, each: OneTableSettings) -> TableSettings:
-    """What is declared of one table. Raises ``ConfigurationError`` where N3 has no column."""
-    columns = {column.name for column in each.columns}
+def one_table(
+    tables: TablesSettings, table: str, each: OneTableSettings, inferred: Collection[str] = ()
+) -> TableSettings:
+    """What is declared of one table. Raises ``ConfigurationError`` where N3 has no column.
+
+    ``inferred``: the columns that records show.
+    """
+    columns = {column.name for column in each.columns} | set(inferred)
     columns |= set(tables.record_columns.named().values())
     by = each.partition_by or tables.create.partition_by
+    location = each.location or tables.create.location
+    namespace, _, short = table.rpartition(".")
     return TableSettings(
         identifier=table,
-        create=tables.create.schema is CreateFrom.DECLARED,
+        create=tables.create.schema is not CreateFrom.OFF,
         columns=each.columns,
-        partition_by=tuple(first_that_is(text, columns) for text in by),
+        partition_by=tuple(first_that_is(text, columns, "partition") for text in by),
+        sort_by=tuple(first_that_is(text, columns, "sort") for text in tables.create.sort_by),
         properties=tables.create.properties,
-        location=each.location.replace("{table}", table.rpartition(".")[2]),
+        location=location.replace("{namespace}", namespace).replace("{table}", short),
         record_columns=tables.record_columns,
     )
 
 
-def first_that_is(text: str, columns: set[str]) -> str:
+def first_that_is(text: str, columns: set[str], what: str = "partition") -> str:
     """N3: of ``day(a|b)`` the first column that there is. Raises ``ConfigurationError``."""
     found = _ONE_OF.search(text)
     if found is None:
@@ -150,10 +214,30 @@ def first_that_is(text: str, columns: set[str]) -> str:
     there = next((name for name in names if name in columns), None)
     if there is None:
         raise ConfigurationError(
-            f"partition {text!r}: there is no column {' or '.join(names)}",
-            "the table is not made without its partitioning",
+            f"{what} {text!r}: there is no column {' or '.join(names)}",
+            "the table is not made without it",
         )
     return text.replace(found[0], there)
+
+
+class FileTables:
+    """What the sink file says of each table that its routes name: ``routed_plans.OfTable``."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+
+    def source(self, source: SourcePlan, table: str) -> SourcePlan:
+        return source_of(self._settings, source, table)
+
+    def making(self, source: SourcePlan, table: str) -> Making | None:
+        """N1: of declared columns, else of what records show, if they may."""
+        wanted = self._settings.tables.create.schema
+        each = section_of(self._settings.tables, table)
+        declared = bool(each and each.columns)
+        makes = wanted is not CreateFrom.OFF and not self._settings.transform
+        if not makes or not (declared or wanted.from_records):
+            return None
+        return Making(self.source(source, table), declared)
 
 
 def source_of(settings: SinkSettings, source: SourcePlan, table: str) -> SourcePlan:
@@ -165,4 +249,13 @@ def source_of(settings: SinkSettings, source: SourcePlan, table: str) -> SourceP
         record_columns=settings.tables.record_columns.named(),
         rules=rules_of_columns(f"tables.table {table!r}", columns),
         routing=None,
+        schema_policy=policy_of(settings.tables, each),
     )
+
+
+def policy_of(tables: TablesSettings, each: OneTableSettings | None) -> SchemaPolicy:
+    """What becomes of fields that such a table has no column for."""
+    policy = tables.schema.policy
+    if each is None or not each.unknown_fields:
+        return policy
+    return replace(policy, unknown_fields=UnknownFields(each.unknown_fields))

@@ -7,6 +7,7 @@ import time
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.errors import RetryLater, TableMissing
+from headgate.data.writers.encodings import format_of, refuse_files
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.sink.preconditions import future_location, refuse_place, refuse_table
 from headgate.sink.settings import SinkSettings
@@ -52,6 +53,8 @@ def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
         if not isinstance(failure, TableMissing):
             raise failure from error
         refuse_place(future_location(settings))
+        format_of(settings.table.properties)
         return
     refuse_table(table, settings)
+    refuse_files(table.schema(), table.properties, table.sort_order())
     refuse_place(table.location())

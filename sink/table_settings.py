@@ -186,6 +186,10 @@ class TableSettings:
     properties: Mapping[str, str] = field(
         default_factory=Properties, metadata=about("Iceberg properties of a created table.")
     )
+    sort_by: tuple[str, ...] = field(
+        default=(),
+        metadata=about('Order of rows in the files of a created table: "column" or "column desc".'),
+    )
     location: str = field(
         default="", metadata=about("Location of a created table; empty: the catalog's choice.")
     )

@@ -10,7 +10,13 @@ from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
 from headgate.data.writers.routes import Route, Routing
 from headgate.sink.properties import Properties
-from headgate.sink.table_settings import ColumnSettings, RecordColumns, TableSettings, about
+from headgate.sink.table_settings import (
+    ColumnSettings,
+    RecordColumns,
+    SchemaSettings,
+    TableSettings,
+    about,
+)
 
 
 class CreateFrom(StrEnum):
@@ -18,6 +24,14 @@ class CreateFrom(StrEnum):
 
     OFF = "off"
     DECLARED = "declared"
+    INFER = "infer"
+    REGISTRY = "registry"
+    CONNECT = "connect"
+
+    @property
+    def from_records(self) -> bool:
+        """Whether records, or what they are written with, say which columns there are."""
+        return self in (CreateFrom.INFER, CreateFrom.REGISTRY, CreateFrom.CONNECT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +83,16 @@ class RouteSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSettings:
-    """Whether the coordinator makes tables that topics name and that are missing."""
+    """Whether the coordinator makes tables that routes name and that are missing."""
 
     schema: CreateFrom = field(
         default=CreateFrom.OFF,
-        metadata=about("Make no tables, or make them of the columns under [[tables.table]]."),
+        metadata=about(
+            "Make no tables; or make them of the columns under [[tables.table]] (declared). Where "
+            "none are declared: of what the first records show (infer, for json), of their schema "
+            "(registry, for formats of Avro and Protobuf), or of the one that they bring (connect, "
+            "for connect-json)."
+        ),
     )
     partition_by: tuple[str, ...] = field(
         default=(),
@@ -84,6 +103,20 @@ class CreateSettings:
     )
     properties: Mapping[str, str] = field(
         default_factory=Properties, metadata=about("Iceberg properties of tables that are made.")
+    )
+    sort_by: tuple[str, ...] = field(
+        default=(),
+        metadata=about(
+            'Order of rows in the files of tables that are made: "column" or "column desc"; '
+            "a|b takes the first column that there is."
+        ),
+    )
+    location: str = field(
+        default="",
+        metadata=about(
+            "Location of tables that are made; {namespace} and {table} stand for their names. "
+            "Empty: the catalog's choice."
+        ),
     )
 
 
@@ -102,7 +135,11 @@ class OneTableSettings:
     )
     location: str = field(
         default="",
-        metadata=about("Location of such a table; {table} stands for its name. Empty: catalog's."),
+        metadata=about("Location of such a table, as tables.create.location; empty: that one."),
+    )
+    unknown_fields: str = field(
+        default="",
+        metadata=about("As tables.schema.unknown_fields, for such tables; empty: that one."),
     )
 
 
@@ -138,6 +175,10 @@ class TablesSettings:
     )
     route: tuple[RouteSettings, ...] = field(
         default=(), metadata=about("Which records go to which table, in order.")
+    )
+    schema: SchemaSettings = field(
+        default_factory=SchemaSettings,
+        metadata=about("Fields that a table has no column for, as table.schema."),
     )
     create: CreateSettings = field(
         default_factory=CreateSettings, metadata=about("How missing tables are made.")

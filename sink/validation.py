@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.errors import ConfigurationError
@@ -220,7 +221,10 @@ def _check_transform(settings: SinkSettings) -> None:
     transform, spark = settings.transform, settings.spark
     if transform.sql and transform.python:
         _wrong("transform.sql and transform.python are both set", "keep one of them")
-    _check_record_columns("transform.columns", transform.columns, settings.table)
+    table, tables = settings.table, settings.tables
+    if tables:
+        table = replace(table, record_columns=tables.record_columns)
+    _check_record_columns("transform.columns", transform.columns, table)
     if transform.columns and not transform:
         _wrong("transform.columns are set without a transform", "set transform.sql or .python")
     if transform_plan(transform) and spark.writer == "in-process":

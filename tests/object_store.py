@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,6 +32,7 @@ class ObjectStore:
             stderr=subprocess.DEVNULL,
             text=True,
             cwd=Path(__file__).parent,
+            env={**os.environ, "S3_UPLOAD_PART_MIN_SIZE": "1"},  # S3 asks for 5 MiB
         )
         assert self._process.stdout
         self.port = int(self._process.stdout.readline())
@@ -49,6 +52,7 @@ class ObjectStore:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @cache  # noqa: B019 - there is one of these in a run
     def client(self, service: str) -> Any:
         """A client of boto3's."""
         import boto3
@@ -66,6 +70,17 @@ class ObjectStore:
         pages = self.client("s3").get_paginator("list_objects_v2")
         found = pages.paginate(Bucket=BUCKET, Prefix=prefix)
         return [entry["Key"] for page in found for entry in page.get("Contents", ())]
+
+    def uploads(self, prefix: str = "") -> list[dict[str, Any]]:
+        """Uploads that were begun, and neither completed nor ended."""
+        listed = self.client("s3").list_multipart_uploads(Bucket=BUCKET).get("Uploads", ())
+        return [upload for upload in listed if upload["Key"].startswith(prefix)]
+
+    def end_uploads(self, prefix: str = "") -> None:
+        """As a bucket's lifecycle does."""
+        for upload in self.uploads(prefix):
+            of = {"Bucket": BUCKET, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+            self.client("s3").abort_multipart_upload(**of)
 
     def s3(self, endpoint: str | None = None) -> dict[str, str]:
         """Properties of a catalog whose files lie here."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import socket
+import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Self
 
+TRICKLE_S = 0.02
 HOP_BY_HOP = {"transfer-encoding", "connection", "content-length", "keep-alive", "expect"}
 
 
@@ -32,6 +35,14 @@ class Answer:
 
 
 HANGS = Answer(0)
+RESETS = Answer(-1)
+"""The connection is reset instead of an answer."""
+CUTS = Answer(-2)
+"""Half of the body comes, then the connection ends. Only for what was passed on."""
+STOPS = Answer(-4)
+"""Half of the body comes, and no more until ``StoreProxy.let_go``. As above."""
+TRICKLES = Answer(-3)
+"""Half of the body comes at once, the rest a byte now and then. Only for what was passed on."""
 
 
 def s3_error(status: int, code: str) -> Answer:
@@ -48,15 +59,21 @@ class Handler(BaseHTTPRequestHandler):
         asked = self._body()
         request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()})
         self.server.seen.append(request)
-        own = self.server.judge(request)
-        if own is None:
-            with suppress(OSError, HTTPException):
-                self._pass_on(request, asked)
-        elif own.status:
+        if (own := self.server.judge(request)) is not None:
+            self._answer(own)
+            return
+        with suppress(OSError, HTTPException):
+            self._pass_on(request, asked)
+
+    def _answer(self, own: Answer) -> None:
+        if own.status > 0:
             self._say(own.status, {"Content-Type": "application/xml"}, own.body)
-        else:
+            return
+        if own is HANGS:
             self.server.released.wait()
-            self.close_connection = True
+        else:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _any  # noqa: N815 - http.server's names
 
@@ -81,7 +98,18 @@ class Handler(BaseHTTPRequestHandler):
         kept = {k: v for k, v in response.headers.items() if k.lower() not in HOP_BY_HOP}
         length = response.headers.get("Content-Length") if self.command == "HEAD" else None
         behind.close()
-        self._say(response.status, kept, body, length)
+        own = self.server.spoil(request)
+        if own is None:
+            self._say(response.status, kept, body, length)
+        elif own in (CUTS, STOPS, TRICKLES):
+            self._say(response.status, kept, body[: len(body) // 2], str(len(body)))
+            self.wfile.flush()
+            for byte in body[len(body) // 2 :] if own is not CUTS else ():
+                self.server.released.wait(TRICKLE_S if own is TRICKLES else None)
+                self.wfile.write(bytes([byte]))
+            self.close_connection = True
+        else:
+            self._answer(own)
 
     def _say(
         self, status: int, headers: Mapping[str, str], body: bytes, length: str | None = None
@@ -99,8 +127,27 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def _so_often(
+    methods: str, answer: Answer, times: int, path: str
+) -> Callable[[Request], Answer | None]:
+    left, counting = [times], Lock()
+
+    def judge(request: Request) -> Answer | None:
+        hit = re.fullmatch(methods, request.method) and re.search(path, request.path)
+        with counting:
+            if not hit or not left[0]:
+                return None
+            left[0] -= 1
+            return answer
+
+    return judge
+
+
 class StoreProxy(ThreadingHTTPServer):
-    """``judge`` decides for each request: an answer, or ``None`` to pass it on."""
+    """``judge`` decides for each request: an answer, or ``None`` to pass it on.
+
+    ``spoil`` decides what its client hears when a request was passed on, and did what it asks.
+    """
 
     daemon_threads = True
     request_queue_size = 64
@@ -110,6 +157,7 @@ class StoreProxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), self.handler)
         self.port_behind = port_behind
         self.judge: Callable[[Request], Answer | None] = lambda _: None
+        self.spoil: Callable[[Request], Answer | None] = lambda _: None
         self.after: Callable[[Request, bytes], bytes] = lambda _, body: body
         self.seen: list[Request] = []
         self.released = Event()
@@ -120,20 +168,15 @@ class StoreProxy(ThreadingHTTPServer):
 
     def refuse(self, methods: str, answer: Answer, times: int = 10**9, path: str = "") -> None:
         """Answer requests of these methods (a regular expression) so, this often."""
-        left = [times]
+        self.judge = _so_often(methods, answer, times, path)
 
-        def judge(request: Request) -> Answer | None:
-            hit = re.fullmatch(methods, request.method) and re.search(path, request.path)
-            if not hit or not left[0]:
-                return None
-            left[0] -= 1
-            return answer
-
-        self.judge = judge
+    def spoils(self, methods: str, answer: Answer, times: int = 10**9, path: str = "") -> None:
+        """The same, for requests that the store behind has done."""
+        self.spoil = _so_often(methods, answer, times, path)
 
     def pass_on(self) -> None:
         """Answer nothing any more by itself, and forget what was seen."""
-        self.judge = lambda _: None
+        self.judge = self.spoil = lambda _: None
         self.seen.clear()
 
     def let_go(self) -> None:

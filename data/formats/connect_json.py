@@ -12,18 +12,20 @@ record of which that is not true is parsed whole.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headgate.data.formats import column_rules, json_picks, json_values
+from headgate.control_protocol.columns import Struct
+from headgate.data.formats import column_rules, connect_proposal, json_picks, json_values
 from headgate.data.formats.connect_schema import connect_type, storage
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.fitting import fitted_rows
 from headgate.data.formats.json_records import JsonRecords
+from headgate.data.formats.lookout import Lack, Lookout
 from headgate.data.formats.options import take_options
 from headgate.data.formats.port import UndecodableRecords
 from headgate.data.formats.retyped import retyped, rows_from
@@ -33,6 +35,7 @@ from headgate.native.packed import Packed
 _SCHEMA_KEY, _PAYLOAD_KEY = '{"schema":', ',"payload":'
 _PREFIXES_MAX = 64
 _WHOLE = "payload"
+_NO_SCHEMA = "null"
 _DECODER = json.JSONDecoder(object_pairs_hook=json_values.unique)
 
 
@@ -40,12 +43,15 @@ class ConnectJsonRecords:
     """A ``RecordFormat``. Remembers the schemas that it saw."""
 
     rules = column_rules.EVERY
+    ignoring = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
         take_options(options)
         self._plain = JsonRecords()
         self._types: dict[str, pa.DataType | None] = {}
+        self._columns: dict[str, Struct] = {}
         self._prefixes: dict[bytes, str] = {}
+        self._last: dict[str, list[int]] = {}
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         faults = Faults()
@@ -61,17 +67,52 @@ class ConnectJsonRecords:
             rows.append(row)
             payloads.append(value[len(prefix) : -1])
         gathered = _Gathered(schema)
+        self._last = {text: list(rows) for text, (rows, _) in groups.items()}
         for text, (rows, payloads) in groups.items():
             bad = self._read(text, payloads, rows, gathered)
             # Perhaps a record with more in its envelope than the two: the other way decides.
             alone.extend(bad)
         for text, (rows, payloads) in self._parsed(alone, values, faults).items():
+            self._last[text] = sorted({*self._last.get(text, ()), *rows})
             for row, reason in self._read(text, payloads, rows, gathered).items():
                 faults.note([row], reason)
         return gathered.finished(faults)
 
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return json_picks.missing(Packed.whole(values), path, front=(_WHOLE,))
+
+    def watch(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+        """By the schemas of what was decoded last; without one, by the payload's values."""
+        for text, rows in self._last.items():
+            if text == _NO_SCHEMA:
+                yield from self._inferred(values, rows)
+                continue
+            wanted = self._lookout.of_columns(self._written(text))
+            if wanted.fields:
+                yield np.array(rows, np.int64), connect_proposal.settled(wanted)
+
+    def _written(self, text: str) -> Struct:
+        if text not in self._columns:
+            try:
+                known = self._type(text) is not None
+            except ValueError:
+                known = False  # its records are bad
+            found = connect_proposal.columns_of(json.loads(text)) if known else Struct()
+            self._columns[text] = found
+        return self._columns[text]
+
+    def _inferred(self, values: Sequence[bytes], rows: Iterable[int]) -> Iterable[Lack]:
+        found: dict[Struct, list[int]] = {}
+        for row in rows:
+            payload = json_values.parse(values[row])["payload"]
+            if isinstance(payload, dict):
+                found.setdefault(self._lookout.of_record(payload), []).append(row)
+        for wanted, some in found.items():
+            if wanted.fields:
+                yield np.array(some, np.int64), wanted
 
     def _prefix(self, value: bytes) -> bytes | None:
         if not value.endswith(b"}"):

@@ -17,13 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headgate.control_protocol.column_growth import widens
+from headgate.control_protocol.column_growth import FIELDS_MAX, widens
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type, joined
 from headgate.data.formats import names
 from headgate.native.loops import Fields
-
-FIELDS_MAX = 200
-"""More keys in one new object are those of a map rather than fields."""
 
 _DEPTH_MAX = 8
 _INT, _LONG = range(-(2**31), 2**31), range(-(2**63), 2**63)

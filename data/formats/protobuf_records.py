@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,11 @@ from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data.formats import column_rules
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.fitting import fitted_rows, without_bad
+from headgate.data.formats.lookout import Lack, Lookout
 from headgate.data.formats.options import nearest, take_options
 from headgate.data.formats.protobuf_bytes import Broken, varint
 from headgate.data.formats.protobuf_columns import Reader
+from headgate.data.formats.protobuf_proposal import columns_of
 from headgate.data.formats.protobuf_schema import (
     Message,
     Types,
@@ -48,6 +50,7 @@ class ProtobufRecords:
     """
 
     rules = column_rules.EVERY
+    ignoring = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
         taken = take_options(options, required=["descriptor", "message"])
@@ -69,6 +72,7 @@ class ProtobufRecords:
                 nearest(wanted, set(types.messages)).lstrip("; ") or "use its full name",
             )
         self._kind = types.message(wanted)
+        self._columns = columns_of(types, self._kind)
         self._reader = Reader(types)
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
@@ -85,12 +89,22 @@ class ProtobufRecords:
         """There is no null on the wire: what is null is not there."""
         return np.ones(len(values), np.bool_)
 
+    def watch(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+        """By the descriptor: its messages are not looked at."""
+        wanted = self._lookout.of_columns(self._columns)
+        if wanted.fields and len(values):
+            yield np.arange(len(values), dtype=np.int64), wanted
+
 
 class RegistryProtobufRecords:
     """A ``RecordFormat``: a zero byte, a schema's id in four bytes, the indexes of the message type
     in its file, the message. Options ``registry.*`` as with ``avro-registry``."""
 
     rules = column_rules.EVERY
+    ignoring = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
         prefix = "registry."
@@ -98,12 +112,15 @@ class RegistryProtobufRecords:
         self._registry = SchemaRegistry(
             {name.removeprefix(prefix): value for name, value in options.items()}
         )
+        self._fronts: list[tuple[bytes, Integers]] = []
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         faults = Faults()
         parts: list[pa.RecordBatch] = [rows_from([], schema)]
         order: list[Integers] = [np.zeros(0, np.int64)]
+        self._fronts = []
         for front, rows, some in _by_front(Packed.whole(values)):
+            self._fronts.append((front, rows))
             own = Faults()
             parts.append(self._part(front, some, schema, own))
             order.append(rows)
@@ -116,6 +133,20 @@ class RegistryProtobufRecords:
         return without_bad(together, faults)
 
     missing = ProtobufRecords.missing
+
+    def watch(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    def lacking(self, _values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+        """By the writers' schemas of what was decoded last, each looked at once per chunk."""
+        for front, rows in self._fronts:
+            try:
+                types, kind = self._writer(front)
+            except (NoSuchSchema, UnfitTypes):
+                continue
+            wanted = self._lookout.of_columns(columns_of(types, kind))
+            if wanted.fields:
+                yield rows, wanted
 
     def _part(
         self, front: bytes, values: Packed, schema: pa.Schema, faults: Faults

@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import TransformFailed, WriteFailed
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
-from headgate.data.spark.shares import joined
+from headgate.data.spark.shares import joined, together
 from headgate.data.spark.stages import PartWritten, ShareRead
 from headgate.data.writers.numbering import Numbering
 
@@ -68,10 +68,12 @@ def _once(batch: Batch, written: Sequence[PartWritten], transform: str) -> BitMa
 def _counted(
     read: BatchWritten, numbers: BitMap64, numbering: Numbering, written: Sequence[PartWritten]
 ) -> BatchWritten:
+    aside = BitMap64.union(BitMap64(), *(n for part in written for n in part.unmatched.values()))
     results = {}
     for at, result in read.partitions.items():
-        records = numbering.count(numbers, at)
-        skipped = result.skipped + result.records - records
+        given = numbering.count(numbers, at)
+        records = given - numbering.count(aside, at)
+        skipped = result.skipped + result.records - given
         results[at] = replace(result, records=records, skipped=skipped)
     files = tuple(file for part in written for file in part.files)
-    return replace(read, partitions=results, files=files)
+    return replace(read, partitions=results, files=files, followed=together(written))

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
 from headgate.control_protocol.errors import HeadgateError, TransformRaised, WriterGone
@@ -20,9 +21,15 @@ from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, Ba
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data.spark.accounts import settled
 from headgate.data.spark.pipeline import one_stage, raised_in_task, run_job, worker_died
+from headgate.data.spark.routed_stages import accounted, set_aside, spans
 from headgate.data.spark.session import OpenSession, reason_of
 from headgate.data.spark.shares import files_of, joined, shares_of
-from headgate.data.spark.tasks import RESULT_COLUMNS, outcome_of, share_writer
+from headgate.data.spark.tasks import (
+    RESULT_COLUMNS,
+    outcome_of,
+    share_writer,
+    write_share,
+)
 from headgate.data.writers.failures import failed
 from headgate.data.writers.narrowing import discard, narrowed
 from headgate.data.writers.plan import WriterPlan
@@ -163,8 +170,17 @@ class SparkBatchWriter:
         """``written`` takes the files as they become known, whatever comes of the batch."""
         if not shares:
             return joined(batch, [])
+        return self._each(partial(write_share, plan), batch, shares, written)
+
+    def _each(
+        self,
+        write: Callable[[Batch], BatchOutcome],
+        batch: Batch,
+        shares: Sequence[Batch],
+        written: list[DataFile],
+    ) -> BatchOutcome:
         numbers = self._session.spark.range(0, len(shares), 1, len(shares))
-        rows = numbers.mapInArrow(share_writer(plan, shares), RESULT_COLUMNS).collect()
+        rows = numbers.mapInArrow(share_writer(write, shares), RESULT_COLUMNS).collect()
         rows.sort(key=lambda row: row["share"])
         outcomes = [outcome_of(bytes(row["outcome"])) for row in rows]
         written += files_of(outcomes)
@@ -205,4 +221,13 @@ class SparkBatchWriter:
         done = run_job(self._session, plan, batch, shares)
         written += done.files
         transform = plan.shaping.transform
-        return settled(batch, done.reads, done.parts, transform.name if transform else "")
+        outcome = settled(batch, done.reads, done.parts, transform.name if transform else "")
+        unmatched = done.unmatched
+        if not unmatched or not isinstance(outcome, BatchWritten):
+            return outcome
+        left = spans(batch, unmatched)
+        shares = shares_of(left, self._session.parallelism)
+        aside = self._each(set_aside(plan, batch, unmatched), left, shares, written)
+        if not isinstance(aside, BatchWritten):
+            return aside
+        return accounted(batch, outcome, aside, unmatched)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -28,15 +29,32 @@ PLACE = "_headgate_place"
 PACKET = "_headgate_packet"
 _SORT = "_headgate_sort_"
 
-_BUFFER_BYTES = 64 * 1024 * 1024
+BUFFER_BYTES = 64 * 1024 * 1024
 _PACKET_BYTES = 4 * 1024 * 1024
 _SORTED_ROWS = 1024
 
 
-class Packing:
-    """Packs rows of one table. ``schema`` is that of the packets."""
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Rows that travel together, and the place that they go to."""
 
-    def __init__(self, plan: WriterPlan) -> None:
+    place: int
+    rows: pa.Table
+
+    def packet(self) -> bytes:
+        # Combined, so that a packet holds its own rows and not the buffers of its neighbours.
+        packed: bytes = self.rows.combine_chunks().to_batches()[0].serialize().to_pybytes()
+        return packed
+
+
+class Packing:
+    """Packs rows of one table. ``schema`` is that of the packets.
+
+    ``table``: its name where there are many, so that their rows go to places of their own.
+    """
+
+    def __init__(self, plan: WriterPlan, table: str = "") -> None:
+        self._table = table
         self._rows = _with_record(plan.arrow_schema())
         self._partitioner = Partitioner(plan.spec(), plan.schema())
         ranged = plan.shaping.distribution is Distribution.RANGE
@@ -59,41 +77,47 @@ class Packing:
         )
 
     def packed(self, rows: Iterator[Numbered]) -> Iterator[pa.RecordBatch]:
-        """Packets, one at a time; ``_BUFFER_BYTES`` of rows wait to fill them."""
+        """Packets, one at a time; ``BUFFER_BYTES`` of rows wait to fill them."""
         waiting: list[pa.RecordBatch] = []
         waiting_bytes = 0
         for numbered in rows:
-            columns = [*numbered.rows.columns, pa.array(numbered.numbers)]
-            waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._rows))
+            waiting.append(self.joined(numbered))
             waiting_bytes += waiting[-1].nbytes
-            if waiting_bytes >= _BUFFER_BYTES:
-                yield from self._packets(waiting)
+            if waiting_bytes >= BUFFER_BYTES:
+                yield from map(self._packet, self.cut(waiting))
                 waiting, waiting_bytes = [], 0
         if waiting:
-            yield from self._packets(waiting)
+            yield from map(self._packet, self.cut(waiting))
 
     def unpacked(self, packet: pa.Scalar) -> Numbered:
         """The rows of one packet."""
         read = pa.ipc.read_record_batch(packet.as_buffer(), self._rows)
         return Numbered(read.drop_columns([RECORD]), np.asarray(read.column(RECORD)))
 
-    def _packets(self, waiting: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def joined(self, numbered: Numbered) -> pa.RecordBatch:
+        """The rows with their numbers."""
+        columns = [*numbered.rows.columns, pa.array(numbered.numbers)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._rows)
+
+    def cut(self, waiting: list[pa.RecordBatch]) -> Iterator[Cut]:
+        """Rows and their numbers as packets of one place each."""
         for key, rows in self._partitioner.split(pa.Table.from_batches(waiting)):
-            place = zlib.crc32(key.folder.encode()) & 0x7FFFFFFF
+            place = zlib.crc32(f"{self._table}{key.folder}".encode()) & 0x7FFFFFFF
             step = max(1, int(rows.num_rows * _PACKET_BYTES / max(1, rows.nbytes)))
             if self._sort_columns:
                 rows, step = self._sorter.sorted(rows), min(step, _SORTED_ROWS)  # noqa: PLW2901
             for begin in range(0, rows.num_rows, step):
-                yield self._packet(place, rows.slice(begin, step))
+                yield Cut(place, rows.slice(begin, step))
 
-    def _packet(self, place: int, rows: pa.Table) -> pa.RecordBatch:
-        # Combined, so that a packet holds its own rows and not the buffers of its neighbours.
-        packet = rows.combine_chunks().to_batches()[0].serialize().to_pybytes()
-        first = rows.slice(0, 1).combine_chunks()
-        sort_values = [_comparable(column.of(first)) for column in self._sort_columns]
+    def sort_values(self, cut: Cut) -> list[pa.Array]:
+        """Of the first row, the values that it is sorted by; none where nothing is cut by them."""
+        first = cut.rows.slice(0, 1).combine_chunks()
+        return [_comparable(column.of(first)) for column in self._sort_columns]
+
+    def _packet(self, cut: Cut) -> pa.RecordBatch:
+        place, packet = pa.array([cut.place], pa.int32()), pa.array([cut.packet()], pa.binary())
         return pa.RecordBatch.from_arrays(
-            [pa.array([place], pa.int32()), pa.array([packet], pa.binary()), *sort_values],
-            schema=self.schema,
+            [place, packet, *self.sort_values(cut)], schema=self.schema
         )
 
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import TransformFailed, TransformRaised, WriteFailed
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.ports import Batch, BatchFailed
-from headgate.data.spark import stages
+from headgate.data.spark import routed_stages, stages
 from headgate.data.spark.packets import PLACE, Packing
+from headgate.data.spark.routed_packets import RoutedPacking
 from headgate.data.spark.session import OpenSession, reason_of
 from headgate.data.spark.shares import files_of
 from headgate.data.spark.stages import PartWritten, ShareRead
@@ -45,18 +47,29 @@ class JobDone:
         """Everything that was written, whatever comes of it; of both tables."""
         written = [part for part in self.parts if isinstance(part, PartWritten)]
         aside = files_of([read.outcome for read in self.reads])
-        return (*(file for part in written for file in part.files), *aside)
+        return (*(file for part in written for file in part.every_file), *aside)
+
+    @property
+    def unmatched(self) -> Mapping[str, BitMap64]:
+        """The records that a transform gave to no table, by the reason."""
+        found: dict[str, BitMap64] = {}
+        for part in self.parts:
+            if isinstance(part, PartWritten):
+                for reason, numbers in part.unmatched.items():
+                    found[reason] = found.get(reason, BitMap64()) | numbers
+        return found
 
 
 def one_stage(plan: WriterPlan) -> bool:
-    """Whether what is read can be written where it is read; rows of many tables always are."""
-    if plan.source.routing is not None:
-        return True
+    """Whether what is read can be written where it is read."""
     return plan.shaping.transform is None and not _distributed(plan)
 
 
 def _distributed(plan: WriterPlan) -> bool:
-    """Rows of an unpartitioned table have no places to be brought to, unless it is sorted."""
+    """Rows of an unpartitioned table have no places to be brought to, unless it is sorted; those
+    of many tables have."""
+    if plan.source.routing is not None:
+        return plan.shaping.distribution in (Distribution.HASH, Distribution.RANGE)
     if plan.shaping.distribution is Distribution.RANGE and plan.sort_order().fields:
         return True
     return plan.shaping.distribution is not Distribution.NONE and bool(plan.spec().fields)
@@ -75,7 +88,7 @@ def run_job(
     rows = shaped(numbers, _Work(plan, batch, shares, seen))
     if _distributed(plan):
         rows = _brought_together(rows, plan, session.parallelism)
-        rows = _stage(rows, stages.write_packets(plan, batch), stages.OUTCOMES)
+        rows = _stage(rows, _stages(plan).write_packets(plan, batch), stages.OUTCOMES)
     try:
         outcomes = rows.collect()
     except Exception as error:
@@ -100,8 +113,8 @@ class _Work:
 
 
 def _without_transform(numbers: Any, work: _Work) -> Any:
-    read = stages.packets_of_shares(work.plan, work.batch, work.shares)
-    return _observed(_stage(numbers, read, stages.tallied(Packing(work.plan).schema)), work.seen)
+    read = _stages(work.plan).packets_of_shares(work.plan, work.batch, work.shares)
+    return _observed(_stage(numbers, read, stages.tallied(_packing(work.plan).schema)), work.seen)
 
 
 def _with_transform(numbers: Any, work: _Work) -> Any:
@@ -113,8 +126,18 @@ def _with_transform(numbers: Any, work: _Work) -> Any:
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
     if _distributed(plan):
-        return _stage(rows, stages.packets_of_result(plan, batch, name), Packing(plan).schema)
-    return _stage(rows, stages.write_result(plan, batch, name), stages.OUTCOMES)
+        packets = _stages(plan).packets_of_result(plan, batch, name)
+        return _stage(rows, packets, _packing(plan).schema)
+    return _stage(rows, _stages(plan).write_result(plan, batch, name), stages.OUTCOMES)
+
+
+def _stages(plan: WriterPlan) -> Any:
+    """The module whose stages write the plan's one table, or its many."""
+    return stages if plan.source.routing is None else routed_stages
+
+
+def _packing(plan: WriterPlan) -> Packing | RoutedPacking:
+    return Packing(plan) if plan.source.routing is None else RoutedPacking(plan)
 
 
 def _stage(rows: Any, stage: stages.Stage, schema: pa.Schema) -> Any:
@@ -140,7 +163,7 @@ def _observed(rows: Any, seen: Any) -> Any:
 def _brought_together(packets: Any, plan: WriterPlan, tasks: int) -> Any:
     if plan.shaping.distribution is Distribution.HASH:
         return packets.repartition(tasks, PLACE)
-    return packets.repartitionByRange(tasks, PLACE, *Packing(plan).sort_names)
+    return packets.repartitionByRange(tasks, PLACE, *_packing(plan).sort_names)
 
 
 def raised_in_task(error: Exception) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import Protocol
 
 from headgate.control_protocol.columns import joined as joined_columns
 from headgate.control_protocol.events import DataFile, Destination
@@ -19,6 +20,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
+from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.writers.failures import Wanting
 
 SHARE_OFFSETS_MIN = 50_000
@@ -78,27 +80,42 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
     ignored: Counter[str] = Counter()
     for share in written:
         ignored.update(share.ignored)
-    return BatchWritten(
-        batch.number, results, files, quarantined, _followed(written), dict(ignored)
-    )
+    return BatchWritten(batch.number, results, files, quarantined, together(written), dict(ignored))
 
 
 def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
     """S2: everything that any of the shares needs."""
-    first: dict[TopicPartition, int] = {}
-    for need in needs:
-        for at, offset in need.first.items():
-            first[at] = min(offset, first.get(at, offset))
     return BatchNeeds(
         number,
         reduce(joined_columns, (need.columns for need in needs)),
-        Offsets(first),
+        reduce(Offsets.earliest, (need.first for need in needs)),
         sum(need.records for need in needs),
         needs[0].source,
+        _by_table([table for need in needs for table in need.tables]),
     )
 
 
-def _followed(written: Sequence[BatchWritten]) -> dict[Destination, tuple[DataFile, ...]]:
+def _by_table(needs: Sequence[TableNeed]) -> tuple[TableNeed, ...]:
+    """One for each table, of what all shares need of it."""
+    known: dict[str, TableNeed] = {}
+    for need in needs:
+        before = known.get(need.at.table, replace(need, records=0))
+        known[need.at.table] = replace(
+            before,
+            columns=joined_columns(before.columns, need.columns),
+            first=before.first.earliest(need.first),
+            records=before.records + need.records,
+        )
+    return tuple(known.values())
+
+
+class _Wrote(Protocol):
+    @property
+    def followed(self) -> Mapping[Destination, tuple[DataFile, ...]]: ...
+
+
+def together(written: Iterable[_Wrote]) -> dict[Destination, tuple[DataFile, ...]]:
+    """The files of followers, table by table."""
     files: dict[Destination, tuple[DataFile, ...]] = {}
     for share in written:
         for at, more in share.followed.items():

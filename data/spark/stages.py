@@ -7,26 +7,27 @@ in a packet (``packets``). Failures are values here too.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import DataFile, Destination
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.data.spark.packets import PACKET, PLACE, Packing
 from headgate.data.spark.tasks import keep_worker_light
 from headgate.data.transform.result_rows import RECORD, Numbered, ResultRows
 from headgate.data.transform.spark_types import to_spark
 from headgate.data.writers.aside import Aside
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.decoding import Decoding
 from headgate.data.writers.failures import failed
 from headgate.data.writers.numbering import Integers, Numbering, bitmap
-from headgate.data.writers.parquet import DataFiles, file_shape
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.ranges import chunks_of
@@ -52,13 +53,46 @@ class ShareRead:
 class PartWritten:
     """What a task wrote: ``rows`` of the records ``numbers``, in ``files``.
 
-    ``twice``: some of the records of which it got more than one row, if there are any.
+    ``twice``: some of the records of which it got more than one row, if there are any. Of many
+    tables: ``followed``, their files; ``unmatched``, records that went to none, by the reason.
     """
 
     files: tuple[DataFile, ...]
     rows: int
     numbers: BitMap64
     twice: BitMap64
+    followed: Mapping[Destination, tuple[DataFile, ...]] = field(default_factory=dict)
+    unmatched: Mapping[str, BitMap64] = field(default_factory=dict)
+
+    @property
+    def every_file(self) -> tuple[DataFile, ...]:
+        return (*self.files, *(file for some in self.followed.values() for file in some))
+
+
+class Tally:
+    """Counts the rows that a task gets, and the records that they came from."""
+
+    def __init__(self) -> None:
+        self._rows, self._numbers, self._twice = 0, BitMap64(), BitMap64()
+
+    def take(self, numbers: Integers) -> BitMap64:
+        """Count rows; return their numbers as a set."""
+        found = bitmap(pa.array(numbers))
+        self._twice |= found & self._numbers or _repeated(numbers, found)
+        self._numbers |= found
+        self._rows += len(numbers)
+        return found
+
+    def part(
+        self,
+        files: tuple[DataFile, ...],
+        followed: Mapping[Destination, tuple[DataFile, ...]] | None = None,
+        unmatched: Mapping[str, BitMap64] | None = None,
+    ) -> PartWritten:
+        """What the task wrote."""
+        return PartWritten(
+            files, self._rows, self._numbers, self._twice, followed or {}, unmatched or {}
+        )
 
 
 def row_schema(plan: WriterPlan) -> pa.Schema:
@@ -89,11 +123,11 @@ def rows_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> S
     schema = tallied(row_schema(plan))
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for share in _numbers(batches):
+        for share in share_numbers(batches):
             reading = _Share(plan, batch, shares, share)
             for numbered in reading.rows():
                 yield _for_spark(numbered, schema)
-            yield _tally_row(schema, reading.read)
+            yield tally_row(schema, reading.read)
         keep_worker_light()
 
     return stage
@@ -105,12 +139,12 @@ def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = Packing(plan)
         schema = tallied(packing.schema)
-        for share in _numbers(batches):
+        for share in share_numbers(batches):
             reading = _Share(plan, batch, shares, share)
             for packet in packing.packed(reading.rows()):
                 tally = pa.nulls(packet.num_rows, pa.binary())
                 yield pa.RecordBatch.from_arrays([*packet.columns, tally], schema=schema)
-            yield _tally_row(schema, reading.read)
+            yield tally_row(schema, reading.read)
         keep_worker_light()
 
     return stage
@@ -135,6 +169,7 @@ class _Share:
                 *(plan.source, share, plan.decoded_schema(), plan.name_mapping()),
                 aside=aside,
                 condemned=plan.condemned,
+                evolution=plan.watched_for(share.table.refused),
             )
             with closing(chunks_of(plan, share)) as chunks:
                 for chunk in chunks:
@@ -145,15 +180,20 @@ class _Share:
                     )
                     numbers |= bitmap(pa.array(found))
                     yield Numbered(decoded.rows, found)
-            quarantined = aside.finish()
-            outcome = BatchWritten(share.number, decoding.results(), (), quarantined)
+            if decoding.needs:
+                aside.discard()
+                outcome = decoding.needs.outcome(share.number)
+            else:
+                quarantined, ignored = aside.finish(), decoding.ignored()
+                results = decoding.results()
+                outcome = BatchWritten(share.number, results, (), quarantined, ignored=ignored)
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             aside.discard()
             outcome = failed(share.number, error)
         self.read = ShareRead(self.read.share, outcome, numbers)
 
 
-def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+def share_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
@@ -165,8 +205,8 @@ def _for_spark(numbered: Numbered, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, pa.array(numbered.numbers), tally], schema=schema)
 
 
-def _tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
-    return _lonely(schema, TALLY, pa.array([pickle.dumps(read)], pa.binary()))
+def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
+    return lonely(schema, TALLY, pa.array([pickle.dumps(read)], pa.binary()))
 
 
 # ----------------------------------------------------------------------------------------- packing
@@ -182,13 +222,13 @@ def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
             yield from packing.packed(result.of(rows) for rows in batches)
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             failure = pa.array([pickle.dumps(failed(batch.number, error))], pa.binary())
-            yield _lonely(packing.schema, PACKET, failure)
+            yield lonely(packing.schema, PACKET, failure)
         keep_worker_light()
 
     return stage
 
 
-def _lonely(schema: pa.Schema, name: str, value: pa.Array) -> pa.RecordBatch:
+def lonely(schema: pa.Schema, name: str, value: pa.Array) -> pa.RecordBatch:
     """A row of one value."""
     columns = [value if field.name == name else pa.nulls(1, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -224,7 +264,7 @@ def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
             columns = zip(packets.column(PLACE), packets.column(PACKET), strict=True)
             for place, packet in columns:
                 if not place.is_valid:
-                    raise _PackedFailure(pickle.loads(packet.as_py()))  # noqa: S301 - our own tasks'
+                    carried(packet)
                 yield packing.unpacked(packet)
 
     return _writing(plan, batch, rows)
@@ -236,32 +276,48 @@ def _writing(
     rows: Callable[[Iterator[pa.RecordBatch]], Iterator[Numbered]],
 ) -> Stage:
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        outcome = pickle.dumps(_written(plan, batch, rows(batches)))
-        yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], schema=OUTCOMES)
+        yield outcome_row(_written(plan, batch, rows(batches)))
         keep_worker_light()
 
     return stage
 
 
+def outcome_row(outcome: PartWritten | BatchFailed) -> pa.RecordBatch:
+    """The row of ``OUTCOMES``."""
+    return pa.RecordBatch.from_arrays(
+        [pa.array([pickle.dumps(outcome)], pa.binary())], schema=OUTCOMES
+    )
+
+
+def carried(packet: pa.Scalar) -> Any:
+    """What a packet of no place holds. Raises what it carries, if that is a failure."""
+    found = pickle.loads(packet.as_py())  # noqa: S301 - our own tasks'
+    if isinstance(found, BatchFailed):
+        raise _PackedFailure(found)
+    return found
+
+
+def failure(batch: Batch, error: Exception) -> BatchFailed:
+    """The outcome of a task that ended in ``error``."""
+    return error.outcome if isinstance(error, _PackedFailure) else failed(batch.number, error)
+
+
 def _written(plan: WriterPlan, batch: Batch, rows: Iterator[Numbered]) -> PartWritten | BatchFailed:
     files: DataFiles | None = None
-    count, numbers, twice = 0, BitMap64(), BitMap64()
+    tally = Tally()
     try:
         shape = file_shape(plan)
         files = DataFiles(shape, batch.table.file_prefix, batch.target_file_bytes)
         partitioned = PartitionedRows(shape.partitioner, files)
         for numbered in rows:
             partitioned.take(numbered.rows)
-            found = bitmap(pa.array(numbered.numbers))
-            twice |= found & numbers or _repeated(numbered.numbers, found)
-            numbers |= found
-            count += len(numbered.numbers)
+            tally.take(numbered.numbers)
         partitioned.flush()
-        return PartWritten(files.finish(), count, numbers, twice)
+        return tally.part(files.finish())
     except Exception as error:  # noqa: BLE001 - it goes on as a value
         if files is not None:
             files.discard()
-        return error.outcome if isinstance(error, _PackedFailure) else failed(batch.number, error)
+        return failure(batch, error)
 
 
 def _repeated(numbers: Integers, found: BitMap64) -> BitMap64:

@@ -22,14 +22,14 @@ _frozen = False
 
 
 def share_writer(
-    plan: WriterPlan, shares: Sequence[Batch]
+    write_one: Callable[[Batch], BatchOutcome], shares: Sequence[Batch]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for ``mapInArrow`` over the shares' numbers; rows of ``RESULT_COLUMNS``."""
 
     def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                outcome = pickle.dumps(written(plan, shares[number]))
+                outcome = pickle.dumps(write_one(shares[number]))
                 yield pa.RecordBatch.from_arrays(
                     [pa.array([number], pa.int64()), pa.array([outcome], pa.binary())],
                     schema=_RESULT_SCHEMA,
@@ -45,7 +45,7 @@ def outcome_of(row: bytes) -> BatchOutcome:
     return outcome
 
 
-def written(plan: WriterPlan, share: Batch) -> BatchOutcome:
+def write_share(plan: WriterPlan, share: Batch) -> BatchOutcome:
     """Write the share. Failures are values: Spark would repeat a raised one, and bury its text."""
     try:
         return write_narrowed(plan, share)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, TransformFailed
 from headgate.data.spark.session import reason_of
 from headgate.data.transform.result_rows import RECORD, check_result
+from headgate.data.transform.result_tables import check_routed
 from headgate.data.transform.select_text import SelectText, select_text
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.shaping import TransformPlan
@@ -80,7 +81,8 @@ def transformed(records: Any, plan: WriterPlan) -> Any:
     except Exception as error:
         _refuse(error, transform.name)
         raise
-    check_result(schema, plan, transform.name)
+    check = check_result if plan.source.routing is None else check_routed
+    check(schema, plan, transform.name)
     return rows
 
 

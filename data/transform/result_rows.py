@@ -45,11 +45,7 @@ def check_result(result: pa.Schema, plan: WriterPlan, name: str) -> None:
     twice = sorted(column for column, count in Counter(result.names).items() if count > 1)
     if twice:
         raise ConfigurationError(f"{name} gives the column {twice[0]!r} twice", "name it once")
-    if RECORD not in result.names:
-        raise ConfigurationError(
-            f"{name} loses the column {RECORD}, which says what record a row came from",
-            f"keep it: select({RECORD!r}, ...)",
-        )
+    require_record(result, name)
     ours = coordinate_columns(plan)
     wanted = {field.name: field for field in plan.arrow_schema() if field.name not in ours}
     for field in result:
@@ -72,6 +68,34 @@ def check_result(result: pa.Schema, plan: WriterPlan, name: str) -> None:
             raise ConfigurationError(f"{name} gives no column {column!r}", "the table requires it")
 
 
+def require_record(result: pa.Schema, name: str) -> None:
+    """Raises ``ConfigurationError`` for rows that do not say what record they came from."""
+    if RECORD not in result.names:
+        raise ConfigurationError(
+            f"{name} loses the column {RECORD}, which says what record a row came from",
+            f"keep it: select({RECORD!r}, ...)",
+        )
+
+
+def record_numbers(
+    batch: pa.RecordBatch, numbering: Numbering, name: str
+) -> tuple[Integers, Integers, Integers]:
+    """The records' numbers, their partitions' places and their offsets.
+
+    Raises ``TransformFailed`` for a row that is of no record.
+    """
+    numbers = batch.column(RECORD)
+    if numbers.null_count:
+        raise TransformFailed(f"{name} gives rows without {RECORD}", "carry the column unchanged")
+    found = np.asarray(numbers)
+    try:
+        return found, *numbering.records(found)
+    except ValueError as error:
+        raise TransformFailed(
+            f"{name} gives rows of records that were not read: {error}", f"carry {RECORD} unchanged"
+        ) from error
+
+
 class ResultRows:
     """Turns a transform's batches into rows of the table."""
 
@@ -85,19 +109,7 @@ class ResultRows:
     def of(self, batch: pa.RecordBatch) -> Numbered:
         """Raises ``PoisonRecord`` for a value that does not fit, ``TransformFailed`` for a row that
         is of no record."""
-        numbers = batch.column(RECORD)
-        if numbers.null_count:
-            raise TransformFailed(
-                f"{self._name} gives rows without {RECORD}", "carry the column unchanged"
-            )
-        found = np.asarray(numbers)
-        try:
-            places, offsets = self._numbering.records(found)
-        except ValueError as error:
-            raise TransformFailed(
-                f"{self._name} gives rows of records that were not read: {error}",
-                f"carry {RECORD} unchanged",
-            ) from error
+        found, places, offsets = record_numbers(batch, self._numbering, self._name)
         columns = {field.name: field for field in self._fitted}
         given = [name for name in batch.schema.names if name in columns]
         values = [batch.column(name).cast(from_spark(batch.column(name).type)) for name in given]

@@ -6,6 +6,7 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.ports import Batch
-from headgate.data.writers.parquet import DataFiles, file_shape
+from headgate.data.writers.data_files import DataFiles, file_shape
+from headgate.data.writers.encodings import FORMAT
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.record_columns import MILLISECONDS_MAX, legible
@@ -180,7 +182,7 @@ class _Quarantine:
         self._sink = plan.source.sink
         self._redaction = plan.source.redaction
         self._partitions = list(batch.ranges)
-        shape = file_shape(plan.quarantine)
+        shape = file_shape(_in_parquet(plan.quarantine))
         self._schema = shape.arrow_schema
         self._files = DataFiles(shape, batch.quarantine.file_prefix, batch.target_file_bytes)
         self._rows = PartitionedRows(shape.partitioner, self._files, _BUFFER_BYTES)
@@ -234,6 +236,12 @@ class _Quarantine:
             "message": [self._redaction(reason[:_MESSAGE_CHARACTERS_MAX]) for reason in reasons],
             **{name: [value] * len(rows) for name, value in everywhere.items()},
         }
+
+
+def _in_parquet(plan: WriterPlan) -> WriterPlan:
+    """The quarantine is read again by headgate itself (Q5), whatever its table asks for."""
+    kept = {name: value for name, value in plan.table_properties.items() if name != FORMAT}
+    return replace(plan, table_properties=kept)
 
 
 def _sample(value: bytes) -> str:

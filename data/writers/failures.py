@@ -100,14 +100,14 @@ def attempted(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
         return write()
     except Abandoned:
         raise
-    except TablesWanted as error:
-        return Wanting(number, str(error), names=error.names)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
         return failed(number, error)
 
 
 def failed(number: int, error: Exception) -> BatchFailed:
     """The outcome of a batch that ended in ``error``."""
+    if isinstance(error, TablesWanted):
+        return Wanting(number, str(error), names=error.names)
     if isinstance(error, OSError) and (operation := refused_operation(error)):
         error = MissingRights(
             f"the table's files may not be written: {operation} is refused: {error}",

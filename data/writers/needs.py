@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from pyiceberg.schema import Schema
 
-from headgate.control_protocol.column_growth import Former, Refusal, former, grown
+from headgate.control_protocol.column_growth import Former, Refusal, former, grown, mapped
 from headgate.control_protocol.columns import (
     Path,
     Struct,
@@ -18,9 +19,11 @@ from headgate.control_protocol.columns import (
     without,
 )
 from headgate.control_protocol.errors import UnknownField
+from headgate.control_protocol.events import Destination
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import BatchNeeds
+from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.formats.lookout import Lack, Lookout
 from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
@@ -136,9 +139,24 @@ class Needs:
             self._first[place] = min(offset, self._first.get(place, offset))
 
     def outcome(self, number: int) -> BatchNeeds:
+        need = self.of_table(Destination(""))
+        return BatchNeeds(number, need.columns, need.first, need.records)
+
+    def of_table(self, at: Destination, raw: str = "") -> TableNeed:
+        """What was noted, for a table that a route names."""
         assert self._columns is not None, "nothing is needed"
         first = Offsets({self._partitions[place]: at for place, at in self._first.items()})
-        return BatchNeeds(number, self._columns, first, self._records)
+        return TableNeed(at, self._mapped(), first, self._records, raw)
+
+    def _mapped(self) -> Struct:
+        assert self._columns is not None, "nothing is needed"
+        return mapped(self._columns, self._evolution.columns)
+
+    def note_all(self, chunk: Chunk) -> None:
+        """Note that every record needs something, of whatever columns."""
+        places, rows = np.unique(chunk.places, return_index=True)
+        if len(places):
+            self._note(chunk, rows.tolist(), Struct())
 
     def ignored(self, records: int) -> Mapping[str, int]:
         """What was met and becomes no column, in how many records."""

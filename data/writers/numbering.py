@@ -49,6 +49,16 @@ class Numbering:
         place = self._index[partition]
         return int(numbers.range_cardinality(int(self._bases[place]), int(self._bases[place + 1])))
 
+    def of(self, numbers: BitMap64, partition: TopicPartition) -> tuple[int, int] | None:
+        """The first and the last offset of the numbers that are this partition's."""
+        place = self._index[partition]
+        base = int(self._bases[place])
+        own = numbers & BitMap64(range(base, int(self._bases[place + 1])))
+        if not own:
+            return None
+        begin = int(self._begins[place]) - base
+        return begin + own[0], begin + own[-1]
+
     def described(self, number: int) -> str:
         """The record as an error names it."""
         places, offsets = self.records(np.array([number], np.int64))

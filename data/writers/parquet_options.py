@@ -16,10 +16,8 @@ import pyarrow.parquet as pq
 from pyiceberg.types import BooleanType
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.data.writers.encoding import STORED_BYTES_MAX, whole_number
 from headgate.data.writers.metrics import Leaf
-
-ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
-"""Of Arrow memory; the bound on what one row group can add to a process's memory."""
 
 _LEVELS = {
     "zstd": range(1, 23),
@@ -39,7 +37,6 @@ _BLOOM_POSSIBLE = "bloom_filter_options" in inspect.signature(pq.ParquetWriter).
 _PARQUET = "write.parquet."
 _BLOOM_ENABLED = f"{_PARQUET}bloom-filter-enabled.column."
 _UNHEEDED = {
-    "write.format.default": ("parquet", "files are always Parquet"),
     "write.parquet.page-version": ("v1", "data pages are of version 1"),
     "write.location-provider.impl": (None, "files go under the sink's own prefix"),
 }
@@ -55,9 +52,8 @@ class ParquetOptions:
     def __init__(self, properties: Mapping[str, str], leaves: Sequence[Leaf]) -> None:
         self._properties = properties
         self.row_group_rows = self._number("row-group-limit", 1024 * 1024)
-        wanted_bytes = self._number("row-group-size-bytes", ROW_GROUP_BYTES_MAX)
-        self.row_group_bytes = min(wanted_bytes, ROW_GROUP_BYTES_MAX)
-        self.target_bytes = self._number("write.target-file-size-bytes", 0, prefix="")
+        wanted_bytes = self._number("row-group-size-bytes", STORED_BYTES_MAX)
+        self.row_group_bytes = min(wanted_bytes, STORED_BYTES_MAX)
         self._options = {
             **self._compression(),
             "data_page_size": self._number("page-size-bytes", 1024 * 1024),
@@ -92,15 +88,8 @@ class ParquetOptions:
             )
         return {"compression": codec, "compression_level": int(level)}
 
-    def _number(self, name: str, default: int, *, prefix: str = _PARQUET) -> int:
-        text = self._properties.get(f"{prefix}{name}")
-        if text is None:
-            return default
-        if not text.strip().isdecimal() or int(text) == 0:
-            raise ConfigurationError(
-                f"the table's {prefix}{name} is {text!r}", "it is a whole number above 0"
-            )
-        return int(text)
+    def _number(self, name: str, default: int) -> int:
+        return whole_number(self._properties, f"{_PARQUET}{name}", default)
 
     def _bloom_filter(self, leaf: Leaf, rows: int) -> dict[str, Any]:
         """For so many rows, unless the table says how many values there are.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headgate.data.writers.parquet import DataFiles
+from headgate.data.writers.data_files import DataFiles
 from headgate.data.writers.partitioning import Partitioner
 
 BUFFER_BYTES = 96 * 1024 * 1024

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -42,7 +43,7 @@ from headgate.data.formats.former_names import with_former_names
 from headgate.data.writers.needs import Evolution, evolution_of, older_schemas
 from headgate.data.writers.routes import Routing
 from headgate.data.writers.shaping import Shaping
-from headgate.participant.settings import SchemaPolicy
+from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.stores.object_stores import (
     for_files,
     life_s,
@@ -51,7 +52,11 @@ from headgate.tables.stores.object_stores import (
     temporary,
 )
 
+if TYPE_CHECKING:
+    from headgate.data.writers.routed_table import RoutedTable
+
 RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
+NOTHING_IS_MADE = "or tables.max of them are in use"
 STRUCT = "struct"
 """Stands, among the names of parts, for a column that holds several of them."""
 
@@ -80,12 +85,13 @@ class Handling:
 class SourcePlan:
     """Where records come from and how to read their values.
 
-    ``kafka``: librdkafka settings. ``topic_ids``: what the topics must be; one without is not
-    checked. ``record_columns``: from a part of the record (``RECORD_PARTS``) to the table's column
-    that takes it. ``format_options``: the format's own, and those of every one (``ValueOptions``).
-    ``rules``: by column. ``key_format_name``: empty for text in a text column, else bytes.
-    ``redaction`` masks the sink's secrets in what is told of records. ``routing``: where rows go to
-    tables that no START names. ``schema_policy``: what becomes of fields without a column.
+    ``topic_ids``: what the topics must be; one without is not checked. ``record_columns``: from a
+    part of the record (``RECORD_PARTS``) to the column that takes it. ``format_options``: the
+    format's own, and those of every one (``ValueOptions``). ``rules``: by column.
+    ``key_format_name``: empty for text in a text column, else bytes. ``redaction`` masks the sink's
+    secrets in what is told of records. ``routing``: where rows go to tables that no START names;
+    ``makes``: some of them are made where they are missing.
+    ``schema_policy``: what becomes of fields without a column.
     """
 
     kafka: Mapping[str, str]
@@ -101,21 +107,7 @@ class SourcePlan:
     redaction: Redaction = field(default_factory=Redaction)
     schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
     routing: Routing | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RoutedTable:
-    """A table that routes name, as it was found: with a ``plan``, or with what is wrong with it.
-
-    ``raw_name``: its property (R3). ``trouble``: what is wrong is others' doing (I1)."""
-
-    name: str
-    plan: WriterPlan | None = None
-    problem: str = ""
-    uuid: str = ""
-    schema_id: int = 0
-    raw_name: str = ""
-    trouble: str = ""
+    makes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +119,8 @@ class WriterPlan:
     files are written; ``known`` the offsets that it has already, where a range is read again after
     a commit that ended between the two tables (rule Q5). ``condemned``: records that were found to
     make the batch fail, by offset with the reason (``narrowing``). ``tables``: those lately used of
-    the tables that routes name; ``listed``: by namespace, the tables that there are.
+    the tables that routes name; ``listed``: by namespace, the tables that there are; ``closed``:
+    why none is made of those that the contents of records name.
     """
 
     source: SourcePlan
@@ -144,6 +137,7 @@ class WriterPlan:
     older_schemas: tuple[str, ...] = ()
     tables: Mapping[str, RoutedTable] = field(default_factory=dict)
     listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    closed: str = NOTHING_IS_MADE
 
     @property
     def data_location(self) -> str:
@@ -169,9 +163,8 @@ class WriterPlan:
 
     def record_parts(self) -> set[str]:
         """What is wanted of records beside their values, also inside of a struct."""
-        if self.source.routing is not None:
-            plans = [table.plan for table in self.tables.values() if table.plan]
-            return set().union(*(plan.record_parts() for plan in plans))
+        if self.source.routing is not None and self.shaping.transform is None:
+            return {p for t in self.tables.values() if t.plan for p in t.plan.record_parts()}
         columns = self.source.record_columns
         found = set(columns)
         if STRUCT in columns:
@@ -192,9 +185,14 @@ class WriterPlan:
         policy = self.source.schema_policy
         return evolution_of(self.schema_json, self.older_schemas, policy, refused)
 
+    def watched_for(self, refused: tuple[Refusal, ...]) -> Evolution | None:
+        """As ``evolution``; nothing is paid where they are ignored."""
+        ignored = self.source.schema_policy.unknown_fields is UnknownFields.IGNORE
+        return None if ignored else self.evolution(refused)
+
     def decoded_schema(self) -> pa.Schema:
         """What records are decoded into: the table's columns, or those that a transform declares
-        and those of the record's parts."""
+        and those of the record's parts, which it declares too where there are many tables."""
         table = self.arrow_schema()
         transform = self.shaping.transform
         if transform is None or not transform.schema_json:
@@ -202,7 +200,8 @@ class WriterPlan:
         declared = schema_to_pyarrow(Schema.model_validate_json(transform.schema_json))
         parts = set(self.source.record_columns.values())
         values = [column for column in declared if column.name not in parts]
-        return pa.schema([*values, *(column for column in table if column.name in parts)])
+        typed = table if self.source.routing is None else declared
+        return pa.schema([*values, *(column for column in typed if column.name in parts)])
 
 
 class Plans:

@@ -12,15 +12,13 @@ from contextlib import closing
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.data.writers.aside import Aside
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.decoding import Decoding
 from headgate.data.writers.failures import go_on, write_failed
-from headgate.data.writers.needs import Evolution
-from headgate.data.writers.parquet import DataFiles, file_shape
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.routed import write_routed
 from headgate.kafka.fetch import Chunk, Reading, read_ranges
-from headgate.participant.settings import UnknownFields
 
 
 def write_ranges(
@@ -77,7 +75,7 @@ def write_chunks(
             mapping,
             aside=aside,
             condemned=plan.condemned,
-            evolution=watched_for(plan, batch),
+            evolution=plan.watched_for(batch.table.refused),
         )
         rows = PartitionedRows(shape.partitioner, files)
         for chunk in chunks:
@@ -98,10 +96,3 @@ def write_chunks(
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
         raise write_failed(error, batch) from error
-
-
-def watched_for(plan: WriterPlan, batch: Batch) -> Evolution | None:
-    """What to do with fields that the table lacks; nothing is paid where they are ignored."""
-    if plan.source.schema_policy.unknown_fields is UnknownFields.IGNORE:
-        return None
-    return plan.evolution(batch.table.refused)

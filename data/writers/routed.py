@@ -6,22 +6,27 @@ decoding. All tables of a batch share one bound for open files and one for rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 
-from headgate.control_protocol.errors import ConfigurationError, HeadgateError
-from headgate.control_protocol.events import DataFile, Destination
-from headgate.control_protocol.ports import Batch, BatchWritten
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.events import Destination
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
+from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.writers.aside import BAD_VALUE, Aside
+from headgate.data.writers.data_files import file_shape
 from headgate.data.writers.decoding import Decoding
-from headgate.data.writers.failures import TablesWanted, go_on, write_failed
-from headgate.data.writers.parquet import DataFiles, file_shape
-from headgate.data.writers.partitioned_rows import BUFFER_BYTES, PartitionedRows
-from headgate.data.writers.plan import RoutedTable, SourcePlan, WriterPlan
-from headgate.data.writers.pools import OpenFiles
+from headgate.data.writers.failures import go_on, write_failed
+from headgate.data.writers.known_tables import KnownTables
+from headgate.data.writers.many_files import Followed, ManyFiles, Outlets, TableOutlet
+from headgate.data.writers.newcomers import NEWCOMERS_MAX, Newcomer
+from headgate.data.writers.plan import SourcePlan, WriterPlan
 from headgate.data.writers.route_values import RouteValues
+from headgate.data.writers.routed_table import Making, RoutedTable
 from headgate.data.writers.routes import Names, Route, Target
 from headgate.data.writers.sieve import Sieve, others
 from headgate.data.writers.unmatched import tell
@@ -33,8 +38,6 @@ _PORTION = (1024 * 1024, 8_192)
 _LENT_PORTION = (256 * 1024, 512)
 """The same where headers would have to be kept for it."""
 _WAITING_BYTES_MAX = 64 * 1024 * 1024
-
-NO_ROUTE = "no route sends it to a table"
 
 
 @dataclass(slots=True)
@@ -114,10 +117,9 @@ def _where(chunk: Chunk, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> 
 class _Table:
     """One table's share of a batch under way."""
 
-    known: RoutedTable
+    at: Destination
     decoding: Decoding
-    rows: PartitionedRows
-    files: DataFiles
+    outlet: TableOutlet
     waiting: list[Chunk] = field(default_factory=list)
     waiting_records: int = 0
     waiting_bytes: int = 0
@@ -133,21 +135,19 @@ class _Table:
         octets, records = _LENT_PORTION if lent else _PORTION
         return self.waiting_records >= records or self.waiting_bytes >= octets
 
-    def decode(self) -> None:
+    def decode(self, *, in_vain: bool = False) -> None:
+        """``in_vain``: nothing of this attempt will count, only what records need."""
         if self.waiting:
             chunk = Chunk.joined(self.waiting)
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
-            self.rows.take(self.decoding.rows_of(chunk).rows)
+            decoded = self.decoding.rows_of(chunk)
+            if not (in_vain or self.decoding.needs):
+                self.outlet.take(decoded)
 
     def keep(self) -> None:
         """What waits is kept beyond the chunk that it came with."""
         if self.waiting:
             self.waiting[-1] = self.waiting[-1].kept()
-
-    def finish(self) -> tuple[DataFile, ...]:
-        self.decode()
-        self.rows.flush()
-        return self.files.finish()
 
 
 def write_routed(
@@ -156,140 +156,154 @@ def write_routed(
     chunks: Iterable[Chunk],
     *,
     abandoned: Callable[[], bool] = lambda: False,
-) -> BatchWritten:
+) -> BatchWritten | BatchNeeds:
     """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
 
     Raises ``TablesWanted`` with all the tables that it wants, and as ``write_chunks``.
     """
-    aside = Aside(plan, batch)
-    tables = _Tables(plan, batch, aside)
+    routed = RoutedBatch(plan, batch, ManyFiles(batch))
     try:
-        sieve, router = Sieve(batch, aside, plan.condemned), Router(plan.source, batch)
         for chunk in chunks:
-            for target, some in router.split(sieve.sifted(chunk), aside):
-                tables.take(target, some)
-            tables.between_chunks()
+            routed.take(chunk)
             go_on(batch, abandoned)
-        followed = tables.finish()
-        tell(aside.reasons)
-        quarantined = aside.finish()
-        results = sieve.results(tables.records())
-        return BatchWritten(batch.number, results, (), quarantined, followed)
+        routed.end()
+        return routed.finish()
     except BaseException as error:
-        aside.discard()
-        tables.discard()
+        routed.discard()
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
         raise write_failed(error, batch) from error
 
 
-class _Tables:
-    """All tables of one batch."""
+def needed(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
+    """What all tables together need: in each partition the first record that waits."""
+    first = reduce(Offsets.earliest, (need.first for need in tables))
+    records = sum(need.records for need in tables)
+    return BatchNeeds(number, first=first, records=records, tables=tables)
 
-    def __init__(self, plan: WriterPlan, batch: Batch, aside: Aside) -> None:
-        if not batch.folder:
-            raise ConfigurationError(
-                "the coordinator names no folder for tables that are routed to",
-                "start every participant with the same sink file",
-            )
-        assert plan.source.routing is not None, "chosen for it"
+
+class RoutedBatch:
+    """The records of one batch on their way to ``outlets``, table by table.
+
+    ``take`` all chunks, then ``end``, which decodes what waits, then ``finish``; or ``discard``.
+    Where records need more than there is, ``finish`` says what, and no file is left.
+    """
+
+    def __init__(self, plan: WriterPlan, batch: Batch, outlets: Outlets) -> None:
         self._plan = plan
         self._batch = batch
-        self._aside = aside
-        topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
-        named = plan.source.routing.tables_of(topics)
-        self._alone = {target.table: target.raw for target in named.values()}
-        self._pool = OpenFiles()
+        self._outlets = outlets
+        self._aside = Aside(plan, batch)
+        self._known = KnownTables(plan, batch)
+        self._sieve = Sieve(batch, self._aside, plan.condemned)
+        self._router = Router(plan.source, batch)
         self._open: dict[str, _Table] = {}
-        self._wanted: set[str] = set()
+        self._newcomers: dict[str, Newcomer] = {}
+        self._in_vain = False
 
-    def take(self, target: Target | None, chunk: Chunk) -> None:
-        """Raises what ``aside`` raises about records that have no table."""
-        if target is None:
-            self._aside.unmatched(chunk, NO_ROUTE)
+    def take(self, chunk: Chunk) -> None:
+        """Raises what ``aside`` raises about records that become no rows."""
+        for target, some in self._router.split(self._sieve.sifted(chunk), self._aside):
+            self._take(target, some)
+        self._between_chunks()
+
+    def end(self) -> None:
+        """Raises ``TablesWanted``."""
+        self._known.require()
+        for _, table in sorted(self._open.items()):
+            self._decode(table)
+
+    def finish(self) -> BatchWritten | BatchNeeds:
+        if needs := self._needs():
+            self.discard()
+            return needed(self._batch.number, needs)
+        followed: Followed = self._outlets.finish()
+        tell(self._aside.reasons)
+        quarantined = self._aside.finish()
+        results = self._sieve.results(self._records())
+        return BatchWritten(self._batch.number, results, (), quarantined, followed, self._ignored())
+
+    def discard(self) -> None:
+        self._aside.discard()
+        self._outlets.discard()
+
+    def _take(self, target: Target | None, chunk: Chunk) -> None:
+        if trouble := self._known.trouble(target):
+            self._aside.diverted(chunk, trouble)
             return
-        known = self._plan.tables.get(target.table)
-        trouble = self._batch.parked.get(target.table) or (known.trouble if known else "")
-        if trouble and self._plan.quarantine is not None:
-            self._aside.diverted(chunk, f"{target.table}: {trouble}")
+        found = self._known.find(target)
+        if found is None:
             return
-        if known is None and self._is_listed(target.table):
-            self._wanted.add(target.table)
-        if self._wanted:
-            return  # nothing of this attempt will count
-        problem = self._problem(known, target)
-        if known is None or known.plan is None or problem:
-            self._aside.unmatched(chunk, problem)
+        if target is not None and isinstance(found, RoutedTable) and found.making is not None:
+            self._newcomer(target, found.making).take(chunk)
             return
-        table = self._table(known, known.plan)
+        if isinstance(found, str) or found.plan is None:
+            self._aside.unmatched(chunk, str(found))
+            return
+        table = self._table(found, found.plan)
         table.waits(chunk)
         if table.worth_decoding:
-            table.decode()
-            self._flush_largest()
+            self._decode(table)
 
-    def between_chunks(self) -> None:
+    def _between_chunks(self) -> None:
         """Bounds what waits; headers are lent until the next chunk."""
         for table in self._open.values():
             table.keep()
         while sum(table.waiting_bytes for table in self._open.values()) > _WAITING_BYTES_MAX:
-            max(self._open.values(), key=lambda table: table.waiting_bytes).decode()
-            self._flush_largest()
+            self._decode(max(self._open.values(), key=lambda table: table.waiting_bytes))
 
-    def finish(self) -> dict[Destination, tuple[DataFile, ...]]:
-        if self._wanted:
-            raise TablesWanted(frozenset(self._wanted))
-        written = {}
-        for name, table in sorted(self._open.items()):
-            at = Destination(name, table.known.uuid, table.known.schema_id)
-            if files := table.finish():
-                written[at] = files
-        return written
+    def _decode(self, table: _Table) -> None:
+        table.decode(in_vain=self._in_vain)
+        self._in_vain |= bool(table.decoding.needs)
+        self._outlets.flush_largest()
 
-    def discard(self) -> None:
-        for table in self._open.values():
-            table.files.discard()
+    def _newcomer(self, target: Target, making: Making) -> Newcomer:
+        newcomer = self._newcomers.get(target.table)
+        if newcomer is None:
+            newcomer = Newcomer(target.table, target.raw, making, list(self._batch.ranges))
+            self._newcomers[target.table] = newcomer
+            self._in_vain = True
+        return newcomer
 
-    def records(self) -> Integers:
+    def _needs(self) -> tuple[TableNeed, ...]:
+        """S2: what any of the tables lacks. Topics first: nothing slows their tables down (R4)."""
+        names = sorted(self._newcomers, key=lambda name: not self._known.by_topic(name))
+        new = [self._newcomers[name].need for name in names[:NEWCOMERS_MAX]]
+        evolving = [
+            needs.of_table(table.at)
+            for table in self._open.values()
+            if (needs := table.decoding.needs)
+        ]
+        return (*new, *evolving)
+
+    def _ignored(self) -> Mapping[str, int]:
+        """By table and path: fields of how many records become no column (S6)."""
+        return {
+            f"{table.at.table}: {paths}": records
+            for table in self._open.values()
+            for paths, records in table.decoding.ignored().items()
+        }
+
+    def _records(self) -> Integers:
         """By place, how many records became rows of any table."""
         count = np.zeros(len(self._batch.ranges), np.int64)
         for table in self._open.values():
             count += table.decoding.records
         return count
 
-    def _is_listed(self, name: str) -> bool:
-        """Whether there is such a table, or nobody has looked yet."""
-        namespace, _, table = name.rpartition(".")
-        listed = self._plan.listed.get(namespace)
-        return listed is None or table in listed
-
-    def _problem(self, known: RoutedTable | None, target: Target) -> str:
-        if known is None:
-            return f"there is no table {target.table}, or tables.max of them are in use"
-        if known.problem:
-            return known.problem
-        taken = known.raw_name or self._alone.get(target.table, target.table)
-        if target.merge or target.raw == taken:
-            return ""
-        return (
-            f"{target.raw} would go to {target.table}, which takes {taken}: merge = true in the "
-            "route lets it"
-        )
-
     def _table(self, known: RoutedTable, plan: WriterPlan) -> _Table:
         table = self._open.get(known.name)
         if table is None:
-            shape = file_shape(plan)
-            prefix = f"{plan.data_location}/{self._batch.folder}"
-            target_bytes = self._batch.target_file_bytes
-            files = DataFiles(shape, prefix, target_bytes, pool=self._pool)
+            outlet = self._outlets.of(known, plan)
+            schema, mapping = file_shape(plan).arrow_schema, plan.name_mapping()
             decoding = Decoding(
-                plan.source, self._batch, shape.arrow_schema, plan.name_mapping(), aside=self._aside
+                plan.source,
+                self._batch,
+                schema,
+                mapping,
+                aside=self._aside,
+                evolution=plan.watched_for(known.refused),
             )
-            rows = PartitionedRows(shape.partitioner, files)
-            table = self._open[known.name] = _Table(known, decoding, rows, files)
+            at = Destination(known.name, known.uuid, known.schema_id)
+            table = self._open[known.name] = _Table(at, decoding, outlet)
         return table
-
-    def _flush_largest(self) -> None:
-        tables = self._open.values()
-        while sum(table.rows.waiting_bytes for table in tables) > BUFFER_BYTES:
-            max(tables, key=lambda table: table.rows.waiting_bytes).rows.flush()

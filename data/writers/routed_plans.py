@@ -21,13 +21,14 @@ from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data.writers.failures import Wanting
 from headgate.data.writers.plan import (
+    NOTHING_IS_MADE,
     Plans,
-    RoutedTable,
     SourcePlan,
     WriterPlan,
     check_folder,
     plan_of_table,
 )
+from headgate.data.writers.routed_table import Making, RoutedTable
 from headgate.data.writers.routes import RAW_NAME_PROPERTY, Routing
 from headgate.data.writers.shaping import Shaping
 from headgate.tables.iceberg.catalog import rights_taken
@@ -44,9 +45,13 @@ _log = redacted_logger(__name__)
 
 
 class OfTable(Protocol):
-    """How records are read for a table of this name."""
+    """What the sink file says of a table of this name."""
 
-    def __call__(self, source: SourcePlan, table: str) -> SourcePlan: ...
+    def source(self, source: SourcePlan, table: str) -> SourcePlan:
+        """How its records are read."""
+
+    def making(self, source: SourcePlan, table: str) -> Making | None:
+        """How it comes by its columns where it is not there; ``None``: it is not made."""
 
 
 class RoutedPlans:
@@ -67,6 +72,7 @@ class RoutedPlans:
         self._loaded: dict[str, tuple[float, RoutedTable]] = {}
         self._gone: set[str] = set()
         self._parked: frozenset[str] = frozenset()
+        self._told: dict[str, TableStart] = {}
 
     def written(
         self, batch: Batch, source: SourcePlan, write: Callable[[WriterPlan], BatchOutcome]
@@ -104,6 +110,7 @@ class RoutedPlans:
             plan.data_location,
         )
         self._pass_over(frozenset(batch.parked))
+        self._heed(batch.told)
         alone = {
             target.table
             for topic in {at.topic for at in batch.ranges}
@@ -113,7 +120,46 @@ class RoutedPlans:
         names = sorted({*alone, *wanted, *self._loaded, *self._gone})[: routing.tables_max]
         tables = {name: table for name in names if (table := self._table(name, source))}
         listed = {name: tables for name, (_, tables) in self._listed.items()}
-        return replace(plan, source=source, tables=tables, listed=_bounded(listed, tables, routing))
+        bounded = _bounded(listed, tables, routing)
+        closed = self._closed(batch.told, source, full=bounded is not listed)
+        for start in batch.told:
+            if (known := tables.get(start.table)) and known.uuid == start.uuid:
+                tables[known.name] = replace(known, refused=start.refused)
+        for own in {batch.table.table, batch.quarantine.table if batch.quarantine else ""}:
+            if own in alone | wanted:
+                tables[own] = RoutedTable(own, problem=f"{own} is one of the sink's own tables")
+        for name in sorted({*alone, *wanted} - tables.keys()):
+            if name in alone or not closed:
+                tables[name] = self._missing(name, source, batch.told)
+        return replace(plan, source=source, tables=tables, listed=bounded, closed=closed)
+
+    def _heed(self, told: tuple[TableStart, ...]) -> None:
+        """What TABLES named is looked at anew, once for each answer."""
+        for start in told:
+            if not start.table or self._told.get(start.table) == start:
+                continue
+            self._told[start.table] = start
+            self._loaded.pop(start.table, None)
+            until_s, known = self._listed.get(_namespace(start.table), (0.0, frozenset[str]()))
+            short = frozenset({_short(start.table)})
+            known = known | short if start.uuid else known - short
+            self._listed[_namespace(start.table)] = until_s, known
+
+    def _closed(self, told: tuple[TableStart, ...], source: SourcePlan, *, full: bool) -> str:
+        """R4: why no table is made now that the contents of records name."""
+        if full or not source.makes:
+            return NOTHING_IS_MADE
+        reasons = [why.reason for start in told if not start.table for why in start.refused]
+        return f"and none is made now: {reasons[0]}" if reasons else ""
+
+    def _missing(self, name: str, source: SourcePlan, told: tuple[TableStart, ...]) -> RoutedTable:
+        """N1: only the coordinator makes it, if anybody does."""
+        for start in told:
+            if start.table == name and not start.uuid and start.refused:
+                return RoutedTable(name, problem=start.refused[0].reason)
+        making = self._of_table.making(source, name)
+        problem = "" if making else f"there is no table {name}, and none is declared"
+        return RoutedTable(name, problem=problem, making=making)
 
     def _pass_over(self, parked: frozenset[str]) -> None:
         """What was known of parked tables is looked up afresh when they are open again."""
@@ -157,7 +203,8 @@ class RoutedPlans:
         until_s, known = self._loaded.get(name, (0.0, None))
         now_s = self._now_s()
         if known is None or now_s >= until_s:
-            known = _loaded(self._catalog, name, self._of_table(source, name), self._plans.shaping)
+            own = self._of_table.source(source, name)
+            known = _loaded(self._catalog, name, own, self._plans.shaping)
             self._loaded[name] = (now_s + LOADED_S, known)
             if known.problem:
                 event = about(LogEvent.RECORDS_UNMATCHED, table=name)

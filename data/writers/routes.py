@@ -18,6 +18,9 @@ NAME_CHARACTERS_MAX = 120
 RAW_NAME_PROPERTY = "headgate.raw-name"
 """A table's property: the name, before it was sanitised, whose records the table takes."""
 
+TABLE_COLUMN = "_table"
+"""The field that routes look at behind a transform, which gives it as a column (R1)."""
+
 _HASH_CHARACTERS = 16
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -91,6 +94,12 @@ class Routing:
             for topic, named in found.items()
             if named and (named.merge or first[named.table].raw == named.raw)
         }
+
+
+def names_of(route: Route) -> re.Pattern[str]:
+    """Everything that the route can name."""
+    parts = _PLACEHOLDER.split(route.to)  # text, name, text, name, ...
+    return re.compile("[a-z0-9_]+".join(map(re.escape, parts[::2])))
 
 
 def target(route: Route, parts: Mapping[str, str]) -> Target | None:

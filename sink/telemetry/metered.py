@@ -38,6 +38,7 @@ from headgate.control_protocol.ports import (
     TableView,
 )
 from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_changes import Changed, Want
 from headgate.sink.telemetry import instruments as names
 
 Count = Callable[[str, float, Mapping[str, str]], None]
@@ -163,6 +164,9 @@ class MeteredFollowers:
 
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
         return self._followers.draft(drafts)
+
+    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        return self._followers.change(wants)
 
     def pay(
         self, payments: Sequence[CommitAttempt], timeout_ms: int

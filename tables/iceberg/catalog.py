@@ -37,7 +37,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.tables.iceberg.catalog_kinds import refuse_kind, refuse_server
-from headgate.tables.stores.files import PATIENCE, is_ours, open_files
+from headgate.tables.stores.files import PATIENCE, is_far, is_ours, open_files
 from headgate.tables.stores.object_stores import refused_operation
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _with_own_files(catalog: Catalog) -> Catalog:
 
     def files(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         merged = {**catalog.properties, **properties}
-        if is_ours(merged, location):
+        if is_ours(merged, location) or is_far(location):
             return open_files(merged, location)
         return theirs(properties, location)
 

@@ -11,10 +11,19 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import parse_transform
+from pyiceberg.table.sorting import (
+    UNSORTED_SORT_ORDER,
+    NullOrder,
+    SortDirection,
+    SortField,
+    SortOrder,
+)
+from pyiceberg.transforms import IdentityTransform, parse_transform
 
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.evolution import ids_of, new_fields
 from headgate.tables.iceberg.retention import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.supported import FORMAT_VERSIONS, NO_PARTITION
 from headgate.tables.iceberg.type_text import parse_columns
@@ -43,7 +52,9 @@ class TableDeclaration:
     ``columns``: per name a type text such as ``long``, ``int not null``, ``decimal(10, 2)``,
     ``list<string>``, ``map<string, long>``, ``struct<a: int, b: string>``. ``partition_by``:
     ``day(pickup_at)``, ``bucket(16, id)``, ``truncate(4, zone)`` or a column's name. ``properties``
-    win over headgate's own for new tables; without ``location`` the catalog chooses.
+    win over headgate's own for new tables; without ``location`` the catalog chooses. ``inferred``:
+    columns that records showed, which stand before the others. ``sort_by``: a column's name, or
+    ``name desc``.
     """
 
     columns: Mapping[str, str]
@@ -51,6 +62,15 @@ class TableDeclaration:
     properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
     comments: Mapping[str, str] = field(default_factory=dict)
+    inferred: Struct = field(default_factory=Struct)
+    sort_by: Sequence[str] = ()
+
+    def schema(self) -> Schema:
+        """Raises ``ConfigurationError`` for types that cannot be read."""
+        declared = parse_columns(self.columns, self.comments)
+        taken = {each.name.lower() for each in declared}
+        own = [each for each in self.inferred.fields if each.name.lower() not in taken]
+        return Schema(*new_fields(Struct(tuple(own)), behind=ids_of(declared)), *declared)
 
 
 def ensure_table(catalog: Catalog, identifier: str, declaration: TableDeclaration | None) -> bool:
@@ -71,13 +91,16 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
         raise TableMissing(
             f"table {identifier} does not exist", "declare its columns, or create it yourself"
         )
-    schema = Schema(*parse_columns(declaration.columns, declaration.comments))
+    schema = declaration.schema()
+    if not schema.fields:
+        raise ConfigurationError(f"table {identifier} would have no column", "declare some")
     spec = partition_spec(schema, declaration.partition_by)
+    order = sort_order(schema, declaration.sort_by)
     properties = {**_PROPERTIES, **declaration.properties}
     check_version(schema, declaration.properties)
     ensure_namespaces(catalog, identifier)
     try:
-        catalog.create_table(identifier, schema, declaration.location, spec, properties=properties)
+        catalog.create_table(identifier, schema, declaration.location, spec, order, properties)
     except TableAlreadyExistsError:
         return False
     return True
@@ -136,6 +159,36 @@ def partition_spec(schema: Schema, partition_by: Sequence[str]) -> PartitionSpec
         if fields[-1].name in {earlier.name for earlier in fields[:-1]}:
             raise ConfigurationError(f"partition {text!r} is named twice", "name each one once")
     return PartitionSpec(*fields)
+
+
+def sort_order(schema: Schema, sort_by: Sequence[str]) -> SortOrder:
+    """The order of the texts. Raises ``ConfigurationError``."""
+    if not sort_by:
+        return UNSORTED_SORT_ORDER
+    return SortOrder(*(_sort_field(schema, text) for text in sort_by))
+
+
+def _sort_field(schema: Schema, text: str) -> SortField:
+    column, _, direction = text.strip().partition(" ")
+    down = direction.strip().lower() == "desc"
+    if direction.strip().lower() not in ("", "asc", "desc"):
+        raise ConfigurationError(f"sort {text!r} cannot be read", 'write "column" or "column desc"')
+    known = schema.column_names
+    if column not in known:
+        raise ConfigurationError(
+            f"sort {text!r}: there is no column {column!r}", _nearest(column, known)
+        )
+    source = schema.find_field(column)
+    if not source.field_type.is_primitive:
+        raise ConfigurationError(
+            f"sort {text!r}: a column of type {source.field_type} has no order", "name another"
+        )
+    return SortField(
+        source_id=source.field_id,
+        transform=IdentityTransform(),
+        direction=SortDirection.DESC if down else SortDirection.ASC,
+        null_order=NullOrder.NULLS_LAST if down else NullOrder.NULLS_FIRST,
+    )
 
 
 def _partition_field(schema: Schema, text: str, field_id: int) -> PartitionField:

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import cast
 
-from pyiceberg.avro.codecs import AvroCompressionCodec
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as ManifestDataFile
@@ -25,7 +24,7 @@ from pyiceberg.manifest import (
     construct_partition_summaries,
     write_manifest,
 )
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataV3
 
 from headgate.control_protocol.identifiers import (
@@ -39,9 +38,9 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.ports import Draft
 from headgate.control_protocol.record import Debt
 from headgate.tables.iceberg import row_ids
-from headgate.tables.iceberg.manifests import manifest_files, writable
+from headgate.tables.iceberg.manifests import CODEC, manifest_files, writable
 from headgate.tables.iceberg.unreachable import STORAGE_THREADS
-from headgate.tables.stores.files import on_s3
+from headgate.tables.stores.files import client_of, on_s3
 
 _UNASSIGNED = -1
 _NONE, _NOBODY = TransactionId(Epoch(0), TransactionNumber(0)), Sender("", "")
@@ -81,19 +80,13 @@ def write_drafts(table: Table, sink: SinkName, draft: Draft) -> tuple[Debt, ...]
 
 
 def _write(table: Table, spec_id: int, files: Sequence[ManifestDataFile], path: str) -> int:
-    codec = cast(
-        "AvroCompressionCodec",
-        table.properties.get(
-            TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT
-        ),
-    )
     output = table.io.new_output(path)
     spec, schema = table.specs()[spec_id], table.schema()
     nobodys = cast("int", None)
     with (
-        row_ids.ManifestWriter(spec, schema, output, nobodys, codec)
+        row_ids.ManifestWriter(spec, schema, output, nobodys, CODEC)
         if isinstance(table.metadata, TableMetadataV3)
-        else write_manifest(2, spec, schema, output, nobodys, codec)
+        else write_manifest(2, spec, schema, output, nobodys, CODEC)
     ) as writer:
         for file in files:
             writer.add(
@@ -201,9 +194,10 @@ def _below(files: FileIO, root: str) -> list[str]:
     from pyarrow.fs import FileSelector, FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO  # brings pandas: not for every command
 
-    if not isinstance(files, PyArrowFileIO):
+    client = client_of(files)
+    if not isinstance(client, PyArrowFileIO):
         return []
     scheme, netloc, path = PyArrowFileIO.parse_location(root)
     selector = FileSelector(path, allow_not_found=True, recursive=True)
-    found = files.fs_by_scheme(scheme, netloc).get_file_info(selector)
+    found = client.fs_by_scheme(scheme, netloc).get_file_info(selector)
     return [info.path[len(path) + 1 :] for info in found if info.type is FileType.File]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -122,6 +123,7 @@ class _Building:
 
     def __init__(self, metadata: TableMetadata) -> None:
         self._ids = count(metadata.last_column_id + 1)
+        self._new_types = _New(self._ids)
         # What a file's partition is stored as would change with the type of its source.
         self._sources = {f.source_id for spec in metadata.partition_specs for f in spec.fields}
         self._identifiers = set(metadata.schema().identifier_field_ids)
@@ -135,7 +137,7 @@ class _Building:
             if column.name in before:
                 fields.append(self._field(before[column.name], column, (*path, column.name)))
                 continue
-            new = self._new(column)
+            new = self._new_types.field(column)
             self.added.setdefault(inside, []).append(new)
             fields.append(new)
         return StructType(*fields)
@@ -170,14 +172,21 @@ class _Building:
             return kind
         return wanted
 
-    def _new(self, column: Column) -> NestedField:
+
+class _New:
+    """Optional columns with ids of their own, and all that is in them."""
+
+    def __init__(self, ids: Iterator[int]) -> None:
+        self._ids = ids
+
+    def field(self, column: Column) -> NestedField:
         field_id = next(self._ids)
         return NestedField(field_id, column.name, self._made(column.type), required=False)
 
     def _made(self, kind: Type) -> IcebergType:
         match kind:
             case Struct(fields):
-                return StructType(*map(self._new, fields))
+                return StructType(*map(self.field, fields))
             case ListOf(element):
                 return ListType(next(self._ids), self._made(element.type), element_required=False)
             case MapOf(key, value):
@@ -186,6 +195,16 @@ class _Building:
                 return MapType(ids[0], made[0], ids[1], made[1], value_required=False)
             case _:
                 return _parsed(kind)
+
+
+def new_fields(columns: Struct, behind: Iterable[int]) -> list[NestedField]:
+    """Columns of a table that is to be made, with ids that are larger than those."""
+    new = _New(count(max(behind, default=0) + 1))
+    return [new.field(column) for column in grown(Struct(), columns).columns.fields]
+
+
+def ids_of(fields: Iterable[NestedField]) -> Iterable[int]:
+    return Schema(*fields).field_ids
 
 
 def _parsed(text: str) -> IcebergType:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from headgate.control_protocol.errors import HeadgateError, RetryLater
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -17,6 +18,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_changes import Changed, Want
 from headgate.tables.iceberg.catalog import rights_taken
 
 AT_ONCE = 16
@@ -29,7 +31,8 @@ class FollowerTables:
     """``ports.Followers``. ``open_table`` opens one by its name. ``told`` is called, and must not
     wait, when the followers are looked at for the first time and after every payment: rows may be
     there that nobody knows of. Without ``threads`` the caller makes one call after another.
-    ``required``: an error of any other is an answer (rule I1).
+    ``required``: an error of any other is an answer (rule I1). ``make`` makes a table that is asked
+    for, and says why when it does not.
     """
 
     def __init__(
@@ -39,11 +42,13 @@ class FollowerTables:
         *,
         threads: bool = True,
         required: Collection[str] | None = None,
+        make: Callable[[Want], Changed | None] | None = None,
     ) -> None:
         self._open = open_table
         self._told = told
         self._threads = threads
         self._required = required
+        self._make = make
         self._pool: ThreadPoolExecutor | None = None
         self._opened: dict[str, Follower] = {}
         self._paying: dict[str, Future[CommitOutcome | HeadgateError]] = {}
@@ -60,6 +65,9 @@ class FollowerTables:
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
         drafted = self._each(self._draft, drafts)
         return {d.table.table: debts for d, debts in zip(drafts, drafted, strict=True)}
+
+    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        return tuple(self._each(self._changed, wants))
 
     def pay(
         self, payments: Sequence[CommitAttempt], timeout_ms: int
@@ -98,6 +106,40 @@ class FollowerTables:
             if trouble is None and not isinstance(error, RetryLater):
                 raise
             return trouble
+
+    def _changed(self, want: Want) -> Changed:
+        name = want.at.table
+        if self._busy(name):
+            return Changed(name, failure="it is just being paid")
+        try:
+            return self._not_made(want) or self._grown(want)
+        except TableMissing as error:
+            return Changed(name, why=error.message)
+        except HeadgateError as error:
+            later = want.at.uuid or isinstance(error, RetryLater)
+            return Changed(name, failure=str(error)) if later else Changed(name, why=str(error))
+
+    def _not_made(self, want: Want) -> Changed | None:
+        if want.at.uuid:
+            return None
+        return self._make(want) if self._make else Changed(want.at.table, why="none are made")
+
+    def _grown(self, want: Want) -> Changed:
+        """The table as it is now; another one than was asked for is left alone."""
+        table = self._table(want.at.table)
+        view, changes, refused = table.read(), tuple[str, ...](), tuple[Refusal, ...]()
+        if view.uuid == want.at.uuid and want.columns.fields:
+            evolved = table.evolve(view, want.columns)
+            view, changes, refused = evolved.view, evolved.changes, evolved.refused
+        return Changed(
+            view.table,
+            view.uuid,
+            view.schema_id,
+            view.spec_id,
+            view.data_location or f"{view.location}/data",
+            changes if want.at.uuid else ("made",),
+            refused,
+        )
 
     def _draft(self, draft: Draft) -> tuple[Debt, ...] | HeadgateError:
         name = draft.table.table

@@ -45,6 +45,9 @@ from headgate.tables.iceberg import row_ids
 from headgate.tables.stores.files import MemoryFile, delete_later, store_files
 
 _VERSION: Final = 2
+CODEC: Final[AvroCompressionCodec] = "deflate"
+"""As in Java. ``write.avro.compression-codec``, which pyiceberg asks, is for data files, and says
+what some readers of manifests, or pyiceberg itself, do not know."""
 
 
 def manifest_files(table: Table, files: Sequence[DataFile]) -> list[ManifestDataFile]:
@@ -128,13 +131,6 @@ class SnapshotFiles:
     def __init__(self, table: Table, snapshot_id: int) -> None:
         self._table = table
         self._snapshot_id = snapshot_id
-        self._codec = cast(
-            "AvroCompressionCodec",
-            table.properties.get(
-                TableProperties.WRITE_AVRO_COMPRESSION,
-                TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT,
-            ),
-        )
         self._written: dict[str, MemoryFile] = {}
         self._added_entries: dict[str, list[ManifestEntry]] = {}
         self._stored: list[str] = []
@@ -162,13 +158,13 @@ class SnapshotFiles:
         of = (self._snapshot_id, parent.snapshot_id if parent else None, sequence_number)
         first = self._first_row_id
         if first is None:
-            with write_manifest_list(_VERSION, output, *of, self._codec) as writer:
+            with write_manifest_list(_VERSION, output, *of, CODEC) as writer:
                 if kept:
                     writer.add_manifests(kept)
             self._store()
             return ManifestList(output.location)
         with row_ids.ManifestListWriter(
-            output, *of, first_row_id=first, compression=self._codec
+            output, *of, first_row_id=first, compression=CODEC
         ) as numbering:
             if kept:
                 numbering.add_manifests(kept)
@@ -266,8 +262,8 @@ class SnapshotFiles:
 
     def _writer(self, spec: PartitionSpec, schema: Schema, output: OutputFile) -> ManifestWriter:
         if self._first_row_id is None:
-            return write_manifest(_VERSION, spec, schema, output, self._snapshot_id, self._codec)
-        return row_ids.ManifestWriter(spec, schema, output, self._snapshot_id, self._codec)
+            return write_manifest(_VERSION, spec, schema, output, self._snapshot_id, CODEC)
+        return row_ids.ManifestWriter(spec, schema, output, self._snapshot_id, CODEC)
 
     def _write_entry(self, writer: ManifestWriter, entry: ManifestEntry) -> None:
         if entry.snapshot_id == self._snapshot_id:

@@ -21,6 +21,7 @@ PATIENCE = "headgate.tables.iceberg.catalog.StorePatience"
 SCHEMES = ("s3", "s3a", "s3n")
 
 _S3_FILES = "headgate.tables.stores.s3_files"
+_GCS_FILES = "headgate.tables.stores.bounded_files.GcsFiles"
 _ARROWS_OWN = ("s3.retry-strategy-impl", "s3.signer")
 _AT_ONCE = 8
 
@@ -31,10 +32,39 @@ def open_files(properties: Mapping[str, Any], location: str | None = None) -> Fi
     """Return what reads and writes files at ``location``: the one that ``py-io-impl`` names, else
     ours on S3, else pyiceberg's choice. What only pyarrow's client of S3 understands keeps it."""
     if not is_ours(properties, location):
-        return load_file_io(dict(properties), location)
+        return bounded(load_file_io(_with_patience(properties, location), location), location)
     from headgate.tables.stores.s3_files import S3Files  # brings botocore: only where S3 is
 
     return S3Files(dict(properties))
+
+
+def bounded(files: FileIO, location: str | None) -> FileIO:
+    """The same files, whose calls end in time where their client does not see to that."""
+    if not is_far(location):
+        return files
+    from headgate.tables.stores.bounded_files import BoundedFiles
+
+    return files if isinstance(files, BoundedFiles) else BoundedFiles(files)
+
+
+def is_far(location: str | None) -> bool:
+    """Whether files lie on a store whose client has no bounds: neither here nor on S3."""
+    return bool(location) and _scheme(location or "") not in (*SCHEMES, "file", "")
+
+
+def client_of(files: FileIO) -> FileIO:
+    """The files themselves, without what ``bounded`` has put around them."""
+    return getattr(files, "files", files) if not on_s3(files) else files
+
+
+def _with_patience(properties: Mapping[str, Any], location: str | None) -> dict[str, Any]:
+    gcs = location is not None and _scheme(location) == "gs" and PY_IO_IMPL not in properties
+    return {**properties, **({PY_IO_IMPL: _GCS_FILES} if gcs else {})}
+
+
+def _scheme(location: str) -> str:
+    scheme, apart, _ = location.partition("://")
+    return scheme if apart else ""
 
 
 def on_s3(files: FileIO) -> TypeGuard[S3Files]:

@@ -40,11 +40,14 @@ from pyiceberg.io import (
 )
 from pyiceberg.io.pyarrow import PyArrowFileIO, _cached_resolve_s3_region
 from pyiceberg.typedef import Properties
-from pyiceberg.utils.properties import get_first_property_value, property_as_bool
+from pyiceberg.utils.properties import get_first_property_value, property_as_bool, property_as_int
 
 from headgate.tables.stores.files import SCHEMES
 from headgate.tables.stores.s3_store import TIMEOUT_S, Keys, Place, S3Store, endpoint_of
-from headgate.tables.stores.s3_upload import S3Upload
+from headgate.tables.stores.s3_upload import PART_BYTES, S3Upload
+
+S3_PART_BYTES = "s3.multipart.part-size-bytes"
+"""Iceberg's own name of it, which pyiceberg does not know."""
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 _DESCRIBES = (".avro", ".metadata.json", ".metadata.json.gz")
@@ -133,6 +136,11 @@ class S3Files(PyArrowFileIO):
     def store(self, bucket: str) -> S3Store:
         return S3Store(_place(self.properties, bucket), _keys(self.properties))
 
+    @property
+    def part_bytes(self) -> int:
+        """How large the parts of a large object are; Amazon takes none of less than 5 MiB."""
+        return property_as_int(self.properties, S3_PART_BYTES, PART_BYTES) or PART_BYTES
+
     def kept_as(self, location: str) -> tuple[str, str]:
         return (endpoint_of(self.properties) or "", location)
 
@@ -192,7 +200,8 @@ class S3Object(InputFile, OutputFile):
 
     def create(self, overwrite: bool = False) -> Any:  # noqa: ARG002, FBT001, FBT002 - pyiceberg's
         keep = self._keep if self.location.endswith(_DESCRIBES) else None
-        return S3Upload(self._files.store(self._bucket), self._bucket, self._key, keep)
+        store, part_bytes = self._files.store(self._bucket), self._files.part_bytes
+        return S3Upload(store, self._bucket, self._key, written=keep, part_bytes=part_bytes)
 
     def to_input_file(self) -> S3Object:
         return self

@@ -10,7 +10,9 @@ vends new ones with each table costs no new connection.
 from __future__ import annotations
 
 import os
+import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -28,6 +30,7 @@ from botocore.credentials import (
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.handlers import add_expect_header
 from botocore.session import Session
+from urllib3.exceptions import HTTPError
 
 TRIES = 5
 DELETED_AT_ONCE = 1000
@@ -35,6 +38,11 @@ _CONNECTIONS = 32
 TIMEOUT_S = 3.0
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 _REFUSED_STATUSES = (401, 403)
+
+_CHUNK_BYTES = 64 * 1024
+_BODY_S = 15.0
+_SLOWEST_BYTES_S = 64 * 1024
+"""A body that comes more slowly, after some seconds of grace, is taken for one that hangs."""
 
 _Answer = TypeVar("_Answer")
 
@@ -89,37 +97,37 @@ class _Provider(CredentialProvider):  # type: ignore[misc] # botocore is not typ
         return self._keys
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Time as a store's calls have it: a clock that never jumps, and pauses."""
+
+    monotonic_s: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
+
+
 class S3Store:
     """Objects in buckets. Raises ``OSError``: ``FileNotFoundError``, ``PermissionError``, others.
 
-    Each call is tried five times, with pauses that double.
+    Each call is tried five times, with pauses that double, and so is a body that breaks off. A body
+    that trickles is given up.
     """
 
-    def __init__(self, place: Place, keys: Keys) -> None:
+    def __init__(self, place: Place, keys: Keys, waiting: Waiting = Waiting()) -> None:
         self._place = place
         self._keys = keys
+        self._waiting = waiting
 
     def put(self, bucket: str, key: str, data: bytes) -> None:
         self._ask((bucket, key), lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=data))
 
     def get(self, bucket: str, key: str) -> bytes:
-        return bytes(
-            self._ask(
-                (bucket, key),
-                lambda s3: s3.get_object(Bucket=bucket, Key=key)["Body"].read(),
-            )
-        )
+        return self._read(bucket, key)[0]
 
     def tail(self, bucket: str, key: str, count: int) -> tuple[bytes, int]:
         """Return the last ``count`` bytes, or all, and the object's size."""
-
-        def ask(s3: Any) -> tuple[bytes, int]:
-            found = s3.get_object(Bucket=bucket, Key=key, Range=f"bytes=-{count}")
-            data = found["Body"].read()
-            total = str(found.get("ContentRange", "")).rpartition("/")[2]
-            return data, int(total) if total.isdecimal() else len(data)
-
-        return self._ask((bucket, key), ask)
+        data, found = self._read(bucket, key, Range=f"bytes=-{count}")
+        total = str(found.get("ContentRange", "")).rpartition("/")[2]
+        return data, int(total) if total.isdecimal() else len(data)
 
     def size(self, bucket: str, key: str) -> int:
         return int(
@@ -184,6 +192,42 @@ class S3Store:
         of = {"Bucket": bucket, "Key": key, "UploadId": upload}
         self._ask((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
 
+    def _read(self, bucket: str, key: str, **asked: str) -> tuple[bytes, Mapping[str, Any]]:
+        """Return a whole body, with its answer's headers. botocore tries again only until then."""
+
+        def ask(s3: Any) -> tuple[bytes, Mapping[str, Any]]:
+            for tried in range(1, TRIES + 1):
+                found = s3.get_object(Bucket=bucket, Key=key, **asked)
+                try:
+                    return self._body(found), found
+                except BodyBroken:
+                    if tried == TRIES or self._waiting.monotonic_s() > ends_s:
+                        raise
+                self._waiting.pause(random.random() * 2 ** (tried - 1))
+            raise AssertionError("the last try returns or raises")
+
+        ends_s = self._waiting.monotonic_s() + _BODY_S
+        return self._ask((bucket, key), ask)
+
+    def _body(self, found: Mapping[str, Any]) -> bytes:
+        body, count = found["Body"], int(found["ContentLength"])
+        ends_s = self._waiting.monotonic_s() + _BODY_S + count / _SLOWEST_BYTES_S
+        # botocore's own read returns no sooner than it has all that it was asked for.
+        stream = body._raw_stream  # noqa: SLF001
+        data = bytearray()
+        try:
+            while part := stream.read1(_CHUNK_BYTES):
+                data += part
+                if self._waiting.monotonic_s() > ends_s:
+                    raise BodyBroken(f"after {len(data)} of {count} bytes time was over")
+        except HTTPError as error:
+            raise BodyBroken(f"after {len(data)} of {count} bytes: {error}") from error
+        finally:
+            body.close()
+        if len(data) != count:
+            raise BodyBroken(f"after {len(data)} of {count} bytes the connection ended")
+        return bytes(data)
+
     def _ask(self, of: tuple[str, str], ask: Callable[[Any], _Answer]) -> _Answer:
         bucket, key = of
         try:
@@ -195,7 +239,7 @@ class S3Store:
                 signing.signing(None)
         except ClientError as error:
             raise _of_store(f"s3://{bucket}/{key}", error) from error
-        except BotoCoreError as error:
+        except (BotoCoreError, BodyBroken) as error:
             raise OSError(f"s3://{bucket}/{key}: {type(error).__name__}: {error}") from error
 
 
@@ -205,6 +249,10 @@ def _delete(s3: Any, *, bucket: str, asked: Mapping[str, Any]) -> Any:
 
 def _listed(s3: Any, **asked: str) -> Any:
     return s3.list_objects_v2(**asked)
+
+
+class BodyBroken(OSError):
+    """An object's bytes broke off, or came too slowly."""
 
 
 class UploadUnknown(OSError):

@@ -38,12 +38,19 @@ class S3Upload:
     """
 
     def __init__(
-        self, store: S3Store, bucket: str, key: str, written: Callable[[bytes], None] | None = None
+        self,
+        store: S3Store,
+        bucket: str,
+        key: str,
+        *,
+        written: Callable[[bytes], None] | None = None,
+        part_bytes: int = PART_BYTES,
     ) -> None:
         self._store = store
         self._bucket = bucket
         self._key = key
         self._written = written
+        self._part_bytes = part_bytes
         self._waiting = bytearray()
         self._count = 0
         self._upload: Future[str] | None = None
@@ -51,6 +58,7 @@ class S3Upload:
         self._under_way: deque[Future[str]] = deque()
         self._ending: Future[None] | None = None
         self._aborted = False
+        self._failure: BaseException | None = None
 
     @property
     def closed(self) -> bool:
@@ -62,9 +70,9 @@ class S3Upload:
             return count
         self._count += count
         self._waiting += data
-        while len(self._waiting) >= PART_BYTES:
-            self._send(bytes(memoryview(self._waiting)[:PART_BYTES]))
-            del self._waiting[:PART_BYTES]
+        while len(self._waiting) >= self._part_bytes:
+            self._send(bytes(memoryview(self._waiting)[: self._part_bytes]))
+            del self._waiting[: self._part_bytes]
         return count
 
     def tell(self) -> int:
@@ -117,7 +125,13 @@ class S3Upload:
             self._under_way.popleft().result()
 
     def _sent_part(self, upload: Future[str], number: int, data: bytes) -> str:
-        return self._store.part(self._bucket, self._key, upload.result(), (number, data))
+        if self._failure is not None:  # the others would only make it take longer
+            raise self._failure
+        try:
+            return self._store.part(self._bucket, self._key, upload.result(), (number, data))
+        except BaseException as error:
+            self._failure = error
+            raise
 
     def _finish(self, whole: bytes) -> None:
         if self._upload is None:

@@ -30,7 +30,7 @@ FROZEN = {
     "resume": "8196e43389f80f28",
     "departure": "6690a71ad308e8b3",
     "trouble": "923285e73ea8c1cd",
-    "proposal": "ff57d89900e4714d",
+    "proposal": "8f82775c5cda7210",
     "tables": "005f5eecaeaf8c81",
 }
 

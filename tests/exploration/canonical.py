@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from exploration.small_table import Table, drafted_in
+from exploration.small_table import Call, Table, Update, drafted_in
 from exploration.small_world import Member, Seat, World
 
 from headgate.control_protocol.events import (
+    Answer,
     Claim,
     DataFile,
     Envelope,
     Presence,
+    Proposal,
     Settlement,
     StartCommit,
+    Tables,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import Sender, TransactionId
-from headgate.control_protocol.ports import CommitAttempt, TableView
+from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.state import HeardStatus, Term
-from headgate.participant.state import OpenTransaction, State
+from headgate.participant.state import Need, OpenTransaction, State
 
 
 class Ranks:
@@ -50,6 +53,7 @@ class Canon:
         self._places, self._epochs, self._numbers = Ranks(0), Ranks(0), Ranks(0)
         self._statuses: dict[Sender, Ranks] = {}
         self._sequences: dict[Sender, Ranks] = {}
+        self._proposals: dict[Sender, Ranks] = {}
         self._snapshots: dict[int | None, int] = {None: 0}
         self._naming = False
         self._world = world
@@ -75,6 +79,9 @@ class Canon:
 
     def _status_number(self, sender: Sender, number: int) -> int:
         return self._in(self._statuses.setdefault(sender, Ranks(0)), number)
+
+    def _proposal(self, sender: Sender, number: int) -> int:
+        return self._in(self._proposals.setdefault(sender, Ranks(0)), number)
 
     def _sequence(self, sender: Sender, sequence: int) -> int:
         return self._in(self._sequences.setdefault(sender, Ranks()), sequence)
@@ -103,7 +110,7 @@ class Canon:
 
     def _table(self, table: Table) -> Hashable:
         stands = (self._snapshot(table.tag), self._snapshot(table.head))
-        return stands, self._record(table.record), table.rows
+        return stands, self._record(table.record), table.rows, table.schema
 
     # ------------------------------------------------------------------------------- coordinators
 
@@ -157,7 +164,13 @@ class Canon:
             frozenset((name, self._view(follower)) for name, follower in term.followers.items()),
             tuple(map(self._debt, term.debts)),
             (term.asked, term.started, term.pay_until_ms is None, term.overtaken),
+            tuple(self._answer(waiting.answer) for waiting in term.proposals),
+            frozenset(map(self._answer, term.answered)),
+            (term.evolve_due_ms, term.tables and self._event(None, term.tables)),
         )
+
+    def _answer(self, answer: Answer) -> Hashable:
+        return answer.sender, self._proposal(answer.sender, answer.number)
 
     def _heard(self, heard: HeardStatus) -> Hashable:
         return (
@@ -169,7 +182,7 @@ class Canon:
 
     def _view(self, view: TableView) -> Hashable:
         stands = (self._snapshot(view.tag), self._snapshot(view.head))
-        return *stands, self._record(view.record)
+        return *stands, self._record(view.record), view.schema_id
 
     def _record(self, record: CommitRecord | None) -> Hashable:
         return record and (
@@ -187,7 +200,9 @@ class Canon:
         named = self._seen(debt.transaction)
         return named, debt.table, frozenset(map(self._path, drafted_in(debt)))
 
-    def _attempt(self, attempt: CommitAttempt) -> Hashable:
+    def _attempt(self, attempt: Call) -> Hashable:
+        if isinstance(attempt, Update):
+            return self._view(attempt.base)
         files = frozenset(map(self._file, attempt.files))
         base = (attempt.base.table, self._view(attempt.base))
         return base, self._record(attempt.record), files, tuple(map(self._debt, attempt.debts))
@@ -229,7 +244,13 @@ class Canon:
             frozenset(self._sequence(state.sender, draft.sequence) for draft in state.unheard),
             state.resend_at_ms is None,
             state.retry_at_ms is None,
+            self._proposal(state.sender, state.proposals),
+            state.need and self._need(state.sender, state.need),
         )
+
+    def _need(self, sender: Sender, need: Need) -> Hashable:
+        number = self._proposal(sender, need.proposal.number)
+        return number, need.proposal.first, need.since_ms, need.heard
 
     def _ownerships(self, state: State) -> Hashable:
         return frozenset(
@@ -247,7 +268,8 @@ class Canon:
             return None
         starts = (opened.quarantine, *opened.followers) if opened.quarantine else ()
         ahead = tuple(start.offsets for start in starts)
-        return self._in(self._numbers, opened.number), opened.fixed, ahead
+        schema = opened.table.schema_id
+        return self._in(self._numbers, opened.number), opened.fixed, ahead, schema
 
     # ------------------------------------------------------------------------------------- events
 
@@ -267,7 +289,20 @@ class Canon:
                 return event.kind, event.concerns, self._sequence(said.sender, said.sequence)
             case StartCommit():
                 ahead = tuple(table.offsets for table in event.tables)
-                return "start", self._cut(event.settled_to), event.offsets, event.paused, ahead
+                schema = event.tables[0].schema_id
+                return (
+                    "start",
+                    self._cut(event.settled_to),
+                    event.offsets,
+                    event.paused,
+                    ahead,
+                    schema,
+                )
+            case Proposal() if said:
+                return "proposal", self._proposal(said.sender, event.number), event.first
+            case Tables():
+                schemas = tuple(table.schema_id for table in event.tables)
+                return "tables", frozenset(map(self._answer, event.answers)), schemas
             case Settlement():
                 return type(event).__name__, self._cut(event.settled_to), event.offsets
             case _:

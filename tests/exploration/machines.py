@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
-from exploration.small_table import Place, drafted, file_path, timestamp_ms
+from exploration.small_table import Place, Update, drafted, file_path, timestamp_ms
 from exploration.small_world import (
     LATE_MS,
     NOW_MS,
@@ -16,21 +16,25 @@ from exploration.small_world import (
 )
 from verdicts import Kind, Violation
 
+from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import DataFile, Destination, Envelope, LogRecord, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.parts import Assembler
-from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
+from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten, PartitionResult
 from headgate.coordinator import actions as c
 from headgate.coordinator import machine as coordinating
+from headgate.coordinator.state import Term
 from headgate.coordinator.transitions import Phase
 from headgate.participant import actions as p
 from headgate.participant import machine as participating
+from headgate.participant.needs import WAIT_MS
+from headgate.participant.state import Need
 
 FAILURES_TOLD_APART = 3
 """Beyond so many refusals in a row the machine treats all alike (it waits)."""
 
-WAITS_TO_HEAR_ITSELF = (Phase.STARTING, Phase.CLOSING, Phase.SETTLING)
+WAITS_TO_HEAR_ITSELF = (Phase.STARTING, Phase.CLOSING, Phase.SETTLING, Phase.EVOLVING)
 
 
 @dataclass(slots=True)
@@ -128,7 +132,8 @@ def coordinator_fed(
             world, answer = _coordinator_calls(world, bounds, index, action, appending)
             if answer is not None:
                 inputs.append(answer)
-        if state.phase in WAITS_TO_HEAR_ITSELF and state.retry_at_ms is None:
+        waits = state.phase in WAITS_TO_HEAR_ITSELF and not world.seats[index].calls
+        if waits and state.retry_at_ms is None:
             inputs.append(c.Ticked())  # as the driver does after every turn
     return _seat_in_abstract_time(world, index)
 
@@ -147,6 +152,8 @@ def _coordinator_calls(
             )
         case c.CommitTable(attempt):
             return world.seated(index, replace(seat, calls=(attempt,))), None
+        case c.EvolveTable(base, _):
+            return world.seated(index, replace(seat, calls=(Update(base),))), None
         case c.DescribeFollowers():
             views = {follower.name: follower.view() for follower in world.followers}
             return world, c.FollowersRead(views, NOW_MS)
@@ -174,6 +181,7 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
     term = state.term and replace(
         state.term,
         end_due_ms=_abstract(state.term.end_due_ms),
+        evolve_due_ms=_evolve_due_ms(state.term),
         time_out_ms=_abstract(state.term.time_out_ms),
         committed_at_ms=NOW_MS,
         moved_at_ms=dict.fromkeys(state.term.followers, NOW_MS),
@@ -189,6 +197,13 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
         wall_ahead_ms=0,
     )
     return world.seated(index, replace(seat, state=state))
+
+
+def _evolve_due_ms(term: Term) -> int:
+    """What gathers, or waits, does so until the next tick that is late."""
+    if not term.proposals:
+        return NOW_MS
+    return min(_abstract(term.evolve_due_ms), LATE_MS // 2)
 
 
 def _abstract(time_ms: int) -> int:
@@ -210,7 +225,7 @@ def participant_fed(
             world, answer = _participant_calls(world, bounds, index, action, appending)
             if answer is not None:
                 inputs.append(answer)
-    return _member_in_abstract_time(world, index)
+    return _member_in_abstract_time(world, index, now_ms)
 
 
 def _participant_calls(
@@ -224,7 +239,7 @@ def _participant_calls(
         case p.Submit() if state.paused:
             raise Violation(Kind.UNTRUTH, "a participant reads though START said that it must not")
         case p.Submit(batch) if index not in bounds.slow:
-            return world, p.BatchEnded(written(bounds, batch, state.sender.member))
+            return world, p.BatchEnded(ended(bounds, batch, state.sender.member))
         case p.Append(drafts):
             said = [
                 Envelope(SINK, d.epoch, d.transaction, state.sender, d.sequence, 0, d.event)
@@ -236,6 +251,23 @@ def _participant_calls(
         case p.Stop(error):
             raise Violation(Kind.STOP, f"a participant stopped without a reason to: {error}")
     return world, None
+
+
+NEW = Struct((Column("x", "long"),))
+
+
+def ended(bounds: Bounds, batch: Batch, member: str) -> BatchWritten | BatchNeeds:
+    """The batch's outcome: what its records need, or its files (S1)."""
+    spans = batch.ranges.items()
+    first = {
+        at: min(new)
+        for at, span in spans
+        if (new := [o for p, o in bounds.new if p == at.partition and span.begin <= o < span.end])
+    }
+    if first and not batch.table.schema_id:
+        return BatchNeeds(batch.number, NEW, Offsets(first), len(first))
+    named = f"{member}~{batch.table.schema_id}" if bounds.new else member
+    return written(bounds, batch, named)
 
 
 def written(bounds: Bounds, batch: Batch, member: str) -> BatchWritten:
@@ -275,12 +307,19 @@ def _files(prefix: str, member: str, places: list[tuple[int, int]]) -> tuple[Dat
     return (DataFile(file_path(prefix, member, places), 0, len(places), len(places)),)
 
 
-def _member_in_abstract_time(world: World, index: int) -> World:
+def _member_in_abstract_time(world: World, index: int, now_ms: int) -> World:
     member = world.members[index]
     state = replace(
         member.state,
         ends_due_ms=NOW_MS,
         resend_at_ms=member.state.resend_at_ms and _abstract(member.state.resend_at_ms),
         retry_at_ms=member.state.retry_at_ms and _abstract(member.state.retry_at_ms),
+        need=member.state.need and _waiting(member.state.need, now_ms),
     )
     return world.with_member(index, replace(member, state=state))
+
+
+def _waiting(need: Need, now_ms: int) -> Need:
+    """It waits until the next tick that is late, and then no more (S4)."""
+    passed = now_ms >= need.since_ms + WAIT_MS
+    return replace(need, since_ms=NOW_MS - WAIT_MS + (0 if passed else LATE_MS // 2))

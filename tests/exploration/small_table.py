@@ -17,6 +17,17 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """The call that gives the lead the columns of ``schema`` (S3); ``base``: as it was read."""
+
+    base: TableView
+    schema: int = 1
+
+
+Call = CommitAttempt | Update
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """``rows``: how often each record of each partition is in it. Ids are fresh per snapshot.
 
@@ -32,20 +43,24 @@ class Table:
     record: CommitRecord | None = None
     bad: frozenset[Place] = frozenset()
     timed: bool = False
+    schema: int = 0
 
     def view(self) -> TableView:
         lineage = Lineage.FRESH if self.tag is None else Lineage.CONTAINS_TAG
-        ids = (self.name, self.uuid, self.location, 0, 0, self.head, self.tag)
+        ids = (self.name, self.uuid, self.location, self.schema, 0, self.head, self.tag)
         return TableView(*ids, self.record, lineage, self.record)
 
-    def takes(self, attempt: CommitAttempt) -> bool:
-        return (attempt.base.tag, attempt.base.head) == (self.tag, self.head)
+    def takes(self, call: Call) -> bool:
+        stands = (call.base.tag, call.base.head) == (self.tag, self.head)
+        return stands and (isinstance(call, CommitAttempt) or call.base.schema_id == self.schema)
 
     def with_(self, attempt: CommitAttempt, snapshot_id: int) -> Table:
         """The table after the attempt. Raises ``Violation`` when it has a row twice."""
         rows = [list(counts) for counts in self.rows]
         paths = [file.path for file in attempt.files]
         for path in (*paths, *(path for debt in attempt.debts for path in drafted_in(debt))):
+            if schema_of(path) > self.schema:
+                raise Violation(Kind.UNTRUTH, f"{self.name} has not the columns of a file's rows")
             for partition, offset in written_in(path):
                 rows[partition][offset] += 1
                 if rows[partition][offset] > 1:
@@ -58,6 +73,10 @@ class Table:
             head=snapshot_id,
             record=attempt.record,
         )
+
+    def grown(self, update: Update) -> Table:
+        """The table after the update (S5): one that changes nothing is none."""
+        return replace(self, schema=update.schema)
 
     def held(self) -> frozenset[Place]:
         return frozenset(
@@ -144,9 +163,14 @@ def nothing_older_comes(table: Table) -> None:
 
 
 def file_path(prefix: str, member: str, held: Iterable[Place]) -> str:
-    """A file is named for what it holds, so that no registry of files is needed."""
+    """A file is named for what it holds, so that no registry of files is needed; behind the
+    member's name stands the schema of its rows, unless it is the first."""
     names = (f"{partition}-{offset}" for partition, offset in sorted(held))
     return f"{prefix}/{member}.{'.'.join(names)}"
+
+
+def schema_of(path: str) -> int:
+    return int(path.rsplit("/", 1)[1].split(".", maxsplit=1)[0].partition("~")[2] or 0)
 
 
 def written_in(path: str) -> list[Place]:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exploration.small_table import (
+    Call,
     Place,
     Table,
+    Update,
     nothing_falls,
     nothing_older_comes,
     rows_are_the_source,
@@ -29,7 +31,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, TableView, TopicState
+from headgate.control_protocol.ports import CommitOutcome, TableView, TopicState
 from headgate.coordinator.settings import CoordinatorSettings, TimeoutPolicy
 from headgate.coordinator.state import Identity
 from headgate.coordinator.state import State as CoordinatorState
@@ -56,6 +58,7 @@ class Bounds:
     and no second epoch begins. ``lag_max`` bounds how far readers fall behind before the next END.
     ``joined``: it begins with every partition gained and the first claim in the table. ``bad``:
     partition and offset of the records that go into ``followers``, into another one in each epoch.
+    ``new``: those that need a column which the lead does not have in the beginning.
     ``parts``: a status with files travels in two. ``timed``: records have timestamps, and what does
     not move for a while is idle.
     """
@@ -77,6 +80,7 @@ class Bounds:
     followers: tuple[str, ...] = ()
     parts: bool = False
     timed: bool = False
+    new: frozenset[Place] = frozenset()
 
     @property
     def coordinator_settings(self) -> CoordinatorSettings:
@@ -124,7 +128,7 @@ class Seat:
 
     state: CoordinatorState
     position: int
-    calls: tuple[CommitAttempt, ...] = ()
+    calls: tuple[Call, ...] = ()
     """The lead's one call, or the payments that are still to be made, one after the other."""
     answers: tuple[tuple[str, CommitOutcome], ...] = ()
     """Of the payments that were made."""
@@ -159,7 +163,7 @@ class World:
     log: tuple[LogRecord, ...] = ()
     end: int = 0
     leader: int = 0
-    air: tuple[CommitAttempt, ...] = ()
+    air: tuple[Call, ...] = ()
     lives: int = 0
     snapshots: int = 0
     followers: tuple[Table, ...] = ()
@@ -170,11 +174,13 @@ class World:
         """The lead, as a coordinator reads it."""
         return self.table.view()
 
-    def takes(self, call: CommitAttempt) -> bool:
+    def takes(self, call: Call) -> bool:
         return self.of(call).takes(call)
 
-    def landed(self, call: CommitAttempt) -> World:
+    def landed(self, call: Call) -> World:
         """Raises ``Violation`` when it must not have been taken."""
+        if isinstance(call, Update):
+            return replace(self, table=self.table.grown(call))
         before, number = self.of(call), self.snapshots + 1
         landed = before.with_(call, number)
         if before is self.table:
@@ -186,7 +192,7 @@ class World:
         rows_are_the_source(after.table, after.followers)
         return after
 
-    def of(self, call: CommitAttempt) -> Table:
+    def of(self, call: Call) -> Table:
         """Which of the tables it is sent to."""
         named = (f for f in self.followers if f.name == call.base.table)
         return next(named, self.table)

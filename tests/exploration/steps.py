@@ -12,10 +12,11 @@ from exploration.machines import (
     Appending,
     assembled,
     coordinator_fed,
+    ended,
     participant_fed,
-    written,
 )
 from exploration.operating import operator
+from exploration.small_table import Update
 from exploration.small_world import (
     LATE_MS,
     NOW_MS,
@@ -32,6 +33,7 @@ from headgate.control_protocol.events import (
     EndCommit,
     LogRecord,
     Presence,
+    Proposal,
     Settlement,
     StartCommit,
     WriteStatus,
@@ -40,6 +42,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import (
     BatchFailed,
     CommitOutcome,
+    Evolved,
     Landed,
     Refused,
     Unknown,
@@ -47,6 +50,7 @@ from headgate.control_protocol.ports import (
 from headgate.coordinator import actions as c
 from headgate.coordinator.transitions import Phase as Coordinating
 from headgate.participant import actions as p
+from headgate.participant.needs import WAIT_MS
 from headgate.participant.state import State as ParticipantState
 
 
@@ -123,6 +127,7 @@ def _left_alone(world: World, bounds: Bounds, index: int) -> bool:
     )
 
 
+_NO_ANSWER = c.CallFailed("no answer")
 BEFALL_PARTICIPANTS = ("move", "participant dies", "log lost", "end silent")
 
 
@@ -265,6 +270,9 @@ def _clean(bounds: Bounds, index: int, before: Seat, after: World) -> None:
 def _call_arrives(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterator[Step]:
     """The lead's call, or the next payment: each is struck by faults of its own (D5)."""
     attempt, *rest = seat.calls
+    if isinstance(attempt, Update):
+        yield from _update_arrives(world, bounds, index, attempt)
+        return
     name = f"c{index}'s commit {attempt.record.transaction} to {attempt.base.table}"
 
     def told(after: World, outcome: CommitOutcome, fate: Appending) -> World:
@@ -293,12 +301,42 @@ def _call_arrives(world: World, bounds: Bounds, index: int, seat: Seat) -> Itera
         yield Step(f"{name} hangs in the air", True, told(late, lost, Appending()))
 
 
+def _update_arrives(world: World, bounds: Bounds, index: int, call: Update) -> Iterator[Step]:
+    """S3, S9: who does not know what became of it asks again of the table as it is then."""
+    name = f"c{index}'s update of {call.base.table}"
+
+    def told(after: World, given: c.Input, fate: Appending) -> World:
+        seat = after.seats[index]
+        assert seat is not None
+        free = after.seated(index, replace(seat, calls=()))
+        return coordinator_fed(free, bounds, index, given, fate, NOW_MS)
+
+    def found(after: World) -> Callable[[Appending], World]:
+        given = c.TableEvolved(Evolved(after.view()))
+        return lambda fate: told(after, given, fate)
+
+    if world.table.tag != call.base.tag or world.table.schema == call.schema:
+        yield from _fated(f"{name} changes nothing", world, found(world))
+        return
+    if not world.takes(call):
+        yield Step(f"{name} is refused", False, told(world, _NO_ANSWER, Appending()))
+        return
+    yield from _fated(f"{name} lands", world, found(world.landed(call)))
+    if world.left("outcome unknown"):
+        paid = world.paid("outcome unknown")
+        yield Step(f"{name} lands unknown", True, told(paid.landed(call), _NO_ANSWER, Appending()))
+        yield Step(f"{name} is lost", True, told(paid, _NO_ANSWER, Appending()))
+        late = replace(paid, air=(*paid.air, call))
+        yield Step(f"{name} hangs in the air", True, told(late, _NO_ANSWER, Appending()))
+
+
 def _late_arrivals(world: World) -> Iterator[Step]:
     """What can no longer land is forgotten; whether a call that can ever does, nobody knows."""
     for call in world.air:
         rest = tuple(other for other in world.air if other is not call)
         if world.takes(call):
-            name = f"a late commit {call.record.transaction} lands"
+            what = "update" if isinstance(call, Update) else f"commit {call.record.transaction}"
+            name = f"a late {what} lands"
             yield Step(name, False, replace(world, air=rest).landed(call))
 
 
@@ -313,7 +351,7 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
         return lambda fate: participant_fed(world, bounds, index, given, fate, NOW_MS)
 
     if state.batch is not None:
-        outcome = written(bounds, state.batch, state.sender.member)
+        outcome = ended(bounds, state.batch, state.sender.member)
         yield from _fated(f"{name}'s batch ends", world, fed(p.BatchEnded(outcome)))
         if world.left("batch fails"):
             failed = p.BatchEnded(BatchFailed(state.batch.number, "disk full"))
@@ -337,6 +375,7 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
         )
     yield from _membership(world, bounds, index)
     waits = state.retry_at_ms is not None and not state.unheard and not state.unconfirmed
+    waits = waits or (state.need is not None and state.need.since_ms > NOW_MS - WAIT_MS)
     if waits or _has_to_repeat(world, index):
         waiting = participant_fed(world, bounds, index, p.Ticked(), Appending(), NOW_MS)
         for step in _fated(
@@ -360,10 +399,14 @@ def _has_to_repeat(world: World, index: int) -> bool:
     waited |= {
         (WriteStatus, own.status.status_number) for own in state.pending if own.offset is None
     }
+    if state.need is not None and not state.need.heard:
+        waited.add((Proposal, state.need.proposal.number))
     return bool(waited - coming)
 
 
 def _number(event: object, sequence: int) -> int:
+    if isinstance(event, Proposal):
+        return event.number
     return event.status_number if isinstance(event, WriteStatus) else sequence
 
 

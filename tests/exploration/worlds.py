@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from exploration.small_table import Place
 from exploration.small_world import Bounds
 
 from headgate.coordinator.settings import TimeoutPolicy
@@ -54,6 +55,11 @@ def parted(*records: int, **faults: int) -> Bounds:
     return replace(alone(*records, **faults), parts=True)
 
 
+def evolving(*records: int, new: tuple[Place, ...] = ((0, 1),), **faults: int) -> Bounds:
+    """One participant; some records need a column that the table does not have."""
+    return replace(alone(*records, **faults), new=frozenset(new))
+
+
 def timed(*records: int, **faults: int) -> Bounds:
     """One participant; a transaction brings one record, partitions without news are idle soon."""
     return replace(alone(*records, **faults), timed=True, batches_max=1)
@@ -83,6 +89,8 @@ SMALL: Mapping[str, Bounds] = {
     "follower": followed(2, coordinator_dies=1),
     "follower-unknown-outcomes": followed(1, outcome_unknown=2),
     "two-followers": followed(2, tables=2, coordinator_dies=1),
+    "new-column": evolving(2, outcome_unknown=1, append_lost=1),
+    "new-column-coordinator-dies": evolving(2, coordinator_dies=1),
 }
 
 LARGE: Mapping[str, Bounds] = {
@@ -120,4 +128,8 @@ LARGE: Mapping[str, Bounds] = {
     "follower-zombie": followed(1, failover=1, outcome_unknown=1),
     "two-followers-of-three-records": followed(3, tables=2, coordinator_dies=1, outcome_unknown=1),
     "two-followers-zombie": followed(2, tables=2, failover=1),
+    "new-column-dies-unknown": evolving(2, coordinator_dies=1, outcome_unknown=2),
+    "new-column-zombie": evolving(2, failover=1, outcome_unknown=1),
+    "new-column-of-two": replace(pair(outcome_unknown=1), new=frozenset({(0, 0), (1, 0)})),
+    "new-column-event-doubled": evolving(2, event_doubled=1, append_lost=1),
 }

@@ -23,6 +23,7 @@ from integration import warm_start
 from integration.oracle import assert_exactly_once, read_source
 from integration.readers import IcebergSpark, read_with_duckdb
 from integration.sink_file import COORDINATES, Sections, bad_record, default_sections, record, toml
+from object_store import ObjectStore
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -125,6 +126,7 @@ class Deployment:
 
     ``change`` takes sections of the sink file by their names, such as ``{"coordinator": {...}}``;
     a key that is ``None`` is left out. What runs already keeps what it was started with.
+    ``store``: where the warehouse is, if it is not in the folder.
     """
 
     def __init__(
@@ -136,8 +138,10 @@ class Deployment:
         group: str,
         partitions: int = 2,
         change: Sections | None = None,
+        store: ObjectStore | None = None,
     ) -> None:
         self._home = home
+        self._store = store
         self.database = home / "catalog.sqlite"
         self.warehouse = home / "warehouse"
         self.bootstrap = bootstrap
@@ -298,6 +302,14 @@ class Deployment:
         with opened_catalog(self.settings.catalog) as catalog:
             yield catalog
 
+    def metadata_files(self) -> set[str]:
+        """The names of all versions of the table's metadata."""
+        if self._store is not None:
+            keys = self._store.keys("warehouse/db/rows/metadata/")
+            return {key for key in keys if key.endswith(".metadata.json")}
+        folder = self.warehouse / "db" / "rows" / "metadata"
+        return {file.name for file in folder.glob("*.metadata.json")}
+
     @property
     def tag(self) -> str:
         return tag_name(self.settings.name)
@@ -386,7 +398,7 @@ class Deployment:
     def rows(self) -> pa.Table:
         """Every row, by a reader that shares no code with the writers."""
         with self.table() as table:
-            return read_with_duckdb(table.metadata_location)
+            return read_with_duckdb(table.metadata_location, self._store)
 
     def own_rows(self) -> pa.Table:
         """Those that came from this sink's topics: others may write into the table, too."""

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
+from object_store import KEY, REGION, SECRET, ObjectStore
 from pyiceberg.table import StaticTable
 
 from headgate.operations.demo.java import cache_folder, fetch_jars
@@ -30,11 +31,16 @@ def read_with_pyiceberg(metadata_location: str) -> pa.Table:
     return StaticTable.from_metadata(metadata_location).scan().to_arrow()
 
 
-def read_with_duckdb(metadata_location: str) -> pa.Table:
-    """Every live row, through DuckDB's own Iceberg implementation."""
+def read_with_duckdb(metadata_location: str, store: ObjectStore | None = None) -> pa.Table:
+    """Every live row, through DuckDB's own Iceberg implementation; on S3 through its client."""
     with duckdb.connect() as connection:
-        for name in ("avro", "iceberg"):
+        for name in ("avro", "iceberg", *(["httpfs"] if store else [])):
             connection.execute(f"LOAD '{_duckdb_extension(name)}'")
+        if store is not None:
+            connection.execute(
+                f"CREATE SECRET (TYPE s3, KEY_ID '{KEY}', SECRET '{SECRET}', REGION '{REGION}', "
+                f"ENDPOINT '127.0.0.1:{store.port}', URL_STYLE 'path', USE_SSL false)"
+            )
         path = metadata_location.removeprefix("file://")
         return connection.execute("SELECT * FROM iceberg_scan(?)", [path]).to_arrow_table()
 

@@ -41,6 +41,7 @@ from headgate.control_protocol.record import Debt
 from headgate.coordinator.actions import (
     Action,
     Append,
+    ChangeTables,
     CommitAnswered,
     CommitTable,
     DescribeFollowers,
@@ -90,6 +91,7 @@ _Request = (
     | PayDebts
     | CommitTable
     | EvolveTable
+    | ChangeTables
     | Append
 )
 WALL_AHEAD_MS = 1_000_000_000

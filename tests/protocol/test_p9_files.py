@@ -30,6 +30,7 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
     assert {kind.__name__ for kind in wanted} == {
         "Append",
         "AskEnds",
+        "ChangeTables",
         "CommitTable",
         "CopyOffsets",
         "DescribeFollowers",

@@ -89,7 +89,7 @@ def test_s2_a_new_epoch_asks_again() -> None:
     participant = in_need()
     participant.hears_itself()
     participant.start(1, offsets(10, 20), epoch=2)
-    assert participant.state.need is None
+    assert not participant.state.needs
     needs(participant, TIP, {P0: 12})
     assert proposed(participant).number == 2
 
@@ -110,10 +110,10 @@ def test_s3_the_answer_names_the_schema_and_the_batch_is_done_again_in_the_same_
 def test_s3_the_answer_to_another_proposal_answers_nothing(number: int) -> None:
     participant = in_need()
     participant.hears(answer(participant, number), transaction=1)
-    assert participant.state.need is not None
+    assert participant.state.needs
     others = Tables((Answer(BOB, 1),), answer(participant).tables)
     participant.hears(others, transaction=1)
-    assert participant.state.need is not None
+    assert participant.state.needs
 
 
 def test_s3_an_answer_that_is_heard_again_changes_nothing() -> None:
@@ -129,7 +129,7 @@ def test_s3_a_start_under_another_schema_answers_too() -> None:
     participant.end(1)
     start = started(2, offsets(10, 20), 1, settled_to=11)
     participant.hears(replace(start, tables=answer(participant).tables), transaction=2)
-    assert participant.state.need is None
+    assert not participant.state.needs
 
 
 def test_s4_end_before_the_answer_claims_what_was_written_and_names_the_rest_unknown() -> None:
@@ -172,9 +172,9 @@ def test_s4_further_needs_join_those_that_wait() -> None:
     assert {column.name for column in said.columns.fields} == {"tip", "pax"}
     assert said.first == Offsets({P0: 12, P1: 30})
     participant.hears(answer(participant, 1), transaction=1)
-    assert participant.state.need is not None
+    assert participant.state.needs
     participant.hears(answer(participant, 2), transaction=1)
-    assert participant.state.need is None
+    assert not participant.state.needs
 
 
 def test_s4_what_waits_for_columns_is_no_reason_to_end_a_transaction() -> None:

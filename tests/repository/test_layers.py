@@ -24,7 +24,7 @@ IMPURE = {
 
 # Who may import a foreign system; an entry that is a package speaks for its modules.
 ADAPTERS = {
-    "fastavro": {"headgate.control_protocol.codec"},
+    "fastavro": {"headgate.control_protocol.codec", "headgate.data.writers.avro"},
     "confluent_kafka": {
         "headgate.kafka",
         "headgate.data.formats.schema_registry",

@@ -231,7 +231,7 @@ def _three_tables(stage: Stage) -> None:
 
 @play("One table of many is dropped, broken, refused or renamed")
 def one_table_is_dropped(stage: Stage) -> None:
-    """Parked at its next payment; its records go to the quarantine, the others go on."""
+    """Parked as its next rows are drafted; its records go to the quarantine, the others go on."""
     _three_tables(stage)
     stage.direct("lake.b is dropped")
     stage.others["lake.b"].drop()
@@ -239,11 +239,12 @@ def one_table_is_dropped(stage: Stage) -> None:
     stage.until("lake.b=parked")
     stage.produce(3, 3)
     stage.until("ACK", 2)
-    stage.direct("it is restored, and an operator resumes it: it is paid what it is owed")
+    stage.direct("it is restored, and an operator resumes it")
     stage.others["lake.b"].exists = True
     stage.operator_resumes("lake.b")
-    stage.until("lake.b: alice commits")
+    stage.until("ACK", 2)
     stage.produce(3, 3)
+    stage.until("lake.b: alice commits")
     stage.settles()
 
 

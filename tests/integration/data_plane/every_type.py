@@ -35,7 +35,7 @@ from pyiceberg.types import (
 )
 
 from headgate.control_protocol.events import DataFile, TableStart
-from headgate.data.writers.parquet import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_for
 from headgate.tables.iceberg.manifests import manifest_files

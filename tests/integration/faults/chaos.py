@@ -22,6 +22,7 @@ from typing import Any
 
 from integration.deployment import Deployment
 from integration.faults.catalogs import catalog_of
+from integration.faults.stores import store_of
 from integration.faults.strikes import Strikes
 from rich.console import Console
 from rich.table import Table
@@ -48,17 +49,22 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
     with (
         EmbeddedKafka(home / "kafka", jars) as broker,
         catalog_of(options.catalog, home) as catalog,
+        store_of(options.store) as store,
     ):
         create_topic(broker.bootstrap, "rows", partitions=PARTITIONS)
         change = {
             **(WITH_SPARK if options.writer == "spark" else {}),
             "kafka": {"max.poll.interval.ms": POLL_MS_MAX},
-            "catalog.properties": catalog.properties,
+            "catalog.properties": {
+                **catalog.properties,
+                **(store.properties if store is not None else {}),
+            },
         }
         own: dict[str, Any] = {"group": "rows", "partitions": PARTITIONS, "change": change}
+        own["store"] = store.store if store is not None else None
         with Deployment(home, broker.bootstrap, ["rows"], **own) as sink:
             sink.start(options.participants)
-            strikes = Strikes(sink, broker, catalog, random.Random(options.seed))
+            strikes = Strikes(sink, broker, catalog, random.Random(options.seed), store=store)
             with sink.load(options.rate):
                 sink.wait_until(sink.all_share, "share for everybody", START_S_MAX)
                 sink.wait_for_commits(2)
@@ -116,8 +122,11 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=1_000, help="records per second")
     parser.add_argument("--writer", choices=["in-process", "spark"], default="in-process")
     parser.add_argument("--catalog", choices=["sqlite", "postgres", "rest"], default="sqlite")
+    parser.add_argument("--store", choices=["local", "s3"], default="local")
     parser.add_argument("--json", help="file for the figures")
     options = parser.parse_args()
+    if options.store == "s3" and options.catalog == "rest":
+        parser.error("Iceberg's server has no S3 here: --store s3 is for sqlite and postgres")
     console = Console(width=100)
     home = Path(tempfile.mkdtemp(prefix="headgate-chaos-"))
     console.print(f"seed {options.seed}; logs and table in {home}", soft_wrap=True)

@@ -21,6 +21,7 @@ from integration.faults.catalogs import (
     Fault,
     bound_s,
 )
+from integration.faults.stores import StoreOfChaos
 from pyiceberg.exceptions import CommitFailedException
 
 from headgate.control_protocol.errors import RetryLater
@@ -45,11 +46,14 @@ class Strikes:
         broker: EmbeddedKafka,
         catalog: CatalogOfChaos,
         chance: random.Random,
+        *,
+        store: StoreOfChaos | None = None,
     ) -> None:
         self._sink = sink
         self._broker = broker
         self._catalog = catalog
         self._chance = chance
+        self._store = store
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         self.foreign_rows = 0
         self.recoveries: defaultdict[str, list[float]] = defaultdict(list)
@@ -67,13 +71,18 @@ class Strikes:
             "broker killed": self._kill_broker,
             "control topic deleted": self._delete_control_topic,
             "foreign append": self._append,
-            "disk full": self._fill_disk,
+            **(
+                store.faults(sink, self._kill_somebody)
+                if store is not None
+                else {"disk full": self._fill_disk}
+            ),
             **catalog.faults(sink),
         }
         self._order = self._shuffled()
 
     def bound_s(self, kind: str) -> float:
-        return bound_s(self._sink, self._catalog, kind)
+        extra_s = self._store.extra_s(kind) if self._store is not None else 0.0
+        return bound_s(self._sink, self._catalog, kind) + extra_s
 
     def strike(self) -> tuple[str, float]:
         """One fault, until the sink has recovered; its kind, and how long that took in seconds."""
@@ -106,6 +115,11 @@ class Strikes:
         self._sink.kill(victim)
         self._sink.start()
         return began
+
+    def _kill_somebody(self) -> Fault:
+        """Choose the coordinator, or anybody, to be killed later."""
+        victim = self._sink.leader() if self._chance.random() < 0.5 else self._any()
+        return lambda: self._replace(victim)
 
     def _kill_in_commit(self) -> float:
         leader = self._sink.leader()

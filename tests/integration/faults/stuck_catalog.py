@@ -25,7 +25,7 @@ class StuckCatalog:
 
     def __enter__(self) -> Self:
         self._lock.__enter__()
-        self._before = self._metadata_files()
+        self._before = self._sink.metadata_files()
         return self
 
     def __exit__(
@@ -38,11 +38,9 @@ class StuckCatalog:
 
     def await_commit(self) -> None:
         """A commit has written its metadata file, and waits for the lock to have it named."""
-        self._sink.wait_until(lambda: bool(self._metadata_files() - self._before), "stuck commit")
-
-    def _metadata_files(self) -> set[str]:
-        folder = self._sink.warehouse / "db" / "rows" / "metadata"
-        return {file.name for file in folder.glob("*.metadata.json")}
+        self._sink.wait_until(
+            lambda: bool(self._sink.metadata_files() - self._before), "stuck commit"
+        )
 
 
 def kill_in_commit(sink: Deployment) -> None:

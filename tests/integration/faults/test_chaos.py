@@ -17,10 +17,17 @@ pytestmark = pytest.mark.integration
     "catalog", ["sqlite", *(pytest.param(c, marks=pytest.mark.soak) for c in ("postgres", "rest"))]
 )
 def test_a_short_run_is_clean(tmp_path: Path, catalog: str) -> None:
-    options = Namespace(
-        minutes=0.01, seed=7, participants=2, rate=500, writer="in-process", catalog=catalog
-    )
-    seen = run(options, tmp_path, Console(width=100))
+    _is_clean(tmp_path, catalog=catalog, store="local")
+
+
+@pytest.mark.soak
+def test_point_10_so_is_one_on_s3(tmp_path: Path) -> None:
+    _is_clean(tmp_path, catalog="sqlite", store="s3")
+
+
+def _is_clean(home: Path, **of: str) -> None:
+    own = {"minutes": 0.01, "seed": 7, "participants": 2, "rate": 500, "writer": "in-process"}
+    seen = run(Namespace(**own, **of), home, Console(width=100))
     assert seen["all"]["injected"] >= 1
     assert seen["rows"] > 0
 

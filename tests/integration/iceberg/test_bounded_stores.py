@@ -13,13 +13,13 @@ from object_store import BUCKET, ObjectStore
 from store_proxy import HANGS, StoreProxy, s3_error
 from unit.data.writers.test_renewing import SOURCE
 
-from headgate.control_protocol import s3_files
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Unknown
 from headgate.data.writers.plan import plan_for
 from headgate.data.writers.store_trial import try_store
 from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.stores import s3_files
 from headgate.tables.stores.s3_files import KeptFiles
 
 pytestmark = pytest.mark.integration

@@ -272,3 +272,14 @@ def test_a_bad_file_stops_the_sink_and_commits_nothing(catalog: Catalog) -> None
         with pytest.raises(StopSink):
             sink.table.commit(replace(attempt, files=files))
     assert sink.table.read() == sink.view
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "snappy", "zstd", "gzip"])
+def test_point_6_manifests_are_written_whatever_packs_the_tables_avro_files(
+    catalog: Catalog, codec: str
+) -> None:
+    """The property is that of data files, too, and pyiceberg does not know all of its values."""
+    properties = {"write.avro.compression-codec": codec}
+    sink = SinkOnTable.claimed(catalog, COLUMNS, properties=properties)
+    sink.commit(rows(1))
+    assert_rows(sink, [1])

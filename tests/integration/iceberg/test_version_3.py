@@ -18,7 +18,7 @@ from pyiceberg.catalog import Catalog
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import CommitAttempt, Draft
 from headgate.control_protocol.record import Debt
-from headgate.data.writers.parquet import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.plan import SourcePlan, plan_for
 from headgate.operations.audit_files import examine_live, live_files
 from headgate.tables.iceberg.catalog import load_catalog

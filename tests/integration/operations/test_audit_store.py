@@ -11,10 +11,10 @@ from contract.test_sink_table import claimed, commit, landed, own_table, record
 from counting_proxy import CountingProxy, kinds
 from object_store import ObjectStore
 
-from headgate.control_protocol import s3_files
 from headgate.control_protocol.identifiers import SinkName
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
 from headgate.operations.history import read_history
+from headgate.tables.stores import s3_files
 from headgate.tables.stores.s3_files import KeptFiles
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,6 @@ from object_store import BUCKET, KEY, ObjectStore
 from store_proxy import Answer, Request, StoreProxy, s3_error
 from unit.operations.filled_table import sink_file_text
 
-from headgate.control_protocol import s3_files
 from headgate.control_protocol.errors import MissingRights, Unreachable
 from headgate.operations.check_table import NotChecked, TableCheck
 from headgate.sink.load import load
@@ -20,6 +19,7 @@ from headgate.sink.properties import Properties
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.stores import s3_files
 from headgate.tables.stores.s3_files import KeptFiles
 
 pytestmark = pytest.mark.integration

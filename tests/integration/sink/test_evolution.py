@@ -110,9 +110,10 @@ def test_point_5_a_person_renames_drops_and_widens_while_the_sink_runs(deploy: D
 
 @pytest.mark.soak
 @pytest.mark.spark
-def test_point_5_a_new_field_by_way_of_spark(deploy: Deploy) -> None:
-    spark = {"writer": "spark", "master": "local[2]", "distribution": "none"}
-    sink = deploy({**EVOLVE, "spark": spark})
+@pytest.mark.parametrize("mode", ["none", "hash"])
+def test_point_5_a_new_field_by_way_of_spark(deploy: Deploy, mode: str) -> None:
+    spark = {"writer": "spark", "master": "local[2]", "distribution": mode}
+    sink = deploy({**EVOLVE, "spark": spark, "table": {"partition_by": ["zone"]}})
     sink.start(1)
     put(sink, map(record, range(200)))
     sink.wait_until(lambda: sink.committed() >= 200, "the first records")

@@ -163,6 +163,7 @@ def test_point_3_through_spark_in_one_job(deploy: Deploy) -> None:
     sink.kill(sink.leader())
     for topic in sink.topics:
         sink.produce(300, topic)
+    sink.change({"spark": {"writer": "spark", "master": "local[2]", "distribution": "hash"}})
     sink.start()
     sink.wait_until_lag_zero(180)
     sink.stop()
@@ -172,3 +173,42 @@ def test_point_3_through_spark_in_one_job(deploy: Deploy) -> None:
     assert counts["db.zone_a"] + counts["db.zone_b"] + counts["db.rejected"] == 600
     report = audit(sink.settings)
     assert (report.findings, report.unproven) == ((), ())
+
+
+@pytest.mark.spark
+def test_point_3_a_transform_says_where_each_row_goes(deploy: Deploy) -> None:
+    """To a table that there is, to none (null, or unknown), or nowhere at all."""
+    named = "CASE zone WHEN 'c' THEN NULL ELSE zone END"
+    sink = routed(
+        deploy,
+        {
+            "spark": {"writer": "spark", "master": "local[2]"},
+            "transform": {
+                "sql": f"SELECT *, {named} AS _table FROM records WHERE id % 10 > 0",
+                "columns": ROUTED_COLUMNS,
+            },
+            "tables.create": None,
+            "tables.table": None,
+            "tables.route": [{"field": "_table", "to": "db.zone_{field}"}],
+        },
+    )
+    with_zones(sink)
+    for topic in sink.topics:
+        sink.produce(300, topic)
+    sink.start()
+    sink.wait_until_lag_zero(280)
+    sink.stop()
+    found = {name: rows_of(sink, f"db.{name}") for name in ("zone_a", "zone_b", "rejected")}
+    kept = [n for n in range(300) if n % 10]
+    assert {name: rows.num_rows for name, rows in found.items()} == {
+        f"{name}": 3 * sum(n % 3 == zone for n in kept)
+        for zone, name in enumerate(("zone_a", "zone_b", "rejected"))
+    }
+    for name in ("zone_a", "zone_b"):
+        assert set(found[name]["zone"].to_pylist()) == {name[-1]}
+    report = audit(sink.settings)
+    assert report.findings == ()
+    assert any("90 records were skipped" in words for words in report.unproven)
+    assert (report.total("in_table"), report.total("in_quarantine")) == (540, 270)
+    said = {check.what: check for check in check_sink(sink.settings)}
+    assert said["transform"].state is State.OK, said["transform"]

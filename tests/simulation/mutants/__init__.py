@@ -40,8 +40,6 @@ UNSHOWN = {
     "protocol/test_q1_second_table.py",
     "Q2": "what a quarantine lost is nothing that happens there: protocol/test_q2_claims.py",
     "S1": "what a writer finds in a record is not the machines': data/writers/test_needs.py",
-    "S2": "a proposal that is lost is made again in the next epoch: protocol/test_s_evolution.py",
-    "S3": "the next START names the schema too: protocol/test_s_evolution.py",
     "S4": "what waits is younger than what is claimed beside it: protocol/test_s_evolution.py",
     "S5": "what a table takes up is arithmetic: unit/control_protocol/test_columns.py",
     "S6": "as S5, and unit/data/writers/test_needs.py",

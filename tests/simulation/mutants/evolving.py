@@ -1,4 +1,4 @@
-"""S9: columns that records need, and an update of which nobody knows whether it was made."""
+"""S2, S3, S9: columns that records need, and an update that nobody knows to have been made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 
 from simulation.mutants.mutant import Family
 
+from headgate.control_protocol.ports import Evolved
+from headgate.coordinator import evolution
 from headgate.coordinator import machine as coordinator
+from headgate.coordinator.evolution import evolved
+from headgate.participant import machine as participant
 
 FAMILY = Family()
 
@@ -17,3 +21,24 @@ def failure_answers(right: Any, *given: Any) -> Any:
     """An update whose outcome is unknown is asked for no more."""
     state, actions = right(*given)
     return replace(state, term=replace(state.term, proposals=())), actions
+
+
+@FAMILY.replaces("S9", (coordinator, "not_evolved"))
+def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
+    """An update whose outcome is unknown is taken to have been made."""
+    view = state.term.view
+    return evolved(state, Evolved(replace(view, schema_id=view.schema_id + 1)))
+
+
+@FAMILY.replaces("S2", (participant, "_said_again"))
+def proposal_is_said_once(right: Any, state: Any, now_ms: int) -> Any:
+    """A proposal that is lost is not said again."""
+    if state.need is not None:
+        state = replace(state, need=replace(state.need, heard=True))
+    return right(state, now_ms)
+
+
+@FAMILY.replaces("S3", (evolution, "Tables"))
+def tables_answers_nobody(right: Any, _: Any, tables: Any) -> Any:
+    """TABLES does not say whose proposals it answers."""
+    return right((), tables)

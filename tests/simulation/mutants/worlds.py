@@ -21,6 +21,8 @@ STATES_ROUGHLY = {
     "follower": 500,
     "follower-unknown-outcomes": 500,
     "two-followers": 600,
+    "new-column-coordinator-dies": 1_300,
+    "new-column": 3_500,
     "follower-move-abrupt": 9_500,
     "parts": 1_000,
     "pause": 1_500,

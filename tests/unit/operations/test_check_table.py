@@ -223,12 +223,30 @@ def test_properties_that_files_cannot_follow_are_told(
     filled: FilledTable, settings: SinkSettings
 ) -> None:
     with filled.table.transaction() as change:
-        change.set_properties({"write.format.default": "orc"})
+        change.set_properties({"write.parquet.page-version": "v2"})
     check = TableCheck(settings)
     check.table()
-    assert check.files() == "not followed: write.format.default = orc: files are always Parquet"
+    told = "not followed: write.parquet.page-version = v2: data pages are of version 1"
+    assert check.files() == told
     with filled.table.transaction() as change:
         change.set_properties({"write.parquet.compression-codec": "lzo"})
+    check = TableCheck(settings)
+    check.table()
+    with pytest.raises(ConfigurationError, match="lzo"):
+        check.files()
+
+
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+def test_point_6_a_tables_other_format_is_followed(
+    filled: FilledTable, settings: SinkSettings, kind: str
+) -> None:
+    with filled.table.transaction() as change:
+        change.set_properties({"write.format.default": kind})
+    check = TableCheck(settings)
+    check.table()
+    assert check.files() == "as the table's properties ask"
+    with filled.table.transaction() as change:
+        change.set_properties({f"write.{kind}.compression-codec": "lzo"})
     check = TableCheck(settings)
     check.table()
     with pytest.raises(ConfigurationError, match="lzo"):

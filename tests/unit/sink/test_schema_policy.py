@@ -35,8 +35,7 @@ def test_point_5_evolve_with_formats_that_can_tell(format_name: str) -> None:
     "more",
     [
         IN_PROCESS + '[format]\ntype = "csv"\n[format.options]\ncolumns = "id"\n',
-        IN_PROCESS + '[format]\ntype = "connect-json"\n',
-        '[spark]\nwriter = "spark"\n',
+        IN_PROCESS + '[format]\ntype = "string"\n',
         '[spark]\ndistribution = "none"\n[transform]\nsql = "SELECT * FROM records"\n',
     ],
 )
@@ -51,4 +50,5 @@ def test_point_5_policies_that_contradict_others_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="readd_dropped"):
         parse(policy("ignore", of_schema="readd_dropped = true"))
     assert parse(policy("quarantine", IN_PROCESS + '[quarantine]\npolicy = "quarantine"\n'))
-    assert parse(policy("evolve", '[spark]\nwriter = "spark"\ndistribution = "none"\n'))
+    for mode in ("none", "hash", "range", "table"):
+        assert parse(policy("evolve", f'[spark]\nwriter = "spark"\ndistribution = "{mode}"\n'))

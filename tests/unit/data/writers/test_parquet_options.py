@@ -8,6 +8,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import BooleanType, ListType, LongType, NestedField, StringType
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.data.writers.encodings import refuse_files, target_bytes
 from headgate.data.writers.metrics import leaves_of
 from headgate.data.writers.metrics_modes import metrics_modes
 from headgate.data.writers.parquet_options import ParquetOptions, unheeded
@@ -30,7 +31,7 @@ def test_what_a_table_does_not_say_is_as_icebergs_documentation_has_it() -> None
         "dictionary_pagesize_limit": 2 << 20,
         "store_decimal_as_integer": True,
     }
-    assert options.target_bytes == 0
+    assert target_bytes({}) == 0
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,9 @@ def test_what_a_table_does_not_say_is_as_icebergs_documentation_has_it() -> None
 )
 def test_impossible_values_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
-        ParquetOptions({f"{BLOOM}id": "true", name: value}, LEAVES).of_file(1)
+        properties = {f"{BLOOM}id": "true", name: value}
+        refuse_files(SCHEMA, properties, UNSORTED_SORT_ORDER)
+        ParquetOptions(properties, LEAVES).of_file(1)
 
 
 def test_a_filter_is_for_the_rows_of_a_row_group_within_the_tables_size() -> None:
@@ -67,8 +70,7 @@ def test_a_filter_is_for_the_rows_of_a_row_group_within_the_tables_size() -> Non
 
 def test_what_is_not_followed_is_told() -> None:
     properties = {
-        "write.format.default": "orc",
-        "write.parquet.page-version": "v1",
+        "write.parquet.page-version": "v2",
         "write.parquet.stats-enabled.column.id": "false",
         f"{BLOOM}id": "true",
         f"{BLOOM}nowhere": "true",
@@ -76,7 +78,7 @@ def test_what_is_not_followed_is_told() -> None:
     }
     told = unheeded(properties, LEAVES)
     assert [text.split(" = ")[0].split(":")[0] for text in told] == [
-        "write.format.default",
+        "write.parquet.page-version",
         "write.parquet.stats-enabled.column.id",
         f"{BLOOM}nowhere",
         f"{BLOOM}flag",

@@ -15,7 +15,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, UUIDType
 
 from headgate.control_protocol.events import TableStart
-from headgate.data.writers.parquet import DataFiles, file_shape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import SourcePlan, plan_for
 

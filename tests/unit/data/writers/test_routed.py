@@ -33,7 +33,9 @@ from headgate.data.writers.pools import OPEN_FILES_MAX
 from headgate.data.writers.put import chunk_of
 from headgate.data.writers.routed_plans import LISTED_S, RoutedPlans
 from headgate.data.writers.routes import RAW_NAME_PROPERTY, Route, Routing
+from headgate.data.writers.shaping import Shaping
 from headgate.data.writers.whole import write_put
+from headgate.kafka.fetch import Chunk
 from headgate.participant.embedding import Record
 from headgate.sink.declaration import quarantine_declaration
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
@@ -50,6 +52,16 @@ BY_FIELD = Route(topic="events", field="type", to="db.event_{field}")
 BY_HEADER = Route(topic="events", header="kind", to="db.kind_{header}")
 
 
+class Unsaid:
+    """A sink file that says nothing of single tables, and makes none."""
+
+    def source(self, source: SourcePlan, _table: str) -> SourcePlan:
+        return replace(source, routing=None)
+
+    def making(self, _source: SourcePlan, _table: str) -> None:
+        return None
+
+
 @dataclass
 class Desk:
     """Tables, routes, and batches of records that were put."""
@@ -58,6 +70,7 @@ class Desk:
     routes: tuple[Route, ...]
     handling: Handling = KEPT
     tables_max: int = 100
+    shaping: Shaping = field(default_factory=Shaping)
     now_s: float = 0.0
     looked: list[str] = field(default_factory=list)
     parked: dict[str, str] = field(default_factory=dict)
@@ -67,8 +80,8 @@ class Desk:
         catalog = self.local.catalog
         self.plans = RoutedPlans(
             catalog,
-            Plans(catalog),
-            lambda source, table: replace(source, routing=None),
+            Plans(catalog, self.shaping),
+            Unsaid(),
             lambda: self.now_s,
         )
 
@@ -108,9 +121,12 @@ class Desk:
 
         def write(plan: WriterPlan) -> BatchOutcome:
             self.looked.append(",".join(sorted(plan.tables)))
-            return write_put(plan, batch, chunk)
+            return self.written(plan, batch, chunk)
 
         return self.plans.written(batch, self.source, write)
+
+    def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
+        return write_put(plan, batch, chunk)
 
     def write(self, topics: Mapping[str, Sequence[Any]]) -> dict[str, list[int]]:
         """By table, the ids of its rows; under ``q`` those that were quarantined."""
@@ -230,6 +246,10 @@ def test_point_3_headers_name_tables(desk: Desk) -> None:
         (some(4)[0], []),
     ]
     assert desk.write({"events": events}) == {"kind_a": [1, 2], "q": [3, 4]}
+
+
+def test_point_3_a_field_that_no_record_has_is_no_failure(desk: Desk) -> None:
+    assert desk.write({"events": [{"id": 1}, {"id": 2}]}) == {"q": [1, 2]}
 
 
 def test_point_3_numbers_and_paths_name_tables(desk: Desk) -> None:

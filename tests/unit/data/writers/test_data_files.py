@@ -33,7 +33,7 @@ from headgate.control_protocol.errors import ConfigurationError, TableChanged, W
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import Batch
-from headgate.data.writers.parquet import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import Plans, SourcePlan, plan_for
 from headgate.tables.iceberg.catalog import load_catalog

@@ -1,4 +1,4 @@
-"""Arrow tables into Parquet data files with Iceberg's field ids and statistics."""
+"""Arrow tables into data files of the format that their table wants."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, OutputStream
 
 from headgate.control_protocol.events import DataFile
-from headgate.data.writers.dictionaries import with_dictionary
-from headgate.data.writers.hidden_nulls import filled, hiding
-from headgate.data.writers.metrics import FileMetrics, leaves_of
+from headgate.data.writers.encoding import Encoder, Encoding
+from headgate.data.writers.encodings import FORMAT, encoding_of, target_bytes
+from headgate.data.writers.metrics import leaves_of
 from headgate.data.writers.metrics_modes import metrics_modes
-from headgate.data.writers.parquet_options import ParquetOptions
 from headgate.data.writers.partitioning import Partitioner, PartitionKey
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.pools import OPEN_FILES_MAX, OpenFiles
@@ -35,14 +33,19 @@ class FileShape:
         schema, order = plan.schema(), plan.sort_order()
         properties = plan.table_properties
         self.arrow_schema: pa.Schema = plan.arrow_schema()
-        self.hiding = hiding(self.arrow_schema)
         self.spec_id = plan.spec().spec_id
         self.io: FileIO = open_files(plan.io_properties, plan.data_location)
-        self.leaves = leaves_of(schema, metrics_modes(schema, properties, order))
-        self.options = ParquetOptions(properties, self.leaves)
+        leaves = leaves_of(schema, metrics_modes(schema, properties, order))
+        self.encoding = encoding_of(schema, properties, leaves)
+        self._parquet = encoding_of(schema, {**properties, FORMAT: "parquet"}, leaves)
+        self.target_bytes = target_bytes(properties)
         self.spread = Spread.of(properties)
         self.sorter = Sorter(order, schema)
         self.partitioner = Partitioner(plan.spec(), schema)
+
+    def encoding_for(self, rows: pa.Table) -> Encoding:
+        """Return the table's own, or Parquet for rows with values that its own cannot hold."""
+        return self.encoding if self.encoding.holds(rows) else self._parquet
 
 
 @lru_cache(maxsize=256)
@@ -55,9 +58,9 @@ def file_shape(plan: WriterPlan) -> FileShape:
 @dataclass(slots=True)
 class _OpenFile:
     path: str
+    kind: str
     stream: OutputStream
-    writer: pq.ParquetWriter
-    metrics: FileMetrics
+    encoder: Encoder
 
 
 class DataFiles:
@@ -81,7 +84,7 @@ class DataFiles:
     ) -> None:
         self._shape = shape
         self._prefix = prefix
-        self._target_bytes = shape.options.target_bytes or target_bytes
+        self._target_bytes = shape.target_bytes or target_bytes
         self._pool = pool or OpenFiles(open_max)
         self._open: dict[PartitionKey, _OpenFile] = {}
         self._paths: list[str] = []
@@ -94,15 +97,15 @@ class DataFiles:
         """Append the rows, of the table's Arrow schema, to the partition's file(s)."""
         if self._shape.sorter:
             table = self._shape.sorter.sorted(table)
+        encoding = self._shape.encoding_for(table)
+        if key in self._open and self._open[key].kind != encoding.name:
+            self._close(key)
         begin = 0
         while begin < table.num_rows:
-            rows = self._row_group_rows(table, key)
-            group = table.slice(begin, rows)
-            file = self._file(key, group)
+            group = table.slice(begin, self._group_rows(table, key, encoding))
+            file = self._file(key, group, encoding)
             size_before = file.stream.tell()
-            written = filled(group, self._shape.hiding)
-            file.writer.write_table(written, row_group_size=group.num_rows)
-            file.metrics.see(group)
+            file.encoder.write(group)
             self._written_rows += group.num_rows
             self._written_bytes += file.stream.tell() - size_before
             begin += group.num_rows
@@ -126,41 +129,38 @@ class DataFiles:
             self._pool.closed((id(self), key))
             if isinstance(file.stream, Unhurried):
                 file.stream.abort()
-            _quietly(file.writer.close)
+            _quietly(file.encoder.close)
             _quietly(file.stream.close)
         self._open.clear()
         for ending in self._endings:
             _quietly(ending.result)
         delete_quietly(self._shape.io, [path for path in self._paths if path not in begun])
 
-    def _row_group_rows(self, table: pa.Table, key: PartitionKey) -> int:
+    def _group_rows(self, table: pa.Table, key: PartitionKey, encoding: Encoding) -> int:
         memory_per_row = max(1.0, table.nbytes / table.num_rows)
-        if self._written_rows:
+        if self._written_bytes:
             disk_per_row = max(1.0, self._written_bytes / self._written_rows)
         else:
             disk_per_row = max(1.0, memory_per_row / _SHRINKAGE_GUESS)
         begun_bytes = self._open[key].stream.tell() if key in self._open else 0
         room = (self._target_bytes - begun_bytes) / disk_per_row
-        options = self._shape.options
-        by_memory = options.row_group_bytes / memory_per_row
-        return max(1, int(min(options.row_group_rows, by_memory, max(room, _ROWS_MIN))))
+        by_memory = encoding.bytes_max / memory_per_row
+        return max(1, int(min(encoding.rows_max, by_memory, max(room, _ROWS_MIN))))
 
-    def _file(self, key: PartitionKey, rows: pa.Table) -> _OpenFile:
+    def _file(self, key: PartitionKey, rows: pa.Table, encoding: Encoding) -> _OpenFile:
         if key in self._open:
             self._pool.used((id(self), key))
             return self._open[key]
         self._pool.make_room()
-        path = f"{self._prefix}/{self._shape.spread.path(key.folder)}.parquet"
+        path = f"{self._prefix}/{self._shape.spread.path(key.folder)}.{encoding.name}"
         self._paths.append(path)
         stream = self._shape.io.new_output(path).create()
         try:
-            options = self._shape.options.of_file(rows.num_rows)
-            options["use_dictionary"] = with_dictionary(self._shape.leaves, rows)
-            writer = pq.ParquetWriter(stream, self._shape.arrow_schema, **options)
+            encoder = encoding.encoder(stream, rows)
         except BaseException:
             stream.close()
             raise
-        self._open[key] = _OpenFile(path, stream, writer, FileMetrics(self._shape.leaves))
+        self._open[key] = _OpenFile(path, encoding.name, stream, encoder)
         self._pool.opened((id(self), key), lambda: self._close(key))
         return self._open[key]
 
@@ -168,7 +168,7 @@ class DataFiles:
         file = self._open.pop(key)
         self._pool.closed((id(self), key))
         try:
-            file.writer.close()
+            file.encoder.close()
             size = file.stream.tell()
         finally:
             if isinstance(file.stream, Unhurried):  # others are decoded and written meanwhile
@@ -179,15 +179,14 @@ class DataFiles:
 
 
 def _described(shape: FileShape, key: PartitionKey, file: _OpenFile, size: int) -> DataFile:
-    footer = file.writer.writer.metadata
     return DataFile(
         path=file.path,
         spec_id=shape.spec_id,
-        record_count=footer.num_rows,
         file_size_bytes=size,
         partition=key.values,
+        file_format=file.kind,
         sort_order_id=shape.sorter.order_id,
-        **file.metrics.described(footer),
+        **file.encoder.described(),
     )
 
 

@@ -1,0 +1,111 @@
+"""How long an audit of many commits takes on an object store, and how much memory.
+
+    python benchmarks/audit_cost.py [--commits 1000] [--delay-ms 50]
+
+S3 is moto's server; a proxy before it adds the delay to each request of the audit, and counts them.
+The catalog is SQLite. Each commit has brought one file of ten rows; the audit reads every commit,
+file and record, and asks no broker. It runs in a process of its own, which has read nothing yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import pyarrow as pa
+from contract.test_sink_table import record
+from counting_proxy import CountingProxy, kinds
+from iceberg_files import write_files
+from integration.sink_file import default_sections, toml
+from object_store import ObjectStore
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import CommitAttempt, Landed
+from headgate.operations.audit import audit
+from headgate.sink.declaration import declaration
+from headgate.sink.load import load
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import ensure_table
+from headgate.tables.iceberg.table import IcebergTable
+
+ROWS = 10
+
+
+def sink_file(home: Path, properties: Mapping[str, str]) -> Path:
+    """A sink whose files are on S3."""
+    sections = dict(default_sections(home, "127.0.0.1:9", ["topic"], "group"))
+    catalog = sections["catalog.properties"]
+    assert isinstance(catalog, Mapping)
+    sections["catalog.properties"] = {**catalog, **properties}
+    written = home / "sink.toml"
+    written.write_text(toml(sections))
+    return written
+
+
+def fill(path: Path, commits: int) -> None:
+    settings = load(path)
+    with load_catalog(settings.catalog.name, settings.catalog.properties) as catalog:
+        declared, name = declaration(settings.table), settings.table.identifier
+        assert declared is not None
+        ensure_table(catalog, name, declared)
+        table = IcebergTable(catalog, name, SinkName(settings.name))
+        landed = table.commit(CommitAttempt(table.read(), record(1, 0), ()))
+        loaded = catalog.load_table(name)
+        for number in range(1, commits + 1):
+            assert isinstance(landed, Landed), landed
+            rows = pa.table(
+                {
+                    "id": range(ROWS),
+                    "kafka_topic": ["topic"] * ROWS,
+                    "kafka_partition": pa.array([0] * ROWS, pa.int32()),
+                    "kafka_offset": range((number - 1) * ROWS, number * ROWS),
+                }
+            )
+            files = write_files(
+                loaded, rows.cast(loaded.schema().select(*rows.column_names).as_arrow())
+            )
+            state = record(1, number, ROWS)
+            landed = table.commit(CommitAttempt(landed.view, state, files))
+
+
+def timed(path: str) -> None:
+    begun_s = time.perf_counter()
+    report = audit(load(Path(path)), with_source=False)
+    taken_s = time.perf_counter() - begun_s
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{report.commits} commits, {report.live_rows} rows: {taken_s:.1f} s, peak {peak_mb:.0f} MB"
+    )
+    print("findings:", ", ".join(map(str, report.findings[:3])) or "none")
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    asked.add_argument("--commits", type=int, default=1000)
+    asked.add_argument("--delay-ms", type=float, default=50)
+    given = asked.parse_args()
+    with tempfile.TemporaryDirectory() as folder, ObjectStore() as store:
+        home = Path(folder)
+        begun_s = time.perf_counter()
+        fill(sink_file(home, store.s3()), given.commits)
+        print(f"filled in {time.perf_counter() - begun_s:.0f} s", flush=True)
+        with CountingProxy(store.port) as proxy:
+            path = sink_file(home, store.s3(proxy.uri))
+            proxy.delay_s = given.delay_ms / 1000
+            subprocess.run([sys.executable, __file__, "--of", str(path)], check=True)
+            print(dict(sorted(kinds(proxy.exchanges).items())))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--of"]:
+        timed(sys.argv[2])
+    else:
+        main()

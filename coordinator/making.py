@@ -1,0 +1,81 @@
+"""Tables that routes name, made and changed by what participants propose (rules N1, S3, S9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import dotted
+from headgate.control_protocol.events import Destination, Tables, TableStart
+from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.table_changes import Changed
+from headgate.coordinator.actions import Action, Tell
+from headgate.coordinator.evolution import not_evolved, wants
+from headgate.coordinator.moves import Step, term_of
+from headgate.coordinator.speech import folder, say
+from headgate.coordinator.state import State
+from headgate.coordinator.transitions import Phase
+
+
+def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
+    """Answer the proposals for tables that are as they are to be, or never will be; others wait."""
+    if state.phase is not Phase.EVOLVING or state.term is None or state.term.tables is not None:
+        return state, ()
+    term = state.term
+    asked = wants(term.proposals)
+    done = {want.at: said for want, said in zip(asked, tables, strict=True) if not said.failure}
+    failures = [said for said in tables if said.failure]
+    why = "; ".join(f"{said.table}: {said.failure}" for said in failures[:3])
+    if not done:
+        return not_evolved(state, now_ms, why)
+    answers = tuple(
+        each.answer
+        for each in term.proposals
+        if Destination(each.proposal.table, each.proposal.uuid) in done
+    )
+    again_ms = now_ms + state.settings.retry_backoff_ms if failures else term.evolve_due_ms
+    starts = {start.table: start for said in done.values() for start in _starts(state, said)}
+    followers = {
+        name: replace(view, schema_id=starts[name].schema_id)
+        if name in starts and starts[name].uuid == view.uuid
+        else view
+        for name, view in term.followers.items()
+    }
+    term = replace(
+        term,
+        followers=followers,
+        tables=Tables(answers, tuple(starts.values())),
+        evolve_due_ms=again_ms,
+    )
+    state = replace(state, term=term, failures=0)
+    told = [action for said in done.values() for action in _told(said)]
+    if failures:
+        told.append(Tell(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_WAITS))
+    return state, (*told, *say(state))
+
+
+def _starts(state: State, said: Changed) -> Iterator[TableStart]:
+    """The table for TABLES, and what holds for all others that are not there (R4)."""
+    if said.uuid:
+        prefix = f"{said.data}/{folder(state)}/{term_of(state).number}"
+        ids = said.uuid, said.schema_id, said.spec_id
+        yield TableStart(said.table, *ids, prefix, refused=said.refused)
+        return
+    none_is_made = TableStart(said.table, "", 0, 0, "", refused=(Refusal((), said.why),))
+    yield none_is_made
+    if said.any_other:
+        yield replace(none_is_made, table="")
+
+
+def _told(said: Changed) -> Iterator[Action]:
+    if said.changes:
+        text = f"{said.table}: {', '.join(said.changes)}"
+        yield Tell(text, event=LogEvent.COLUMNS_CHANGED)
+    words = [f"{dotted(each.path)} {each.reason}".strip() for each in said.refused]
+    if words:
+        text = f"{said.table} does not take up: {'; '.join(words)}"
+        yield Tell(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)
+    if not said.uuid:
+        text = f"table {said.table} is not made, its records are unmatched: {said.why}"
+        yield Tell(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)

@@ -1,0 +1,310 @@
+"""What runs in the tasks of a job of several stages that writes many tables (R7): one job still.
+
+As ``stages``, but that rows know their table. Records that a transform gives to no table come out
+as numbers, and are put aside by a job of their own (``set_aside``): their values are read again.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from headgate.control_protocol.errors import WriteFailed
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.data.spark import stages
+from headgate.data.spark.packets import PACKET, PLACE
+from headgate.data.spark.routed_packets import TABLE, RoutedPacking
+from headgate.data.spark.stages import PartWritten, ShareRead, Stage, Tally
+from headgate.data.spark.tasks import keep_worker_light
+from headgate.data.transform.result_rows import Numbered
+from headgate.data.transform.result_tables import ResultTables, Routed, TableRows, Unmatched
+from headgate.data.writers.aside import Aside
+from headgate.data.writers.decoding import Decoded
+from headgate.data.writers.failures import failed
+from headgate.data.writers.many_files import Followed, ManyFiles
+from headgate.data.writers.numbering import Integers, Numbering, bitmap
+from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.ranges import chunks_of
+from headgate.data.writers.routed import RoutedBatch
+from headgate.data.writers.routed_table import RoutedTable
+from headgate.data.writers.sieve import Sieve
+from headgate.native.loops import Flags
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+@dataclass(slots=True)
+class _Outlet:
+    """Rows of one table, with the records that they came from."""
+
+    table: str
+    ready: list[tuple[str, Decoded]]
+
+    def take(self, decoded: Decoded) -> None:
+        self.ready.append((self.table, decoded))
+
+
+class _Ready:
+    """``Outlets`` into the next stage."""
+
+    def __init__(self) -> None:
+        self._ready: list[tuple[str, Decoded]] = []
+
+    def of(self, known: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
+        return _Outlet(known.name, self._ready)
+
+    def flush_largest(self) -> None:
+        """Nothing waits here."""
+
+    def finish(self) -> Followed:
+        return {}
+
+    def discard(self) -> None:
+        self._ready.clear()
+
+    def drained(self) -> list[tuple[str, Decoded]]:
+        ready = list(self._ready)
+        self._ready.clear()
+        return ready
+
+
+class _Share:
+    """One share on its way; when ``rows`` has ended, ``read`` says how."""
+
+    def __init__(self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], share: int) -> None:
+        self._plan = plan
+        self._share = shares[share]
+        self._numbering = Numbering(batch.ranges)
+        self._numbers = BitMap64()
+        self.read = ShareRead(share, BatchFailed(batch.number, "not read to its end"), BitMap64())
+
+    def rows(self) -> Iterator[TableRows]:
+        share, ready, outcome = self._share, _Ready(), self.read.outcome
+        routed = RoutedBatch(self._plan, share, ready)
+        try:
+            with closing(chunks_of(self._plan, share)) as chunks:
+                for chunk in chunks:
+                    routed.take(chunk)
+                    yield from map(self._numbered, ready.drained())
+            routed.end()
+            yield from map(self._numbered, ready.drained())
+            outcome = routed.finish()
+        except Exception as error:  # noqa: BLE001 - it goes on as a value
+            routed.discard()
+            outcome = failed(share.number, error)
+        self.read = ShareRead(self.read.share, outcome, self._numbers)
+
+    def _numbered(self, some: tuple[str, Decoded]) -> TableRows:
+        table, decoded = some
+        records = decoded.records
+        found = self._numbering.numbers(list(self._share.ranges), records.places, records.offsets)
+        self._numbers |= bitmap(pa.array(found))
+        return TableRows(table, Numbered(decoded.rows, found))
+
+
+def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
+    """Share numbers in, packets out, and a row with the tally behind each share's."""
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packing = RoutedPacking(plan)
+        schema = stages.tallied(packing.schema)
+        for share in stages.share_numbers(batches):
+            reading = _Share(plan, batch, shares, share)
+            for packet in packing.packed(reading.rows()):
+                tally = pa.nulls(packet.num_rows, pa.binary())
+                yield pa.RecordBatch.from_arrays([*packet.columns, tally], schema=schema)
+            yield stages.tally_row(schema, reading.read)
+        keep_worker_light()
+
+    return stage
+
+
+# ----------------------------------------------------------------------------------------- packing
+
+
+def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+    """A transform's rows in, packets out. A failure, and what is unmatched, have no place."""
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packing = RoutedPacking(plan)
+        aside: list[Unmatched] = []
+        try:
+            yield from packing.packed(
+                _without_unmatched(_routed(plan, batch, name)(batches), aside)
+            )
+            outcome: Any = aside
+        except Exception as error:  # noqa: BLE001 - it goes on as a value
+            outcome = failed(batch.number, error)
+        if outcome:
+            value = pa.array([pickle.dumps(outcome)], pa.binary())
+            yield stages.lonely(packing.schema, PACKET, value)
+        keep_worker_light()
+
+    return stage
+
+
+def _without_unmatched(rows: Iterator[Routed], aside: list[Unmatched]) -> Iterator[TableRows]:
+    for some in rows:
+        if isinstance(some, Unmatched):
+            aside.append(some)
+        else:
+            yield some
+
+
+def _routed(
+    plan: WriterPlan, batch: Batch, name: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Routed]]:
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
+        result = ResultTables(plan, batch, name)
+        for some in batches:
+            yield from result.of(some)
+        result.end()
+
+    return rows
+
+
+# ----------------------------------------------------------------------------------------- writing
+
+
+def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+    """A transform's rows in, one row of ``OUTCOMES`` out."""
+    return _writing(plan, batch, _routed(plan, batch, name))
+
+
+def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
+    """Packets in, one row of ``OUTCOMES`` out."""
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
+        packing = RoutedPacking(plan)
+        for packets in batches:
+            columns = (packets.column(name) for name in (PLACE, TABLE, PACKET))
+            for place, table, packet in zip(*columns, strict=True):
+                if place.is_valid:
+                    yield packing.unpacked(table.as_py(), packet)
+                else:
+                    yield from stages.carried(packet)
+
+    return _writing(plan, batch, rows)
+
+
+def _writing(
+    plan: WriterPlan,
+    batch: Batch,
+    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[Routed]],
+) -> Stage:
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield stages.outcome_row(_written(plan, batch, rows(batches)))
+        keep_worker_light()
+
+    return stage
+
+
+def _written(plan: WriterPlan, batch: Batch, rows: Iterator[Routed]) -> PartWritten | BatchFailed:
+    files, tally = ManyFiles(batch), Tally()
+    unmatched: dict[str, BitMap64] = {}
+    try:
+        for some in rows:
+            found = tally.take(some.numbers)
+            if isinstance(some, Unmatched):
+                unmatched[some.reason] = unmatched.get(some.reason, BitMap64()) | found
+                continue
+            known = plan.tables[some.table]
+            assert known.plan is not None, "its rows are of its schema"
+            files.of(known, known.plan).take_rows(some.numbered.rows)
+            files.flush_largest()
+        return tally.part((), files.finish(), unmatched)
+    except Exception as error:  # noqa: BLE001 - it goes on as a value
+        files.discard()
+        return stages.failure(batch, error)
+
+
+# ------------------------------------------------------------------------------------ set aside
+
+
+def set_aside(
+    plan: WriterPlan, batch: Batch, unmatched: Mapping[str, BitMap64]
+) -> Callable[[Batch], BatchOutcome]:
+    """How a share of ``spans`` is put aside: just these records of it. Failures are values."""
+
+    wanted = _Wanted(unmatched)
+
+    def write(share: Batch) -> BatchOutcome:
+        numbering, aside = Numbering(batch.ranges), Aside(plan, share)
+        sieve = Sieve(share, aside)
+        try:
+            with closing(chunks_of(plan, share)) as chunks:
+                for chunk in chunks:
+                    found = numbering.numbers(list(share.ranges), chunk.places, chunk.offsets)
+                    for reason, rows in wanted.among(found):
+                        aside.unmatched(chunk.where(rows), reason)
+            nothing = np.zeros(len(share.ranges), np.int64)
+            quarantined = aside.finish()
+            return BatchWritten(share.number, sieve.results(nothing), (), quarantined)
+        except Exception as error:  # noqa: BLE001 - it goes on as a value
+            aside.discard()
+            return failed(share.number, error)
+
+    return write
+
+
+class _Wanted:
+    """Finds records among others, with the reasons why they are wanted."""
+
+    def __init__(self, unmatched: Mapping[str, BitMap64]) -> None:
+        self._reasons = list(unmatched)
+        arrays = [np.fromiter(some, np.int64, len(some)) for some in unmatched.values()]
+        numbers = np.concatenate([np.zeros(0, np.int64), *arrays])
+        order = np.argsort(numbers)
+        self._numbers = numbers[order]
+        self._codes = np.repeat(np.arange(len(arrays)), [len(some) for some in arrays])[order]
+
+    def among(self, found: Integers) -> Iterator[tuple[str, Flags]]:
+        """Per reason the flags of its records."""
+        if not len(self._numbers):
+            return
+        places = np.searchsorted(self._numbers, found).clip(max=len(self._numbers) - 1)
+        codes = np.where(self._numbers[places] == found, self._codes[places], -1)
+        for code in np.unique(codes[codes >= 0]).tolist():
+            yield self._reasons[code], codes == code
+
+
+def spans(batch: Batch, unmatched: Mapping[str, BitMap64]) -> Batch:
+    """The batch, but just from the first to the last unmatched record of each partition."""
+    numbering = Numbering(batch.ranges)
+    numbers = BitMap64.union(BitMap64(), *unmatched.values())
+    ranges = {}
+    for at in numbering.partitions:
+        some = numbering.of(numbers, at)
+        if some is not None:
+            ranges[at] = OffsetRange(some[0], some[1] + 1)
+    return replace(batch, ranges=ranges)
+
+
+def accounted(
+    batch: Batch, written: BatchWritten, aside: BatchWritten, unmatched: Mapping[str, BitMap64]
+) -> BatchWritten:
+    """The batch's outcome with what was set aside. Raises ``WriteFailed`` unless that is all."""
+    numbering = Numbering(batch.ranges)
+    numbers = BitMap64.union(BitMap64(), *unmatched.values())
+    results = dict(written.partitions)
+    for at, result in written.partitions.items():
+        found = aside.partitions.get(at)
+        if found is None:
+            continue
+        if found.quarantined + found.skipped != numbering.count(numbers, at):
+            raise WriteFailed(f"{at}: unmatched records were not there any more when read again")
+        results[at] = replace(
+            result,
+            quarantined=result.quarantined + found.quarantined,
+            skipped=result.skipped + found.skipped,
+        )
+    quarantined = (*written.quarantined, *aside.quarantined)
+    return replace(written, partitions=results, quarantined=quarantined)

@@ -1,0 +1,70 @@
+"""What a format of data files is to those who write them, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyiceberg.io import OutputStream
+
+from headgate.control_protocol.errors import ConfigurationError
+
+STORED_BYTES_MAX = 64 * 1024 * 1024
+"""Of Arrow memory: the bound on what one call of ``Encoder.write`` adds to a process's memory."""
+
+
+class Encoder(Protocol):
+    """One file in the making; its stream is closed by who opened it."""
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows of the table's Arrow schema."""
+
+    def close(self) -> None:
+        """Write what stands behind the rows."""
+
+    def described(self) -> dict[str, Any]:
+        """Return the ``record_count`` and the statistics of ``DataFile``; only behind ``close``."""
+
+
+class Encoding(Protocol):
+    """How the files of one table are made. ``name`` is the format's, and the files' extension.
+
+    A call of ``Encoder.write`` takes ``bytes_max`` of Arrow memory at most, and ``rows_max`` rows.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def bytes_max(self) -> int: ...
+
+    @property
+    def rows_max(self) -> int: ...
+
+    def holds(self, rows: pa.Table) -> bool:
+        """Whether every value can be in such a file, and be read again as it was."""
+
+    def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:
+        """Begin a file; ``rows`` are the first that it will hold."""
+
+
+def whole_number(properties: Mapping[str, str], name: str, default: int) -> int:
+    """Return the property as a number above zero. Raises ``ConfigurationError``."""
+    text = properties.get(name)
+    if text is None:
+        return default
+    if not text.strip().isdecimal() or int(text) == 0:
+        raise ConfigurationError(f"the table's {name} is {text!r}", "it is a whole number above 0")
+    return int(text)
+
+
+def one_of(properties: Mapping[str, str], name: str, known: Mapping[str, str], default: str) -> str:
+    """Return what ``known`` has for the property's word. Raises ``ConfigurationError``."""
+    word = properties.get(name, default).strip().lower()
+    if word not in known:
+        raise ConfigurationError(
+            f"the table's {name} is {word!r}, which cannot be written",
+            f"use one of {', '.join(known)}",
+        )
+    return known[word]

@@ -1,0 +1,58 @@
+"""Which format a table wants for its data files (``write.format.default``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+
+from headgate.data.writers.encoding import Encoding, one_of, whole_number
+from headgate.data.writers.metrics import Leaf, leaves_of
+from headgate.data.writers.metrics_modes import metrics_modes
+from headgate.data.writers.parquet_encoding import ParquetEncoding
+
+FORMAT = "write.format.default"
+_TARGET = "write.target-file-size-bytes"
+
+_Made = Callable[[Schema, Mapping[str, str], Sequence[Leaf]], Encoding]
+
+
+def format_of(properties: Mapping[str, str]) -> str:
+    """Return the format's name. Raises ``ConfigurationError`` for one that is not written."""
+    return one_of(properties, FORMAT, {name: name for name in _FORMATS}, "parquet")
+
+
+def encoding_of(schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]) -> Encoding:
+    """Return how the table's files are made. Raises ``ConfigurationError``."""
+    return _FORMATS[format_of(properties)]()(schema, properties, leaves)
+
+
+def target_bytes(properties: Mapping[str, str]) -> int:
+    """Return the size on disk at which the table wants its files closed; 0 where it says none."""
+    return whole_number(properties, _TARGET, 0)
+
+
+def refuse_files(schema: Schema, properties: Mapping[str, str], order: SortOrder) -> None:
+    """Raise ``ConfigurationError`` where files cannot be as the table's properties ask."""
+    target_bytes(properties)
+    encoding_of(schema, properties, leaves_of(schema, metrics_modes(schema, properties, order)))
+
+
+def _parquet() -> _Made:
+    return ParquetEncoding
+
+
+def _orc() -> _Made:
+    from headgate.data.writers.orc import OrcEncoding  # only where a table asks for it
+
+    return OrcEncoding
+
+
+def _avro() -> _Made:
+    from headgate.data.writers.avro import AvroEncoding
+
+    return AvroEncoding
+
+
+_FORMATS: dict[str, Callable[[], _Made]] = {"parquet": _parquet, "orc": _orc, "avro": _avro}

@@ -1,0 +1,77 @@
+"""What a batch knows of the tables that routes name, and which it wants to know (R2, R3, R5)."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.ports import Batch
+from headgate.data.writers.failures import TablesWanted
+from headgate.data.writers.plan import NOTHING_IS_MADE, WriterPlan
+from headgate.data.writers.routed_table import RoutedTable
+from headgate.data.writers.routes import Target
+
+NO_ROUTE = "no route sends it to a table"
+
+
+class KnownTables:
+    """The tables of one batch's plan. ``wanted``: those that it must have to be written."""
+
+    def __init__(self, plan: WriterPlan, batch: Batch) -> None:
+        if not batch.folder:
+            raise ConfigurationError(
+                "the coordinator names no folder for tables that are routed to",
+                "start every participant with the same sink file",
+            )
+        assert plan.source.routing is not None, "chosen for it"
+        self._plan = plan
+        self._parked = batch.parked
+        topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
+        named = plan.source.routing.tables_of(topics)
+        self._alone = {target.table: target.raw for target in named.values()}
+        self.wanted: set[str] = set()
+
+    def trouble(self, target: Target | None) -> str:
+        """Why the records of a table are diverted (I1), if there is a quarantine."""
+        if target is None or self._plan.quarantine is None:
+            return ""
+        known = self._plan.tables.get(target.table)
+        why = self._parked.get(target.table) or (known.trouble if known else "")
+        return f"{target.table}: {why}" if why else ""
+
+    def find(self, target: Target | None) -> RoutedTable | str | None:
+        """The table, or why its records are unmatched; ``None`` once tables are wanted: nothing
+        of such an attempt will count."""
+        if target is None:
+            return NO_ROUTE
+        known = self._plan.tables.get(target.table)
+        if known is None and self._may_be(target.table):
+            self.wanted.add(target.table)
+        if self.wanted:
+            return None
+        if known is None:
+            return f"there is no table {target.table}, {self._plan.closed or NOTHING_IS_MADE}"
+        return known.problem or self._collision(known, target) or known
+
+    def require(self) -> None:
+        """Raises ``TablesWanted``."""
+        if self.wanted:
+            raise TablesWanted(frozenset(self.wanted))
+
+    def by_topic(self, name: str) -> bool:
+        """Whether a topic of the batch names the table."""
+        return name in self._alone
+
+    def _may_be(self, name: str) -> bool:
+        """Whether there is such a table, or may be made, or nobody has looked yet."""
+        namespace, _, table = name.rpartition(".")
+        listed = self._plan.listed.get(namespace)
+        return listed is None or table in listed or not self._plan.closed
+
+    def _collision(self, known: RoutedTable, target: Target) -> str:
+        owner = target.raw if known.making else target.table  # the first one gives it its name
+        taken = known.raw_name or self._alone.get(target.table, owner)
+        if target.merge or target.raw == taken:
+            return ""
+        return (
+            f"{target.raw} would go to {target.table}, which takes {taken}: merge = true in the "
+            "route lets it"
+        )

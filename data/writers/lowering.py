@@ -1,0 +1,97 @@
+"""Columns in the plainer types that a file format has, with names and labels of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
+
+from headgate.control_protocol.errors import WriteFailed
+
+Stored = Callable[[pa.Array], pa.Array]
+Labels = Callable[[NestedField], dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """How a format stores the columns of a table.
+
+    ``primitive`` turns values of a type that holds values into those that are stored; ``name`` and
+    ``labels`` say what a field is called in the file and what is written beside it.
+    ``maps_as_lists``: a map is stored as a list of structs.
+    """
+
+    primitive: Callable[[PrimitiveType], Stored]
+    name: Callable[[NestedField], str]
+    labels: Labels
+    maps_as_lists: bool = False
+
+    def rows(self, rows: pa.Table, struct: StructType) -> pa.Table:
+        """Return the rows as they are stored. Raises ``WriteFailed`` for a null where a column is
+        required."""
+        columns, fields = [], []
+        for place, field in enumerate(struct.fields):
+            column = rows.column(place).combine_chunks()
+            if field.required and column.null_count:
+                raise WriteFailed(f"column {field.name} is required, and a row has no value for it")
+            if not isinstance(field.field_type, PrimitiveType):
+                column = column.take(pa.array(np.arange(len(column))))  # offsets begin at zero
+            columns.append(self._array(column, field.field_type))
+            fields.append(self._field(field, columns[-1].type))
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+    def _field(self, field: NestedField, kind: pa.DataType) -> pa.Field:
+        return pa.field(
+            self.name(field), kind, nullable=not field.required, metadata=self.labels(field)
+        )
+
+    def _array(self, array: pa.Array, kind: IcebergType) -> pa.Array:
+        mask = array.is_null() if array.null_count else None
+        if isinstance(kind, StructType):
+            return self._struct(array, kind, mask)
+        if isinstance(kind, ListType):
+            items = self._array(array.values, kind.element_type)
+            listed = pa.list_(self._field(kind.element_field, items.type))
+            offsets = array.offsets.cast(pa.int32())
+            return pa.ListArray.from_arrays(offsets, items, type=listed, mask=mask)
+        if isinstance(kind, MapType):
+            return self._map(array, kind, mask)
+        assert isinstance(kind, PrimitiveType), "Iceberg has no other types"
+        stored = array.storage if isinstance(array, pa.ExtensionArray) else array
+        return self.primitive(kind)(stored)
+
+    def _struct(self, array: pa.StructArray, kind: StructType, mask: pa.Array | None) -> pa.Array:
+        inside = [self._array(array.field(at), f.field_type) for at, f in enumerate(kind.fields)]
+        if not inside:
+            return array
+        fields = [self._field(f, a.type) for f, a in zip(kind.fields, inside, strict=True)]
+        return pa.StructArray.from_arrays(inside, fields=fields, mask=mask)
+
+    def _map(self, array: pa.MapArray, kind: MapType, mask: pa.Array | None) -> pa.Array:
+        keys = self._array(array.keys, kind.key_type)
+        values = self._array(array.items, kind.value_type)
+        key = self._field(kind.key_field, keys.type)
+        value = self._field(kind.value_field, values.type)
+        if not self.maps_as_lists:
+            mapped = pa.map_(key, value)
+            return pa.MapArray.from_arrays(array.offsets, keys, values, type=mapped, mask=mask)
+        pairs = pa.StructArray.from_arrays([keys, values], fields=[key, value])
+        return pa.ListArray.from_arrays(array.offsets, pairs, mask=mask)
+
+
+def as_they_are(values: pa.Array) -> pa.Array:
+    """Return the values themselves, narrow where Arrow has them in a wide type."""
+    if kinds.is_large_string(values.type):
+        return values.cast(pa.string())
+    if kinds.is_large_binary(values.type):
+        return values.cast(pa.binary())
+    return values
+
+
+def as_numbers(values: pa.Array) -> pa.Array:
+    """Return dates and times as the numbers that they are counted by."""
+    return values.view(pa.int32() if kinds.is_date32(values.type) else pa.int64())

@@ -1,0 +1,91 @@
+"""Files of all tables of one batch: one bound for open files, one for waiting rows (rule R6)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from headgate.control_protocol.events import DataFile, Destination
+from headgate.control_protocol.ports import Batch
+from headgate.data.writers.data_files import DataFiles, file_shape
+from headgate.data.writers.decoding import Decoded
+from headgate.data.writers.partitioned_rows import BUFFER_BYTES, PartitionedRows
+from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.pools import OpenFiles
+from headgate.data.writers.routed_table import RoutedTable
+
+Followed = dict[Destination, tuple[DataFile, ...]]
+
+
+class TableOutlet(Protocol):
+    """Where the rows of one table go."""
+
+    def take(self, decoded: Decoded) -> None:
+        """Take rows, and know the records that they came from."""
+
+
+class Outlets(Protocol):
+    """Where the rows of all tables of a batch go."""
+
+    def of(self, known: RoutedTable, plan: WriterPlan) -> TableOutlet:
+        """The table's outlet, opened when it is asked for first."""
+
+    def flush_largest(self) -> None:
+        """Let no more rows wait than may."""
+
+    def finish(self) -> Followed:
+        """Write what waits; return the files, table by table."""
+
+    def discard(self) -> None:
+        """Leave no file behind."""
+
+
+class TableFiles:
+    """The files of one table, and the rows that wait for them."""
+
+    def __init__(self, known: RoutedTable, plan: WriterPlan, batch: Batch, pool: OpenFiles) -> None:
+        shape = file_shape(plan)
+        prefix = f"{plan.data_location}/{batch.folder}"
+        self.at = Destination(known.name, known.uuid, known.schema_id)
+        self.files = DataFiles(shape, prefix, batch.target_file_bytes, pool=pool)
+        self.rows = PartitionedRows(shape.partitioner, self.files)
+
+    def take(self, decoded: Decoded) -> None:
+        self.rows.take(decoded.rows)
+
+    def take_rows(self, rows: pa.RecordBatch) -> None:
+        """As ``take``, of rows whose records are known otherwise."""
+        self.rows.take(rows)
+
+
+class ManyFiles:
+    """``Outlets`` into files."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._pool = OpenFiles()
+        self._open: dict[str, TableFiles] = {}
+
+    def of(self, known: RoutedTable, plan: WriterPlan) -> TableFiles:
+        table = self._open.get(known.name)
+        if table is None:
+            table = self._open[known.name] = TableFiles(known, plan, self._batch, self._pool)
+        return table
+
+    def flush_largest(self) -> None:
+        tables = self._open.values()
+        while sum(table.rows.waiting_bytes for table in tables) > BUFFER_BYTES:
+            max(tables, key=lambda table: table.rows.waiting_bytes).rows.flush()
+
+    def finish(self) -> Followed:
+        written: Followed = {}
+        for _, table in sorted(self._open.items()):
+            table.rows.flush()
+            if files := table.files.finish():
+                written[table.at] = files
+        return written
+
+    def discard(self) -> None:
+        for table in self._open.values():
+            table.files.discard()

@@ -1,0 +1,63 @@
+"""Rows into Parquet files, with Iceberg's field ids and statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+
+from headgate.data.writers.dictionaries import with_dictionary
+from headgate.data.writers.encoding import Encoder
+from headgate.data.writers.hidden_nulls import filled, hiding
+from headgate.data.writers.metrics import FileMetrics, Leaf
+from headgate.data.writers.parquet_options import ParquetOptions
+
+
+class ParquetEncoding:
+    """How the files of one table are made. Raises ``ConfigurationError`` for impossible options."""
+
+    name = "parquet"
+
+    def __init__(
+        self, schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]
+    ) -> None:
+        self._schema: pa.Schema = schema_to_pyarrow(schema)
+        self._hiding = hiding(self._schema)
+        self._leaves = tuple(leaves)
+        self._options = ParquetOptions(properties, leaves)
+        self.bytes_max = self._options.row_group_bytes
+        self.rows_max = self._options.row_group_rows
+
+    def holds(self, rows: pa.Table) -> bool:  # noqa: ARG002
+        return True
+
+    def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:
+        options = self._options.of_file(rows.num_rows)
+        options["use_dictionary"] = with_dictionary(self._leaves, rows)
+        writer = pq.ParquetWriter(stream, self._schema, **options)
+        return _ParquetFile(writer, self._hiding, FileMetrics(self._leaves))
+
+
+class _ParquetFile:
+    def __init__(
+        self, writer: pq.ParquetWriter, places: tuple[int, ...], metrics: FileMetrics
+    ) -> None:
+        self._writer = writer
+        self._hiding = places
+        self._metrics = metrics
+
+    def write(self, rows: pa.Table) -> None:
+        self._writer.write_table(filled(rows, self._hiding), row_group_size=rows.num_rows)
+        self._metrics.see(rows)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def described(self) -> dict[str, Any]:
+        footer = self._writer.writer.metadata
+        return {"record_count": footer.num_rows, **self._metrics.described(footer)}

@@ -1,0 +1,39 @@
+"""A table that routes name, as a writer takes it: found, to be made, or not to be had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.control_protocol.column_growth import Refusal
+from headgate.data.writers.plan import SourcePlan, WriterPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How a table comes by its columns that is not there yet (rule N1).
+
+    ``source`` says how its records are read; ``declared``: the sink file has the columns.
+    """
+
+    source: SourcePlan
+    declared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTable:
+    """With a ``plan`` it is there, with ``making`` it may be made; else ``problem`` says why not.
+
+    ``raw_name`` is what its property says of the records that it takes (R3), ``refused`` which
+    fields of them become no columns (S2). ``trouble``: what is wrong with a table that took rows
+    before, or could: others' doing, not the route's (I1).
+    """
+
+    name: str
+    plan: WriterPlan | None = None
+    problem: str = ""
+    uuid: str = ""
+    schema_id: int = 0
+    raw_name: str = ""
+    making: Making | None = None
+    refused: tuple[Refusal, ...] = ()
+    trouble: str = ""

@@ -1,0 +1,172 @@
+"""Files on stores whose clients may wait for minutes, or for ever: each call ends in time.
+
+GCS's client retries for a quarter of an hour, ADLS's pauses for 15 s before its first retry, and
+neither can be told how long a request may take as a whole. So each call is made by a thread of its
+own, and given up when its time is over. What was given up may still happen: names carry UUIDs, and
+what nobody refers to is an orphan.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Self, TypeVar
+
+from pyarrow.fs import FileSystem, GcsFileSystem
+from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+CALL_S = 30.0
+SLOWEST_BYTES_S = 256 * 1024
+"""What was written may be sent by any later call: so much longer each may take."""
+
+RETRIES_S = 25
+"""How long GCS's client tries again; it shall not go on for whoever has given up."""
+
+_Answer = TypeVar("_Answer")
+
+
+def within(seconds: float, what: str, call: Callable[[], _Answer]) -> _Answer:
+    """Return what the call returns; raise ``TimeoutError`` when it takes longer."""
+    answer: list[_Answer] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answer.append(call())
+        except BaseException as error:  # noqa: BLE001 - it is raised by who waits
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="headgate-store-call", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    if not answer:
+        raise TimeoutError(f"{what}: no answer within {seconds:.0f} s")
+    return answer[0]
+
+
+class GcsFiles(PyArrowFileIO):
+    """Files on GCS through pyarrow's client, which gives up in time."""
+
+    def _initialize_gcs_fs(self) -> FileSystem:
+        _, (told,) = super()._initialize_gcs_fs().__reduce__()
+        return GcsFileSystem(**{**told, "retry_time_limit": timedelta(seconds=RETRIES_S)})
+
+
+class BoundedFiles(FileIO):
+    """Somebody else's files, each of whose calls ends within ``call_s``."""
+
+    def __init__(self, files: FileIO, call_s: float = CALL_S) -> None:
+        super().__init__(files.properties)
+        self.files = files
+        self._call_s = call_s
+
+    def new_input(self, location: str) -> Any:
+        return BoundedFile(self.files.new_input(location), self._call_s)
+
+    def new_output(self, location: str) -> Any:
+        return BoundedFile(self.files.new_output(location), self._call_s)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        path = location if isinstance(location, str) else location.location
+        within(self._call_s, path, lambda: self.files.delete(path))
+
+
+class BoundedFile(InputFile, OutputFile):
+    """One file of them."""
+
+    def __init__(self, file: Any, call_s: float) -> None:
+        super().__init__(location=file.location)
+        self._file = file
+        self._call_s = call_s
+
+    def __len__(self) -> int:
+        return self._within(lambda: len(self._file))
+
+    def exists(self) -> bool:
+        return self._within(lambda: bool(self._file.exists()))
+
+    def open(self, seekable: bool = True) -> Any:  # noqa: FBT001, FBT002 - pyiceberg's
+        return BoundedStream(
+            self._within(lambda: self._file.open(seekable)), self.location, self._call_s
+        )
+
+    def create(self, overwrite: bool = False) -> Any:  # noqa: FBT001, FBT002 - pyiceberg's
+        return BoundedStream(
+            self._within(lambda: self._file.create(overwrite)), self.location, self._call_s
+        )
+
+    def to_input_file(self) -> Any:
+        return BoundedFile(self._file.to_input_file(), self._call_s)
+
+    def _within(self, call: Callable[[], _Answer]) -> _Answer:
+        return within(self._call_s, self.location, call)
+
+
+class BoundedStream:
+    """A stream; after a call that was given up nothing is asked of it any more."""
+
+    def __init__(self, stream: Any, location: str, call_s: float) -> None:
+        self._stream = stream
+        self._location = location
+        self._call_s = call_s
+        self._written = 0
+        self._given_up = False
+        self._closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(
+            self._ask(lambda: self._stream.read() if size < 0 else self._stream.read(size))
+        )
+
+    def write(self, data: bytes) -> int:
+        whole = bytes(data)  # its owner may use the memory again before a late call reads it
+        self._written += len(whole)
+        self._ask(lambda: self._stream.write(whole))
+        return len(whole)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._ask(lambda: int(self._stream.seek(offset, whence)))
+
+    def tell(self) -> int:
+        return self._ask(lambda: int(self._stream.tell()))
+
+    def flush(self) -> None:
+        self._ask(self._stream.flush)
+
+    def close(self) -> None:
+        if not self._closed and not self._given_up:
+            self._ask(self._stream.close)
+        self._closed = True
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def readable(self) -> bool:
+        return bool(self._stream.readable())
+
+    def writable(self) -> bool:
+        return bool(self._stream.writable())
+
+    def seekable(self) -> bool:
+        return bool(self._stream.seekable())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, call: Callable[[], _Answer]) -> _Answer:
+        if self._given_up:
+            raise TimeoutError(f"{self._location}: an earlier call was given up")
+        try:
+            allowed_s = self._call_s + self._written / SLOWEST_BYTES_S
+            return within(allowed_s, self._location, call)
+        except TimeoutError:
+            self._given_up = True
+            raise

@@ -1,0 +1,349 @@
+"""Requests that go wrong, before and after the store has done what they ask: our client of S3.
+
+botocore's pauses are taken by a clock of the test's own; what hangs, hangs for as long as the
+client is told to wait.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.endpoint
+import pyarrow as pa
+import pytest
+from contract.iceberg_table_world import IcebergWorld
+from contract.test_sink_table import claimed, commit, landed, own_table, record
+from object_store import BUCKET, ObjectStore
+from store_proxy import CUTS, HANGS, RESETS, STOPS, TRICKLES, Answer, Request, StoreProxy, s3_error
+
+from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, Lead, TableView
+from headgate.data.writers.data_files import DataFiles, file_shape
+from headgate.data.writers.failures import failed
+from headgate.data.writers.plan import Plans, SourcePlan
+from headgate.data.writers.renewing import RenewingWriter
+from headgate.tables.stores import s3_store
+from headgate.tables.stores.s3_files import S3_PART_BYTES, S3Files
+from headgate.tables.stores.s3_store import TRIES, S3Store, UploadUnknown, Waiting
+from headgate.tables.stores.s3_upload import S3Upload
+
+pytestmark = pytest.mark.integration
+
+PART_BYTES = 1_000
+PATIENT_S, HURRIED_S = "20", "0.5"
+DATA = bytes(range(256)) * 10
+BOUND_S = 30.0
+
+PUT = ("PUT", r"^[^?]*$")
+CREATE = ("POST", r"\?uploads")
+PART = ("PUT", r"partNumber=")
+COMPLETE = ("POST", r"[?&]uploadId=")
+
+ANSWERS = {
+    "SlowDown": s3_error(503, "SlowDown"),
+    "500": s3_error(500, "InternalError"),
+    "200, and an error": s3_error(200, "InternalError"),
+    "reset": RESETS,
+    "hangs": HANGS,
+}
+
+
+class Clock:
+    """Time for our client and botocore's: it goes on by what is waited, and by looking at it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.look_s = 0.0
+        self.pauses: list[float] = []
+        self.by_thread: defaultdict[int, float] = defaultdict(float)
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.by_thread[threading.get_ident()] += seconds
+        self.now_s += seconds
+
+    def monotonic(self) -> float:
+        self.now_s += self.look_s
+        return self.now_s
+
+    @property
+    def longest_s(self) -> float:
+        """How long all that could have taken with the client's own wait for each answer."""
+        return sum(self.pauses) + (len(self.pauses) + 1) * s3_store.TIMEOUT_S
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(botocore.endpoint, "time", clock)
+    return clock
+
+
+@pytest.fixture(scope="module")
+def one_proxy(object_store: ObjectStore) -> Iterator[StoreProxy]:
+    with StoreProxy(object_store.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxy(one_proxy: StoreProxy) -> Iterator[StoreProxy]:
+    one_proxy.pass_on()
+    yield one_proxy
+    one_proxy.pass_on()
+
+
+@pytest.fixture
+def properties(object_store: ObjectStore, proxy: StoreProxy) -> dict[str, str]:
+    """The client waits for each answer for longer than this machine may be busy."""
+    told = {"s3.request-timeout": PATIENT_S, S3_PART_BYTES: str(PART_BYTES)}
+    return {**object_store.s3(proxy.uri), **told}
+
+
+@pytest.fixture
+def store(properties: dict[str, str], clock: Clock) -> S3Store:
+    return store_of(properties, clock)
+
+
+def store_of(properties: dict[str, str], clock: Clock, wait_s: str = PATIENT_S) -> S3Store:
+    store = S3Files({**properties, "s3.request-timeout": wait_s}).store(BUCKET)
+    return S3Store(store._place, store._keys, Waiting(clock.monotonic, clock.sleep))
+
+
+@pytest.fixture
+def world(tmp_path: Path, properties: dict[str, str]) -> Iterator[IcebergWorld]:
+    world = IcebergWorld(tmp_path, properties, table=own_table())
+    yield world
+    world.close()
+
+
+def uploading(store: S3Store, key: str, data: bytes = DATA) -> None:
+    with S3Upload(store, BUCKET, key, part_bytes=PART_BYTES) as stream:
+        stream.write(data)
+
+
+def open_uploads(object_store: ObjectStore, prefix: str) -> int:
+    """Uploads that were begun, and neither completed nor ended."""
+    return len(object_store.uploads(prefix))
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_point_3_a_request_that_goes_wrong_once_is_made_good(
+    properties: dict[str, str],
+    clock: Clock,
+    object_store: ObjectStore,
+    proxy: StoreProxy,
+    answer: Answer,
+    done: bool,
+) -> None:
+    store = store_of(properties, clock, HURRIED_S if answer is HANGS else PATIENT_S)
+    # What a body would say to the other requests nobody reads.
+    for kind in (CREATE, COMPLETE) if answer.status == 200 else (PUT, CREATE, PART, COMPLETE):
+        key, data = own_table(), DATA[:100] if kind == PUT else DATA
+        methods, path = kind
+        (proxy.spoils if done else proxy.refuse)(methods, answer, 1, path)
+        uploading(store, key, data)
+        assert store.get(BUCKET, key) == data
+        assert object_store.keys(key) == [key]
+        begun_twice = kind == CREATE and done  # whose id nobody heard: its lifecycle ends it
+        assert open_uploads(object_store, key) == begun_twice
+
+
+@pytest.mark.parametrize("answer", [RESETS, HANGS, ANSWERS["SlowDown"]])
+def test_point_3_a_store_that_is_gone_is_given_up_in_time(
+    properties: dict[str, str], clock: Clock, proxy: StoreProxy, answer: Answer
+) -> None:
+    store = store_of(properties, clock, HURRIED_S if answer is HANGS else PATIENT_S)
+    proxy.refuse(".*", answer)
+    for call in (lambda: store.put(BUCKET, "gone", b"data"), lambda: store.get(BUCKET, "gone")):
+        clock.pauses.clear()
+        proxy.seen.clear()
+        with pytest.raises(OSError, match="s3://lake/gone"):
+            call()
+        assert len(proxy.seen) == TRIES
+        assert clock.longest_s <= BOUND_S
+
+
+@pytest.mark.parametrize("times", [1, TRIES - 1])
+def test_point_3_a_body_that_breaks_off_is_asked_for_again(
+    store: S3Store, clock: Clock, proxy: StoreProxy, times: int
+) -> None:
+    uploading(store, "cut")
+    proxy.spoils("GET", CUTS, times)
+    assert store.get(BUCKET, "cut") == DATA
+    proxy.spoils("GET", CUTS, times)
+    assert store.tail(BUCKET, "cut", 100) == (DATA[-100:], len(DATA))
+    assert len(clock.pauses) == 2 * times
+    proxy.spoils("GET", CUTS)
+    with pytest.raises(OSError, match=f"of {len(DATA)} bytes"):
+        store.get(BUCKET, "cut")
+
+
+def test_point_3_a_body_that_trickles_is_given_up_in_time(
+    store: S3Store, clock: Clock, proxy: StoreProxy
+) -> None:
+    uploading(store, "slow")
+    proxy.spoils("GET", TRICKLES)
+    proxy.seen.clear()
+    clock.look_s = 1.0
+    with pytest.raises(OSError, match="time was over"):
+        store.get(BUCKET, "slow")
+    assert clock.now_s <= BOUND_S
+    assert len(proxy.seen) == 1, "what took so long is not begun anew"
+
+
+def test_point_3_a_body_that_hangs_is_asked_for_again(
+    properties: dict[str, str], store: S3Store, clock: Clock, proxy: StoreProxy
+) -> None:
+    uploading(store, "hung")
+    proxy.spoils("GET", STOPS, 1)
+    assert store_of(properties, clock, HURRIED_S).get(BUCKET, "hung") == DATA
+    assert len(clock.pauses) == 1
+
+
+def test_point_3_an_upload_that_is_not_there_and_not_known_is_not_taken_for_done(
+    store: S3Store, object_store: ObjectStore, proxy: StoreProxy
+) -> None:
+    """Somebody's lifecycle ended it: the name is free, and nothing of the batch is announced."""
+    proxy.refuse(*COMPLETE[:1], s3_error(404, "NoSuchUpload"), path=COMPLETE[1])
+    with pytest.raises((UploadUnknown, FileNotFoundError)):
+        uploading(store, "unknown")
+    assert object_store.keys("unknown") == []
+    assert open_uploads(object_store, "unknown") == 0
+
+
+# ------------------------------------------------------------------------------------ batches
+
+
+class Sink:
+    """One that writes a batch until it is written, and commits it, as participants do."""
+
+    def __init__(self, world: IcebergWorld) -> None:
+        self.world = world
+        self.table: Lead = world.open()
+        self.view: TableView = claimed(self.table)
+        self.plans = Plans(world.catalog)
+        self.failures: list[BatchFailed] = []
+        self.number = 0
+
+    def commits(self, number: int, on_failure: Any = lambda: None) -> None:
+        while not (files := self._batch(number)):
+            on_failure()
+        (written,) = files
+        self.view = landed(commit(self.table, self.view, record(1, number, 1000), written))
+
+    def _batch(self, number: int) -> tuple[DataFile, ...]:
+        self.number += 1
+        view = self.view
+        start = TableStart(
+            self.world.name, view.uuid, view.schema_id, view.spec_id, f"{view.location}/data/x"
+        )
+        shape = file_shape(self.plans.plan_for(start, SourcePlan({})))
+        rows = pa.table({"number": [number] * 1000, "row": range(1000)}).cast(shape.arrow_schema)
+        files = DataFiles(shape, f"{start.file_prefix}/{self.number}", 2**27)
+        try:
+            files.write(next(iter(shape.partitioner.split(rows)))[0], rows)
+            return files.finish()
+        except Exception as error:  # noqa: BLE001 - as an outcome it is judged
+            files.discard()
+            self._failed(failed(self.number, error))
+            return ()
+
+    def _failed(self, outcome: BatchFailed) -> None:
+        heard = RenewingWriter(_Said(outcome), self.plans).outcome(0)
+        assert isinstance(heard, BatchFailed)
+        assert heard.fatal is None, heard
+        self.failures.append(heard)
+
+    def is_whole(self, object_store: ObjectStore, numbers: list[int]) -> None:
+        """Each row once, each data file is one that the table refers to, no part is left."""
+        table = self.world.table()
+        rows = table.scan().to_arrow()
+        assert sorted(rows["number"].to_pylist()) == sorted(numbers * 1000)
+        files = table.inspect.files()["file_path"].to_pylist()
+        prefix = table.location().removeprefix(f"s3://{BUCKET}/")
+        there = [key for key in object_store.keys(prefix) if key.endswith(".parquet")]
+        assert sorted(there) == sorted(file.removeprefix(f"s3://{BUCKET}/") for file in files)
+        assert open_uploads(object_store, prefix) == 0
+
+
+class _Said:
+    def __init__(self, outcome: BatchOutcome) -> None:
+        self._outcome = outcome
+
+    def submit(self, batch: Batch) -> None: ...
+    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        return self._outcome
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "done"),
+    [
+        pytest.param(PART, ANSWERS["SlowDown"], False, id="part, before"),
+        pytest.param(COMPLETE, RESETS, True, id="end, after"),
+        pytest.param(COMPLETE, ANSWERS["200, and an error"], True, id="end, after, 200"),
+        *(
+            pytest.param(kind, answer, done, marks=pytest.mark.soak)
+            for kind, answer, done in (
+                (PART, RESETS, True),
+                (PART, ANSWERS["SlowDown"], True),
+                (COMPLETE, ANSWERS["SlowDown"], False),
+                (COMPLETE, ANSWERS["SlowDown"], True),
+            )
+        ),
+    ],
+)
+def test_point_3_a_batch_whose_every_try_went_wrong_is_done_again_and_nothing_is_doubled(
+    world: IcebergWorld,
+    object_store: ObjectStore,
+    proxy: StoreProxy,
+    clock: Clock,
+    kind: tuple[str, str],
+    answer: Answer,
+    done: bool,
+) -> None:
+    sink = Sink(world)
+    methods, path = kind
+    (proxy.spoils if done else proxy.refuse)(methods, answer, path=path)
+    sink.commits(1, proxy.pass_on)
+    sink.commits(2)
+    assert len(sink.failures) == 1
+    sink.is_whole(object_store, [1, 2])
+    assert max(clock.by_thread.values(), default=0) <= BOUND_S
+
+
+def test_point_3_keys_that_expire_in_mid_upload_cost_one_batch_and_no_row(
+    world: IcebergWorld, object_store: ObjectStore, proxy: StoreProxy, clock: Clock
+) -> None:
+    sink = Sink(world)
+    catalog_properties = world.catalog.properties
+    catalog_properties["s3.session-token"] = "old"
+    sink.plans.forget_temporary()
+
+    def judge(request: Request) -> Answer | None:
+        old = request.headers.get("x-amz-security-token") == "old"
+        late = "partNumber=" in request.path and "partNumber=1&" not in f"{request.path}&"
+        expired[0] |= old and late
+        return s3_error(400, "ExpiredToken") if old and expired[0] else None
+
+    expired = [False]
+    proxy.judge = judge
+
+    def renewed() -> None:
+        catalog_properties["s3.session-token"] = "new"
+
+    sink.commits(1, renewed)
+    (failure,) = sink.failures
+    assert failure.reason.startswith("HG-103")
+    assert "UploadPart is refused" in failure.reason
+    assert clock.pauses == [], "nobody tries again with keys that are refused"
+    # What had been sent could not be taken back with the old keys: the bucket's lifecycle does.
+    prefix = world.table().location().removeprefix(f"s3://{BUCKET}/")
+    object_store.end_uploads(prefix)
+    sink.is_whole(object_store, [1])
