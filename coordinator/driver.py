@@ -15,16 +15,15 @@ from typing import TypeVar
 from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import (
     HeadgateError,
-    LogDiscontinuity,
     RetryLater,
     Unreachable,
 )
 from headgate.control_protocol.events import Envelope, Settlement
 from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.listener import Listener
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.parts import Assembler
 from headgate.control_protocol.ports import (
     Clock,
     CommitOutcome,
@@ -132,15 +131,13 @@ class CoordinatorDriver:
         self.state = State(identity, settings, limits or BadRecordLimits())
         self._world = world
         self._start_at = start_at
-        self._assembler = Assembler()
+        self._listener = Listener(world.log, identity.sink)
         self._sequence = 0
-        self._behind = True
-        self._broken: str | None = None
         self._fails_since_ms = 0
 
     def lead(self) -> None:
         """A fresh poll shows ownership: the machine may claim."""
-        if not self._behind:
+        if not self._listener.behind:
             self._feed(Led())
 
     def run_once(self, timeout_ms: int) -> bool:
@@ -150,13 +147,11 @@ class CoordinatorDriver:
         """
         heard = False
         try:
-            if self._behind:
+            if self._listener.behind:
                 self._catch_up()
-            self._hear(timeout_ms)
-            heard = True
-        except LogDiscontinuity as error:
-            self._assembler = Assembler()
-            self._behind, self._broken = True, error.message
+            for record in self._listener.hear(timeout_ms):
+                self._feed(Heard(record))
+            heard = not self._listener.behind
         except RetryLater as error:
             _log.warning("%s", error, extra=about(LogEvent.CONTROL_LOG_TROUBLE))
         self._feed(Ticked())
@@ -165,18 +160,9 @@ class CoordinatorDriver:
     def _catch_up(self) -> None:
         """Stand at the log's end *before* anything is said: what is said must be heard."""
         self._world.ensure_log()
-        self._world.log.seek(self._world.log.end_offset())
-        self._behind = False
-        if self._broken is not None:
-            reason, self._broken = self._broken, None
-            self._feed(Discontinued(reason))
-
-    def _hear(self, timeout_ms: int) -> None:
-        for record in self._world.log.read(timeout_ms):
-            if record.envelope.sink == self.state.identity.sink:
-                whole = self._assembler.add(record.envelope)
-                if whole is not None:
-                    self._feed(Heard(replace(record, envelope=whole)))
+        broken = self._listener.stand()
+        if broken is not None:
+            self._feed(Discontinued(broken))
 
     def _feed(self, given: Input) -> None:
         inputs: deque[Input] = deque([given])

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from headgate.control_protocol.errors import HeadgateError, LogDiscontinuity, RetryLater
+from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.control_protocol.events import Envelope, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.listener import Listener
 from headgate.control_protocol.log_events import LogEvent, about
-from headgate.control_protocol.parts import Assembler, split
+from headgate.control_protocol.parts import split
 from headgate.control_protocol.ports import BatchWriter, Clock, ControlLog, GroupMember, Leadership
 from headgate.control_protocol.record import table_note
 from headgate.control_protocol.redacted_log import redacted_logger
@@ -66,9 +67,7 @@ class ParticipantDriver:
     def __init__(self, initial: State, world: World) -> None:
         self.state = initial
         self._world = world
-        self._assembler = Assembler()
-        self._behind = True
-        self._broken: str | None = None
+        self._listener = Listener(world.log, initial.sink)
         self._complaint = ""
 
     def run_once(self, timeout_ms: int) -> None:
@@ -77,7 +76,7 @@ class ParticipantDriver:
         Raises the ``StopSink`` error that ends the sink, the coordinator's included.
         """
         # Without a place in the log nothing below waits: an outage must not make the loop spin.
-        self._world.group.poll(timeout_ms if self._behind else 0)
+        self._world.group.poll(timeout_ms if self._listener.behind else 0)
         assignment = self._world.group.assignment()
         self._world.leadership.assigned(assignment)
         failure = self._world.leadership.failure()
@@ -107,7 +106,7 @@ class ParticipantDriver:
     def _may_still_release(self, deadline_ms: int) -> bool:
         """Not once the log lost its place: what is said there voids the work, or is not heard."""
         in_time = self._world.clock.monotonic_ms() < deadline_ms
-        return bool(self.state.leaving) and in_time and not self._behind
+        return bool(self.state.leaving) and in_time and not self._listener.behind
 
     def close(self) -> None:
         """Announce what is written and give every partition up; the ports stay open."""
@@ -116,40 +115,29 @@ class ParticipantDriver:
     def _stands(self) -> bool:
         """Whether there is a place in the log from which everything is heard."""
         try:
-            if self._behind:
+            if self._listener.behind:
                 self._catch_up()
                 self._complaint = ""
         except RetryLater as error:
             if str(error) != self._complaint:  # once per outage, and not twenty times a second
                 _log.warning("%s", error, extra=about(LogEvent.CONTROL_LOG_TROUBLE))
             self._complaint = str(error)
-        return not self._behind
+        return not self._listener.behind
 
     def _listen(self, timeout_ms: int) -> None:
         """Hear the writer and the log."""
         self._await_batch(0)
         try:
-            self._hear(timeout_ms)
-        except LogDiscontinuity as error:
-            self._assembler = Assembler()
-            self._behind, self._broken = True, error.message
+            for record in self._listener.hear(timeout_ms):
+                self._feed(Heard(record))
         except RetryLater as error:
             _log.warning("%s", error)
 
     def _catch_up(self) -> None:
         """Stand at the log's end *before* anything is said: what is said must be heard."""
-        self._world.log.seek(self._world.log.end_offset())
-        self._behind = False
-        if self._broken is not None:
-            reason, self._broken = self._broken, None
-            self._feed(Discontinued(reason))
-
-    def _hear(self, timeout_ms: int) -> None:
-        for record in self._world.log.read(timeout_ms):
-            if record.envelope.sink == self.state.sink:
-                whole = self._assembler.add(record.envelope)
-                if whole is not None:
-                    self._feed(Heard(replace(record, envelope=whole)))
+        broken = self._listener.stand()
+        if broken is not None:
+            self._feed(Discontinued(broken))
 
     def _await_batch(self, timeout_ms: int) -> None:
         outcome = self._world.writer.outcome(timeout_ms)

@@ -82,6 +82,6 @@ def participant_keeps_places(right: Callable[..., Any], state: Any, given: Any, 
 @FAMILY.replaces("E1", (coordinator_driver.CoordinatorDriver, "lead"))
 def leads_by_an_edge(right: Callable[..., Any], self: Any) -> None:
     """Leadership is an event, told once, and not a level."""
-    if not self.__dict__.get("told") and not self._behind:
+    if not self.__dict__.get("told") and not self._listener.behind:
         self.__dict__["told"] = True
         right(self)

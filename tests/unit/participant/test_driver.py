@@ -42,7 +42,7 @@ def test_an_outage_of_the_log_neither_spins_nor_fills_the_log(
     )
     for outage in (1, 2):
         server.reachable = False
-        driver._behind = True
+        driver._listener.behind = True
         before_ms = clock.monotonic_ms()
         for _ in range(20):
             driver.run_once(TURN_MS)
