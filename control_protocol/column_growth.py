@@ -30,7 +30,20 @@ NAME_CHARACTERS_MAX = 200
 FULL = "the table has as many columns as it may"
 """The reason of a refusal that holds for whatever else the table lacks."""
 
+NESTED_MAX = 16
+"""Lists, maps and structs in one another, with names or without."""
+
+FIXED_BYTES_MAX = 2**20
+
 _NAME = re.compile(r"[\w$-]+")
+_PLAIN = frozenset(
+    {
+        *("boolean", "int", "long", "float", "double", "string", "binary", "uuid"),
+        *("date", "time", "timestamp", "timestamptz"),
+    }
+)
+_NANOSECONDS = frozenset(("timestamp_ns", "timestamptz_ns"))
+_FIXED = re.compile(r"fixed[(\[]([1-9][0-9]{0,9})[)\]]")
 _WIDER = {("int", "long"), ("float", "double")}
 _NOWHERE = -1
 """Instead of the id of what is only to be added: no older schema knows it."""
@@ -90,21 +103,25 @@ def grown(
     past: Former | None = None,
     *,
     columns_max: int = COLUMNS_MAX,
+    nanoseconds: bool = True,
 ) -> Growth:
     """Add and widen what the proposal needs, and nothing else.
 
     New columns stand behind the others and may be null. Nothing is dropped, narrowed, renamed or
-    reordered.
+    reordered. ``nanoseconds``: whether the table's format version has them.
     """
-    growing = _Growing(past or Former(), columns_max - sum(1 for _ in named_fields(table)))
+    kinds = _PLAIN | _NANOSECONDS if nanoseconds else _PLAIN
+    room = columns_max - sum(1 for _ in named_fields(table))
+    growing = _Growing(past or Former(), room, kinds)
     columns = growing.struct(table, proposed, 0, ())
     return Growth(columns, tuple(growing.refused))
 
 
 class _Growing:
-    def __init__(self, past: Former, room: int) -> None:
+    def __init__(self, past: Former, room: int, kinds: frozenset[str]) -> None:
         self._past = past
         self._room = room
+        self._kinds = kinds
         self.refused: list[Refusal] = []
 
     def struct(self, table: Struct, proposed: Struct, inside: int, path: Path) -> Struct:
@@ -132,7 +149,7 @@ class _Growing:
         if not why:
             self._room -= 1
             kind = self._taken_up(wanted.type, path)
-            why = "" if kind is not None else "no field of it can be a column"
+            why = "" if kind is not None else _no_column(wanted.type)
             self._room += kind is None
         if kind is None:
             self.refused.append(Refusal(path, why))
@@ -148,10 +165,19 @@ class _Growing:
                 item = self._taken_up(element.type, path)
                 return None if item is None else ListOf(Column("", item, required=False))
             case MapOf(key, value):
-                item = self._taken_up(value.type, path)
+                item = self._taken_up(value.type, path) if self._is_known(key) else None
                 return None if item is None else MapOf(key, Column("", item, required=False))
             case _:
-                return kind
+                return kind if self._is_known(kind) else None
+
+    def _is_known(self, kind: Type) -> bool:
+        """Whether it is a primitive type that the table can have: anybody may have proposed it."""
+        if not isinstance(kind, str):
+            return False
+        number, fixed = digits(kind), _FIXED.fullmatch(kind)
+        if number:
+            return number[1] <= number[0] <= DIGITS_MAX and number[0] > 0
+        return int(fixed[1]) <= FIXED_BYTES_MAX if fixed else kind in self._kinds
 
     def _objection(self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path) -> str:
         """S6, S7 and the bounds; empty when there is none."""
@@ -163,6 +189,8 @@ class _Growing:
             return "no column can have this name"
         if len(path) > DEPTH_MAX:
             return f"lies deeper than {DEPTH_MAX} levels"
+        if nested(wanted.type) > NESTED_MAX:
+            return f"is nested more than {NESTED_MAX} levels deep"
         if self._room < 1:
             return FULL
         return ""
@@ -184,6 +212,23 @@ class _Growing:
                 return wanted if widens(kind, wanted) else kind
             case kind, _:
                 return kind
+
+
+def _no_column(kind: Type) -> str:
+    if not isinstance(kind, str):
+        return "no field of it can be a column"
+    return f"no column here can have the type {kind if len(kind) <= 40 else kind[:40] + '...'}"
+
+
+def nested(kind: Type) -> int:
+    """How many lists, maps and structs are in one another."""
+    match kind:
+        case Struct(fields):
+            return 1 + max((nested(column.type) for column in fields), default=0)
+        case ListOf(element=item) | MapOf(value=item):
+            return 1 + nested(item.type)
+        case _:
+            return 0
 
 
 def mapped(wanted: Struct, there: Struct) -> Struct:

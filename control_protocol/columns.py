@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_DECIMAL = re.compile(r"decimal\((\d{1,9}),\s*(\d{1,9})\)", re.ASCII)
 DIGITS_MAX = 38
 _NUMBERS = {"int": 0, "long": 1, "float": 0, "double": 2}
 
@@ -65,7 +65,7 @@ def from_json(text: str) -> Struct:
     """Read Iceberg's JSON of a schema, with or without ids. Raises ``ValueError``."""
     try:
         found = _type_of(json.loads(text), 0)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(f"no columns: {error!r}") from error
     if not isinstance(found, Struct):
         raise ValueError("no columns: not a struct")  # noqa: TRY004 - what was read, not what was given

@@ -43,10 +43,11 @@ def proposed(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> S
 
 
 def _may_change(state: State, proposal: Proposal) -> bool:
-    """Whether rows go to the table: a ledger takes none (R5), and a quarantine is headgate's."""
+    """Whether rows go to the table, and its columns may change (S1): a ledger takes none (R5), and
+    a quarantine is headgate's."""
     lead = term_of(state).view
     if not state.identity.routed:
-        return proposal.uuid == lead.uuid
+        return state.identity.evolves and proposal.uuid == lead.uuid
     return proposal.table not in (lead.table, *state.identity.followers)
 
 

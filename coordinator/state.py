@@ -44,7 +44,8 @@ class Identity:
     ``control_topic`` is for the record, ``configuration`` for START (rule P11). ``followers``: the
     names of the tables that are paid for what the lead decides, the quarantine first; ``routing``:
     the fingerprint of what decides where and what a row is (rule D3); ``routed``: whether the lead
-    is a ledger, and rows go to tables that no START names (rule R5).
+    is a ledger, and rows go to tables that no START names (rule R5); ``evolves``: whether columns
+    are taken up at all (rule S1).
     """
 
     sink: SinkName
@@ -56,6 +57,7 @@ class Identity:
     followers: tuple[str, ...] = ()
     routing: str | None = None
     routed: bool = False
+    evolves: bool = True
 
 
 @dataclass(frozen=True, slots=True)

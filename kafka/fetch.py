@@ -348,8 +348,3 @@ class _Clients:
 
 
 _CLIENTS = _Clients()
-
-
-def close_idle_consumers() -> None:
-    """Close what this process keeps for its next batch."""
-    _CLIENTS.close()

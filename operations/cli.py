@@ -279,7 +279,7 @@ def run(ctx: click.Context, sink: Path, rehearsed: int | None) -> None:
 
         seen = rehearse(settings, rehearsed)
         show_rehearsal(console(), seen)
-        ctx.exit(1 if seen.bad else 0)
+        ctx.exit(1 if seen.wrong else 0)
     from headgate.operations.run import run as participate
 
     participate(settings, verbose=bool(ctx.find_root().params["verbose"]))

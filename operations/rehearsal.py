@@ -1,27 +1,26 @@
 """Rehearse a sink: real records through its real writer, into tables that nobody keeps.
 
 The tables are made in a catalog of their own in a temporary folder, as the real ones are or would
-be. No group is joined, nothing is created, committed or written elsewhere. Spark is started only
-for a transform, and on this machine, wherever the sink's own would run.
+be (``rehearsed_tables``). No group is joined, nothing is created, committed or written elsewhere.
+Spark is started only for a transform, and on this machine, wherever the sink's own would run.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
 
 from headgate.control_protocol.bad_records import Disposal
-from headgate.control_protocol.errors import TableMissing, TablesUnfit, WriteFailed
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.errors import TableMissing, WriteFailed
+from headgate.control_protocol.events import DataFile, Destination, TableStart
 from headgate.control_protocol.identifiers import (
     Epoch,
     TopicPartition,
@@ -36,25 +35,24 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
+from headgate.control_protocol.table_changes import Want
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.table_access import opened_table
+from headgate.operations.rehearsed_tables import RehearsalCatalog
+from headgate.operations.table_access import opened_catalog
 from headgate.sink.assembly import batch_writer
-from headgate.sink.declaration import declared, quarantine_declaration
-from headgate.sink.followers import iceberg_table
+from headgate.sink.declaration import declaration, quarantine_declaration
+from headgate.sink.followers import iceberg_table, opened_followers
+from headgate.sink.made_tables import TableMaker
 from headgate.sink.preconditions import refuse_table
 from headgate.sink.settings import SinkSettings, WriterKind
-from headgate.tables.iceberg.creation import ensure_namespaces, ensure_table
+from headgate.tables.iceberg.creation import ensure_table
 
 ROWS_SHOWN = 10
 BAD_SHOWN = 20
 _TURN_MS = 200
 _QUARANTINE = "rehearsal.quarantine"
-_NOT_HERE = (
-    *("write.data.path", "write.metadata.path", "write.object-storage.", "write.location-"),
-    "write.format.default",
-)
-"""Properties that would lead files out of the temporary folder, or make them unlike what is read
-here."""
+_UNMATCHED = "route"
+"""What the quarantine's ``error_class`` says of records that go to no table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,53 +65,89 @@ class Misfit:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """What the records would become. ``rows`` and ``misfits`` are the first few of them.
+class RehearsedTable:
+    """What one table would get. ``rows``: the first few of the ``records``.
 
     ``exists``: whether the table is there already; otherwise its declaration was followed.
     """
 
     table: str
     exists: bool
+    records: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    rows: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What the records would become. ``misfits`` are the first few that would become no rows.
+
+    Of a sink with ``many`` tables: ``unmatched``, how many would go to none; ``stops``, whether it
+    would stop at the first.
+    """
+
+    tables: tuple[RehearsedTable, ...]
     partitions: Mapping[TopicPartition, PartitionResult]
-    files: int
-    file_bytes: int
-    rows: tuple[Mapping[str, Any], ...]
     misfits: tuple[Misfit, ...]
+    many: bool = False
+    unmatched: int = 0
+    stops: bool = False
 
     @property
     def bad(self) -> int:
         return sum(found.bad for found in self.partitions.values())
+
+    @property
+    def wrong(self) -> bool:
+        """Whether something is to be done before the sink is started."""
+        return bool(self.bad) or (self.stops and bool(self.unmatched))
 
 
 def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
     """Take the newest ``records`` of every partition through the sink.
 
     Raises what a start would raise, and the batch's error when it fails for another reason than its
-    records. Raises ``TablesUnfit`` for a sink of many tables.
+    records.
     """
-    if settings.tables:
-        raise TablesUnfit(
-            "a dry run shows the rows of one table, and [tables] is for many",
-            "headgate check shows the routes and which topics they take",
-        )
     with (
         tempfile.TemporaryDirectory(prefix="headgate-rehearsal-") as folder,
-        _tables(settings, Path(folder)) as (catalog, exists),
+        _catalog(settings, Path(folder)) as catalog,
     ):
         batch = _batch(settings, catalog, records)
-        if not batch.ranges:
-            return Rehearsal(settings.table.identifier, exists, {}, 0, 0, (), ())
-        written = _written(_tolerant(settings), catalog, batch)
+        written = BatchWritten(batch.number, {}, ())
+        if batch.ranges:
+            written = _written(_tolerant(settings), catalog, batch)
+        lead = settings.table.identifier
+        tables = [
+            _table(at.table, files, catalog) for at, files in sorted(written.followed.items())
+        ]
         return Rehearsal(
-            table=settings.table.identifier,
-            exists=exists,
+            tables=tuple(tables) if settings.tables else (_table(lead, written.files, catalog),),
             partitions=written.partitions,
-            files=len(written.files),
-            file_bytes=sum(file.file_size_bytes for file in written.files),
-            rows=tuple(_first_rows(written.files, ROWS_SHOWN)),
             misfits=tuple(map(_misfit, _first_rows(written.quarantined, BAD_SHOWN))),
+            many=bool(settings.tables),
+            unmatched=_unmatched(written.quarantined),
+            stops=bool(settings.tables) and settings.tables.unmatched is Disposal.FAIL,
         )
+
+
+def _table(name: str, files: Sequence[DataFile], catalog: RehearsalCatalog) -> RehearsedTable:
+    return RehearsedTable(
+        name,
+        name in catalog.copied,
+        sum(file.record_count for file in files),
+        len(files),
+        sum(file.file_size_bytes for file in files),
+        tuple(_first_rows(files, ROWS_SHOWN)),
+    )
+
+
+def _unmatched(quarantined: Iterable[DataFile]) -> int:
+    columns = (
+        pq.read_table(_local(file), columns=["error_class"])["error_class"] for file in quarantined
+    )
+    return sum(column.to_pylist().count(_UNMATCHED) for column in columns)
 
 
 def _tolerant(settings: SinkSettings) -> SinkSettings:
@@ -125,53 +159,36 @@ def _tolerant(settings: SinkSettings) -> SinkSettings:
         per_thousand_max=1_000,
         records_max=0,
         table=_QUARANTINE,
+        dead_letter_topic="",
     )
     writer = settings.spark.writer if settings.transform else WriterKind.IN_PROCESS
     spark = replace(settings.spark, writer=writer, master="local[*]", remote="")
-    return replace(settings, quarantine=aside, spark=spark)
+    tables = replace(settings.tables, unmatched=Disposal.QUARANTINE)
+    return replace(settings, quarantine=aside, spark=spark, tables=tables)
 
 
 @contextmanager
-def _tables(settings: SinkSettings, folder: Path) -> Iterator[tuple[Catalog, bool]]:
-    properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/tables"}
-    catalog = SqlCatalog("rehearsal", **properties)
-    try:
-        exists = True
-        try:
-            with opened_table(settings) as table:
-                refuse_table(table, settings)
-                _copy(catalog, settings.table.identifier, table)
-        except TableMissing:
-            if not settings.table.create:
-                raise
-            exists = False
-            wanted = declared(settings.table)
-            wanted = replace(wanted, location=None, properties=_here(wanted.properties))
-            ensure_table(catalog, settings.table.identifier, wanted)
+def _catalog(settings: SinkSettings, folder: Path) -> Iterator[RehearsalCatalog]:
+    """With the lead and the quarantine. Raises as a start does."""
+    with ExitStack() as stack:
+        real: Catalog | None = None
+        with suppress(TableMissing):  # there is no database of the catalog's yet
+            real = stack.enter_context(opened_catalog(settings.catalog))
+        catalog = RehearsalCatalog(folder, real)
+        stack.callback(catalog.close)
+        if real is not None and real.table_exists(settings.table.identifier):
+            refuse_table(real.load_table(settings.table.identifier), settings)
+        ensure_table(catalog, settings.table.identifier, declaration(settings.table))
+        catalog.load_table(settings.table.identifier)
         ensure_table(catalog, _QUARANTINE, quarantine_declaration())
-        yield catalog, exists
-    finally:
-        catalog.close()
-
-
-def _copy(catalog: Catalog, identifier: str, table: Table) -> None:
-    ensure_namespaces(catalog, identifier)
-    catalog.create_table(
-        identifier,
-        table.schema(),
-        partition_spec=table.spec(),
-        sort_order=table.sort_order(),
-        properties={**_here(table.properties), "format-version": str(table.format_version)},
-    )
-
-
-def _here(properties: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in properties.items() if not key.startswith(_NOT_HERE)}
+        yield catalog
 
 
 def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
     with source_topics(settings) as topics:
         described = topics.describe()
+    if settings.tables:
+        TableMaker(settings, catalog).make(described)
     ranges = {
         TopicPartition(topic, number): OffsetRange(max(log.begin, log.end - records), log.end)
         for topic, state in sorted(described.items())
@@ -186,6 +203,7 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
         target_file_bytes=settings.coordinator.target_file_bytes,
         topic_ids={topic: state.topic_id for topic, state in described.items()},
         quarantine=_start(catalog, _QUARANTINE),
+        folder="rehearsal" if settings.tables else "",
     )
 
 
@@ -208,6 +226,8 @@ def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWri
             outcome = writer.outcome(_TURN_MS)
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
+    if isinstance(outcome, BatchNeeds) and settings.tables:
+        return _written(settings, catalog, _with_tables(settings, catalog, batch, outcome))
     if isinstance(outcome, BatchNeeds):
         copied = iceberg_table(settings, catalog, settings.table.identifier)
         copied.evolve(copied.read(), outcome.columns)
@@ -216,15 +236,42 @@ def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWri
     return outcome
 
 
+def _with_tables(
+    settings: SinkSettings, catalog: Catalog, batch: Batch, needs: BatchNeeds
+) -> Batch:
+    """The batch, told of what a coordinator would make and change for it (N1, S3)."""
+    wants = [
+        Want(Destination(need.at.table, need.at.uuid), need.columns, need.raw)
+        for need in needs.tables
+    ]
+    with ExitStack() as opening:
+        maker = TableMaker(settings, catalog)
+        changed = opened_followers(settings, catalog, opening, maker).change(wants)
+    if failures := [said.failure for said in changed if said.failure]:
+        raise WriteFailed(failures[0])
+    told = {start.table: start for start in batch.told}
+    for said in changed:
+        refused = said.refused if said.uuid else (Refusal((), said.why),)
+        ids, prefix = (said.uuid, said.schema_id, said.spec_id), f"{said.data}/{batch.folder}"
+        told[said.table] = TableStart(said.table, *ids, prefix, refused=refused)
+        if said.any_other:
+            told[""] = replace(told[said.table], table="")
+    return replace(batch, told=tuple(told.values()))
+
+
 def _first_rows(files: Iterable[DataFile], count: int) -> Iterator[Mapping[str, Any]]:
     for file in files:
-        with pq.ParquetFile(file.path.removeprefix("file://")) as parquet:
+        with pq.ParquetFile(_local(file)) as parquet:
             for rows in parquet.iter_batches(batch_size=count):
                 for row in rows.slice(0, count).to_pylist():
                     yield row
                     count -= 1
                 if count <= 0:
                     return
+
+
+def _local(file: DataFile) -> str:
+    return file.path.removeprefix("file://")
 
 
 def _misfit(row: Mapping[str, Any]) -> Misfit:

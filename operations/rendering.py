@@ -226,19 +226,32 @@ def show_rehearsal(console: Console, seen: Rehearsal) -> None:
         for at, found in seen.partitions.items()
     ]
     console.print(_table(("topic", "partition", "from", "to", "rows", "bad"), rows))
-    for row in seen.rows:
-        text = json.dumps(row, default=_plain)
-        console.print(Text.assemble(("row       ", "green"), text), soft_wrap=True)
+    for table in seen.tables:
+        name = f"{table.table} " if seen.many else ""
+        for row in table.rows:
+            text = name + json.dumps(row, default=_plain)
+            console.print(Text.assemble(("row       ", "green"), text), soft_wrap=True)
     for misfit in seen.misfits:
         text = f"{misfit.at} offset {misfit.offset}: {misfit.reason}"
         console.print(Text.assemble(("bad       ", "red"), text), soft_wrap=True)
-    table = seen.table if seen.exists else f"{seen.table}, which is not there yet"
-    total = sum(found.records for found in seen.partitions.values())
-    words = f"{total:,} rows in {seen.files} files of {seen.file_bytes:,} bytes, {seen.bad:,} bad"
-    console.print(
-        Text(f"{words}, for {table}; nothing was written there", "red" if seen.bad else "green"),
-        soft_wrap=True,
+    if seen.many:
+        lines = [(t.table, t.exists, t.records, t.files, t.file_bytes) for t in seen.tables]
+        console.print(_table(("table", "is there", "rows", "files", "bytes"), lines))
+    console.print(Text(_rehearsed(seen), "red" if seen.wrong else "green"), soft_wrap=True)
+
+
+def _rehearsed(seen: Rehearsal) -> str:
+    records, files, octets = (
+        sum(getattr(table, what) for table in seen.tables)
+        for what in ("records", "files", "file_bytes")
     )
+    words = f"{records:,} rows in {files} files of {octets:,} bytes, {seen.bad:,} bad"
+    if seen.many:
+        words += f", {seen.unmatched:,} unmatched, for {len(seen.tables)} tables"
+        return f"{words}; nothing was written there"
+    (table,) = seen.tables
+    there = table.table if table.exists else f"{table.table}, which is not there yet"
+    return f"{words}, for {there}; nothing was written there"
 
 
 def _plain(value: object) -> str:

@@ -36,6 +36,7 @@ from headgate.participant.embedding import (
     Record,
     Steering,
 )
+from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.participant.task import SinkTask
 from headgate.sink.agreement import agreed
@@ -279,6 +280,7 @@ def _coordinator(
         opening.callback(table.close)
         followers = opened_followers(settings, catalog, opening, maker)
         start_ms = settings.source.start_at_ms
+        evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
         complain = Complaints(settings, sender)
         ports = Ports(log, table, followers, complain)
         if meters:
@@ -294,6 +296,7 @@ def _coordinator(
                 follower_names(settings),
                 routing(settings),
                 bool(settings.tables),
+                bool(settings.tables) or evolves,
             ),
             settings.coordinator,
             coordinator.World(

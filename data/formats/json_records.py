@@ -108,7 +108,8 @@ class JsonRecords:
 
     def _learn(self, values: Packed, schema: pa.Schema) -> bool:
         """Whether a few samples showed a spelling that was not known before."""
-        before = dict(self._spellings[schema])
+        spelling = self._spellings[schema]  # asked once: a wide schema's hash is dear
+        before = dict(spelling)
         # From the last to the first: what the first record shows stays.
         for value in values[:: -max(1, len(values) // _SAMPLES)]:
             try:
@@ -116,8 +117,8 @@ class JsonRecords:
             except ValueError:
                 continue
             for field in schema:
-                json_columns.learn(self._spellings[schema], field, record.get(field.name))
-        return before != self._spellings[schema]
+                json_columns.learn(spelling, field, record.get(field.name))
+        return before != spelling
 
     def _whole(self, values: Packed, schema: pa.Schema, apart: json_apart.Apart) -> pa.RecordBatch:
         """What the fast path took and what the explaining path takes of the rest, in order."""

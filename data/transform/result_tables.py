@@ -80,7 +80,6 @@ class _RowRouter:
         topics = [at.topic for at in numbering.partitions]
         known = sorted(set(topics))
         self._topic_of_place = np.array([known.index(topic) for topic in topics], np.int64)
-        self._alone = [routing.named_by(topic) for topic in known]
         self._rules = [
             [(route.by_topic, Names(route, parts)) for route, parts in routing.of_topic(topic)]
             for topic in known
@@ -97,7 +96,7 @@ class _RowRouter:
         for topic in np.unique(topics).tolist():
             left = topics == topic
             for by_topic, names in self._rules[topic]:
-                named = [self._alone[topic]] if by_topic else [names.of(v) for v in distinct]
+                named = [names.alone()] if by_topic else [names.of(v) for v in distinct]
                 numbers = [found.setdefault(t, len(found)) if t else -1 for t in named]
                 chosen = np.array([*numbers, -1], np.int64)[0 if by_topic else values]
                 codes = np.where(left, chosen, codes)

@@ -63,7 +63,6 @@ class Router:
             [_Rule(route, Names(route, parts), values[route]) for route, parts in found]
             for found in map(routing.of_topic, known)
         ]
-        self._alone = [routing.named_by(topic) for topic in known]
 
     def split(self, chunk: Chunk, aside: Aside) -> Iterator[tuple[Target | None, Chunk]]:
         """The chunk's records by table; ``None`` for those that no route matches."""
@@ -76,7 +75,7 @@ class Router:
     ) -> Iterator[tuple[Target | None, Chunk]]:
         for rule in self._rules[code]:
             if rule.values is None:
-                yield self._alone[code], chunk
+                yield rule.names.alone(), chunk
                 return
             found = rule.values.of(chunk)
             which = found.codes

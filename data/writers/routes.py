@@ -182,6 +182,10 @@ class Names:
     parts: Mapping[str, str]
     _known: dict[str, Target | None] = field(default_factory=dict)
 
+    def alone(self) -> Target | None:
+        """The table where the topic alone decides."""
+        return target(self.route, self.parts)
+
     def of(self, value: str) -> Target | None:
         """The table for a value of the route's field, header or record name."""
         if value not in self._known:

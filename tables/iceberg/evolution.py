@@ -88,7 +88,7 @@ def evolution(metadata: TableMetadata, wanted: Struct, *, readd_dropped: bool) -
     past = former_names(metadata)
     if readd_dropped:
         past = Former(past.renamed)
-    growth = grown(now, wanted, past)
+    growth = grown(now, wanted, past, nanoseconds=metadata.format_version >= 3)
     building = _Building(metadata)
     struct = building.struct(schema.as_struct(), growth.columns, _ROOT, ())
     refused = (*growth.refused, *building.refused)

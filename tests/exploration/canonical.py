@@ -245,7 +245,7 @@ class Canon:
             state.resend_at_ms is None,
             state.retry_at_ms is None,
             self._proposal(state.sender, state.proposals),
-            state.need and self._need(state.sender, state.need),
+            tuple(self._need(state.sender, need) for need in state.needs),
         )
 
     def _need(self, sender: Sender, need: Need) -> Hashable:

@@ -314,7 +314,7 @@ def _member_in_abstract_time(world: World, index: int, now_ms: int) -> World:
         ends_due_ms=NOW_MS,
         resend_at_ms=member.state.resend_at_ms and _abstract(member.state.resend_at_ms),
         retry_at_ms=member.state.retry_at_ms and _abstract(member.state.retry_at_ms),
-        need=member.state.need and _waiting(member.state.need, now_ms),
+        needs=tuple(_waiting(need, now_ms) for need in member.state.needs),
     )
     return world.with_member(index, replace(member, state=state))
 

@@ -375,7 +375,7 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
         )
     yield from _membership(world, bounds, index)
     waits = state.retry_at_ms is not None and not state.unheard and not state.unconfirmed
-    waits = waits or (state.need is not None and state.need.since_ms > NOW_MS - WAIT_MS)
+    waits = waits or any(need.since_ms > NOW_MS - WAIT_MS for need in state.needs)
     if waits or _has_to_repeat(world, index):
         waiting = participant_fed(world, bounds, index, p.Ticked(), Appending(), NOW_MS)
         for step in _fated(
@@ -399,8 +399,7 @@ def _has_to_repeat(world: World, index: int) -> bool:
     waited |= {
         (WriteStatus, own.status.status_number) for own in state.pending if own.offset is None
     }
-    if state.need is not None and not state.need.heard:
-        waited.add((Proposal, state.need.proposal.number))
+    waited |= {(Proposal, need.proposal.number) for need in state.needs if not need.heard}
     return bool(waited - coming)
 
 

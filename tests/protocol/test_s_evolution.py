@@ -259,6 +259,17 @@ def test_s3_a_proposal_for_another_table_or_of_another_epoch_is_nobodys() -> Non
     assert coordinator.term.proposals == ()
 
 
+def test_point_6_a_sink_that_takes_up_no_columns_passes_proposals_over() -> None:
+    """S1: its participants propose nothing, so that somebody else has said it."""
+    coordinator = Coordinator.at(Phase.OPEN)
+    identity = replace(coordinator.state.identity, evolves=False)
+    coordinator.state = replace(coordinator.state, identity=identity)
+    coordinator.hears(proposal(1), ALICE, transaction=1)
+    assert coordinator.term.proposals == ()
+    coordinator.waits(GATHERING_MS)
+    assert coordinator.phase is Phase.OPEN
+
+
 def test_s3_a_proposal_that_comes_while_a_transaction_closes_waits_for_the_next() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     coordinator.hears(proposal(1), ALICE, transaction=1)

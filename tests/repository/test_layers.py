@@ -44,6 +44,7 @@ ADAPTERS = {
         "headgate.operations.check_table",
         "headgate.operations.history",
         "headgate.operations.rehearsal",
+        "headgate.operations.rehearsed_tables",
         "headgate.operations.rollback",
         "headgate.operations.routed_tables",
         "headgate.operations.table_access",

@@ -6,6 +6,7 @@ import pytest
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 
+from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import (
     AckCommit,
     Claim,
@@ -14,6 +15,7 @@ from headgate.control_protocol.events import (
     Event,
     Presence,
     PresenceKind,
+    Proposal,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
@@ -101,3 +103,19 @@ def test_point_6_forged_numbers_and_words_in_anothers_name_move_nothing(deploy: 
         (epoch, 1, WriteStatus(2**61)),
     )
     all_comes_all_the_same(sink)
+
+
+def test_point_6_forged_columns_are_not_taken_up(deploy: Deploy) -> None:
+    """Its settings ignore fields without a column, so that no participant has asked for any."""
+    sink = at_work(deploy)
+    record = sink.record()
+    assert record is not None
+    with sink.table() as table:
+        before, uuid = table.schema(), str(table.metadata.table_uuid)
+    columns = Struct((Column("odd", "gibberish"), Column("forged", "long")))
+    proposal = Proposal(1, "any", uuid, before.schema_id, columns, Offsets(), 1)
+    epoch, transaction = record.transaction.epoch, record.transaction.number
+    say(sink, Sender("mallory", "m"), (epoch, transaction + 1, proposal))
+    all_comes_all_the_same(sink)
+    with sink.table() as table:
+        assert table.schema() == before

@@ -39,6 +39,11 @@ UNSHOWN = {
     "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "
     "protocol/test_q1_second_table.py",
     "Q2": "what a quarantine lost is nothing that happens there: protocol/test_q2_claims.py",
+    "R4": "who counts new tables is no machine: unit/sink/test_tables_of_records.py",
+    **dict.fromkeys(
+        ("N1", "N2", "N3", "N4"),
+        "the simulation makes no tables: protocol/test_n_creation.py",
+    ),
     "S1": "what a writer finds in a record is not the machines': data/writers/test_needs.py",
     "S4": "what waits is younger than what is claimed beside it: protocol/test_s_evolution.py",
     "S5": "what a table takes up is arithmetic: unit/control_protocol/test_columns.py",

@@ -33,9 +33,8 @@ def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
 @FAMILY.replaces("S2", (participant, "_said_again"))
 def proposal_is_said_once(right: Any, state: Any, now_ms: int) -> Any:
     """A proposal that is lost is not said again."""
-    if state.need is not None:
-        state = replace(state, need=replace(state.need, heard=True))
-    return right(state, now_ms)
+    heard = tuple(replace(need, heard=True) for need in state.needs)
+    return right(replace(state, needs=heard), now_ms)
 
 
 @FAMILY.replaces("S3", (evolution, "Tables"))

@@ -290,3 +290,52 @@ def test_point_5_new_columns_have_no_ids_and_require_nothing() -> None:
     inside = Column("x", ListOf(Column("", "int", required=False)), required=False)
     assert added == Column("n", _of(inside), required=False)
     assert added.field_id == 0
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("gibberish", "", "unknown", "variant", "geometry", "long not null", "list<long>", "LONG"),
+        *("decimal(99, 2)", "decimal(9, -2)", "decimal(2, 9)", "decimal(0, 0)", "x" * 1_000),
+        *("fixed[0]", "fixed[99999999999]", "fixed[1048577]", "fixed(x)", "decimal(\u0661, 0)"),
+        *("timestamp_ns", "timestamptz_ns"),
+    ],
+)
+def test_point_6_a_type_that_no_column_can_have_is_refused(kind: str) -> None:
+    """Whoever may write to the control topic may propose anything."""
+    for wanted in (kind, ListOf(Column("", kind)), MapOf("string", Column("", kind))):
+        after = grown(TABLE, _of(Column("new", wanted), Column("x", "int")), nanoseconds=False)
+        assert [refusal.path for refusal in after.refused] == [("new",)]
+        assert changes(TABLE, after.columns) == ("+x",)
+    (refusal,) = grown(TABLE, _of(Column("new", kind)), nanoseconds=False).refused
+    assert refusal.reason.startswith("no column here can have the type")
+    assert len(refusal.reason) < 100
+
+
+@pytest.mark.parametrize("kind", ["timestamp_ns", "fixed(16)", "fixed[16]", "decimal(38, 38)"])
+def test_point_6_other_types_are_taken_up(kind: str) -> None:
+    assert changes(TABLE, grown(TABLE, _of(Column("new", kind))).columns) == ("+new",)
+
+
+@pytest.mark.parametrize("key", [Struct(), _of(Column("a", "int")), "gibberish"])
+def test_point_6_keys_of_maps_are_primitive(key: Type) -> None:
+    after = grown(TABLE, _of(Column("new", MapOf(key, Column("", "int")))))
+    assert [refusal.path for refusal in after.refused] == [("new",)]
+
+
+def test_point_6_lists_in_lists_are_bounded() -> None:
+    def lists(levels: int) -> Type:
+        return ListOf(Column("", lists(levels - 1))) if levels else "int"
+
+    assert grown(TABLE, _of(Column("new", lists(16)))).refused == ()
+    (refusal,) = grown(TABLE, _of(Column("new", lists(17)))).refused
+    assert "more than 16 levels" in refusal.reason
+
+
+def test_point_6_what_is_no_schema_is_a_value_error() -> None:
+    for text in (
+        "[" * 100_000,
+        '{"type":"struct","fields":[{"name":"a","type":"int","id":1e999}]}',
+    ):
+        with pytest.raises(ValueError, match="no columns"):
+            from_json(text)

@@ -303,3 +303,24 @@ def test_hostile_summaries_raise_nothing_else(changes: dict[str, str]) -> None:
         record_codec.decode(SINK, summary)
     except RecordUnreadable as refused:
         assert "headgate.orders." in str(refused)
+
+
+def test_point_9_more_partitions_than_are_read_are_not_written() -> None:
+    """A record that ``decode`` refuses bricks the table: nobody could claim it again."""
+
+    def of(count: int) -> CommitRecord:
+        offsets = Offsets({TopicPartition("a", number): 0 for number in range(count)})
+        return CommitRecord(
+            sink=SINK,
+            group_id="group",
+            transaction=TransactionId(Epoch(1), TransactionNumber(1)),
+            coordinator=Sender("member", "1"),
+            offsets=offsets,
+        )
+
+    most = record_codec.PARTITIONS_MAX
+    decoded = record_codec.decode(SINK, record_codec.encode(of(most)))
+    assert decoded is not None
+    assert len(decoded.offsets) == most
+    with pytest.raises(ValueError, match="at most 100000 partitions"):
+        record_codec.encode(of(most + 1))

@@ -59,6 +59,19 @@ def test_point_9_offsets_are_set_by_a_new_epoch(
     assert after.record.topic_ids == before.record.topic_ids
 
 
+@pytest.mark.parametrize(("end", "known"), [(4, None), (12, 5_000)])
+def test_point_9_what_is_known_of_time_stays_where_offsets_go_forward(
+    table: IcebergTable, settings: SinkSettings, filled: FilledTable, end: int, known: int | None
+) -> None:
+    told = filled.record(1, 3, {0: 10, 1: 10}, valid_through_ms=5_000)
+    table.commit(CommitAttempt(table.read(), told))
+    carry_out(settings, replace(plan(table), moves=(OffsetMove(ZERO, 10, end),)))
+    record = table.read().record
+    assert record is not None
+    assert (record.offsets[ZERO], record.valid_through_ms) == (end, known)
+    assert record.command == "offsets set"
+
+
 def test_point_9_who_leads_unseen_is_fenced_by_it(
     table: IcebergTable, settings: SinkSettings, filled: FilledTable
 ) -> None:

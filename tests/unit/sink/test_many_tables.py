@@ -20,7 +20,6 @@ from headgate.control_protocol.ports import TopicState
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.operations.accept import accept
-from headgate.operations.rehearsal import rehearse
 from headgate.operations.rollback import plan_rollback
 from headgate.operations.tables import tables
 from headgate.sink.agreement import agreed
@@ -167,8 +166,6 @@ def test_point_3_a_ledger_is_not_let_back_by_hand_either() -> None:
 
 
 def test_point_3_what_is_for_one_table_says_so() -> None:
-    with pytest.raises(TablesUnfit, match="dry run"):
-        rehearse(parse(FILE), 10)
     with pytest.raises(ConfigurationError, match="fills one table"):
         tables(parse(ONE_TABLE))
 

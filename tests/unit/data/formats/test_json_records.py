@@ -134,3 +134,25 @@ def test_few_long_records_leave_nothing_of_the_parser_behind() -> None:
     rows = decode_block(values, one_column("string"), {})
     assert rows.nbytes > 1_000_000
     assert pa.total_allocated_bytes() - before >= rows.nbytes
+
+
+class Spellings(dict[pa.Schema, dict[str, bool]]):
+    """Counts how often it was asked."""
+
+    asked = 0
+
+    def __getitem__(self, schema: pa.Schema) -> dict[str, bool]:
+        self.asked += 1
+        return super().__getitem__(schema)
+
+
+def test_point_2_a_wide_table_is_looked_up_as_seldom_as_a_narrow_one() -> None:
+    """To hash a schema costs as much as it has columns: 4,000 of them cost a minute per batch."""
+    asked = set()
+    for width in (1, 1_000):
+        records = JsonRecords()
+        records._spellings = spellings = Spellings()
+        schema = pa.schema([pa.field(f"c{number}", pa.int64()) for number in range(width)])
+        assert records.decode([b"{}", b'{"c0":1}'], schema).num_rows == 2
+        asked.add(spellings.asked)
+    assert len(asked) == 1

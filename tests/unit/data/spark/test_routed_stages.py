@@ -292,10 +292,11 @@ def test_point_3_a_row_with_a_value_that_its_table_lacks_is_unmatched(job: Job) 
 
 def test_point_3_behind_a_transform_topics_still_name_tables(job: Job) -> None:
     job = transforming(job, named_by("type"), Distribution.HASH)
-    job.routes = (BY_TOPIC, BY_TABLE)
-    job.table("db.orders", "db.a")
-    found = job.write({"shop.orders": some(1, kind="a"), "events": some(2, kind="a")})
-    assert found == {"orders": [1], "a": [2]}
+    job.routes = (BY_TOPIC, BY_TABLE, Route(to="db.rest"))
+    job.table("db.orders", "db.a", "db.rest")
+    events = [*some(2, kind="a"), *some(3)]
+    found = job.write({"shop.orders": some(1, kind="a"), "events": events})
+    assert found == {"orders": [1], "a": [2], "rest": [3]}
 
 
 def test_point_3_a_record_in_two_rows_is_named_wherever_they_go(job: Job) -> None:

@@ -252,6 +252,14 @@ def test_point_3_a_field_that_no_record_has_is_no_failure(desk: Desk) -> None:
     assert desk.write({"events": [{"id": 1}, {"id": 2}]}) == {"q": [1, 2]}
 
 
+def test_point_3_what_no_field_sends_anywhere_goes_by_its_topic(desk: Desk) -> None:
+    """The first route that matches a record: the second, where the first looks at a field."""
+    desk.routes = (BY_FIELD, Route(topic="events", to="db.rest"))
+    desk.table("db.event_a", "db.rest")
+    found = desk.write({"events": [*some(1, kind="a"), *some(2, 3)]})
+    assert found == {"event_a": [1], "rest": [2, 3]}
+
+
 def test_point_3_numbers_and_paths_name_tables(desk: Desk) -> None:
     desk.routes = (Route(field="payload.kind", to="db.kind_{field}"),)
     desk.table("db.kind_7")

@@ -93,3 +93,14 @@ def test_point_5_somebody_else_may_be_quicker_between_reading_and_updating(
     evolved = table.evolve(view, TIP)
     assert evolved.changes == ("+tip",)
     assert names(world)[-2:] == ["note", "tip"]
+
+
+def test_point_6_a_type_that_cannot_be_is_refused_and_ends_nothing(world: IcebergWorld) -> None:
+    """In a table of version 2 nanoseconds would make metadata that other readers refuse."""
+    table = world.open()
+    view = claimed(table)
+    wanted = (Column("odd", "gibberish"), Column("when", "timestamptz_ns"), *TIP.fields)
+    evolved = table.evolve(view, Struct(wanted))
+    assert evolved.changes == ("+tip",)
+    assert {refusal.path for refusal in evolved.refused} == {("odd",), ("when",)}
+    assert not {"odd", "when"} & set(names(world))

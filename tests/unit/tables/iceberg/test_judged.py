@@ -3,6 +3,7 @@ from a snapshot that cannot land."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.table import CommitTableResponse
+from pyiceberg.types import LongType
 from server_checks import ServerChecks
 
 from headgate.control_protocol.errors import CommitRejected, TagsDropped
@@ -171,6 +173,22 @@ def test_point_9_a_branch_keeps_the_retention_that_its_owner_asked_for(
     assert (ref.max_snapshot_age_ms, ref.max_ref_age_ms) == (1_000, 2_000)
 
 
+def test_point_9_a_commit_moves_its_own_branch_and_marks_the_table_once(
+    world: IcebergWorld,
+) -> None:
+    """A first claim of an empty table sets main too: servers know of no other ref to ask for."""
+    audit = world.open(branch="audit")
+    view = landed(commit(audit, audit.read(), record(1, 0)))
+    refs = world.table().metadata.refs
+    assert refs["main"].snapshot_id == refs["audit"].snapshot_id == view.head
+    assert world.table().metadata.properties["headgate.sink.claimed"] == "true"
+    before = refs["main"]
+    landed(commit(audit, view, record(1, 1, 3), world.file(1)))
+    refs = world.table().metadata.refs
+    assert refs["main"] == before
+    assert refs["audit"] != before
+
+
 def test_point_9_the_tag_outlives_every_age_limit(world: IcebergWorld) -> None:
     claimed(world.open())
     ref = world.table().metadata.refs["headgate-sink"]
@@ -294,6 +312,24 @@ def test_point_9_no_snapshot_is_older_than_the_table(
     landed(commit(table, view, record(1, 1, 3)))
     first, second = world.table().snapshots()
     assert second.timestamp_ms >= first.timestamp_ms
+
+
+def test_point_9_a_snapshot_says_when_it_was_made_from_what_and_under_which_schema(
+    world: IcebergWorld,
+) -> None:
+    table = world.open()
+    view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    with world.table().update_schema() as update:
+        update.add_column("note", LongType())
+    before_ms = int(time.time() * 1000)
+    landed(commit(table, view, record(1, 2, 6), world.file(2)))
+    made = world.table().current_snapshot()
+    assert made is not None
+    assert made.summary is not None
+    assert made.parent_snapshot_id == view.head
+    assert made.summary["total-data-files"] == "2"
+    assert before_ms <= made.timestamp_ms <= int(time.time() * 1000)
+    assert made.schema_id == world.table().schema().schema_id != view.schema_id
 
 
 def test_point_12_an_append_behind_a_compaction_leaves_the_count_of_before(

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 from iceberg_files import write_files
 from integration.iceberg.sink_commits import SinkOnTable, record
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.catalog import Catalog
-from pyiceberg.manifest import ManifestContent
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.metadata import TableMetadataV3
 
 from headgate.control_protocol.errors import StopSink
@@ -135,6 +136,31 @@ def test_point_9_what_others_deleted_from_a_manifest_is_not_live(catalog: Catalo
     assert live[0].data_file[16] is None, "a manifest without a number gives its files none"
 
 
+def test_point_9_a_list_says_its_version_and_numbers_data_alone(catalog: Catalog) -> None:
+    """A delete manifest has no rows of its own: Java refuses one with a first row id."""
+    sink = SinkOnTable.claimed(catalog, COLUMNS, properties=VERSION_3)
+    sink.commit(rows(1, 2))
+    table = sink.loaded()
+    snapshot = table.current_snapshot()
+    assert snapshot
+    (data,) = row_ids.listed(table.io, snapshot.manifest_list)
+    anew, deletes = (row_ids.unnumbered(data) for _ in range(2))
+    deletes[3] = ManifestContent.DELETES
+    output = table.io.new_output(f"{table.location()}/metadata/list.avro")
+    with row_ids.ManifestListWriter(
+        output, snapshot.snapshot_id, None, 9, first_row_id=40, compression="null"
+    ) as writer:
+        writer.add_manifests([deletes, anew, data])
+    assert writer.next_row_id == 42
+    place = row_ids._OF_MANIFEST
+    numbers = [manifest[place] for manifest in row_ids.listed(table.io, output.location)]
+    assert numbers == [None, 40, 0]
+    with AvroFile[ManifestFile](output.to_input_file()) as reader:
+        said = reader.header.meta
+    assert (said["format-version"], said["first-row-id"]) == ("3", "40")
+    assert (said["snapshot-id"], said["sequence-number"]) == (str(snapshot.snapshot_id), "9")
+
+
 def test_a_snapshot_of_another_branch_takes_the_number_first(catalog: Catalog) -> None:
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=VERSION_3)
     sink.commit(rows(1))
@@ -171,3 +197,16 @@ def test_a_catalog_that_cannot_write_version_3_stops_the_sink(catalog: Catalog) 
     table = IcebergTable(Refusing(), "db.t", SinkName("sink"))  # type: ignore[arg-type]
     with pytest.raises(StopSink, match="its catalog cannot write what was proposed"):
         table.commit(CommitAttempt(sink.view, record(1, 1)))
+
+
+@pytest.mark.parametrize("properties", [{}, VERSION_3], ids=["v2", "v3"])
+def test_point_9_a_commit_that_names_a_file_twice_is_a_stop(
+    catalog: Catalog, properties: dict[str, str]
+) -> None:
+    """Admission lets none in; its rows would be there twice all the same."""
+    sink = SinkOnTable.claimed(catalog, COLUMNS, properties=properties)
+    files = write_files(sink.loaded(), rows(1))
+    attempt = CommitAttempt(sink.view, record(1, 1, 1), (*files, *files))
+    with pytest.raises(StopSink, match="names a data file twice"):
+        sink.table.commit(attempt)
+    assert sink.table.read().head == sink.view.head

@@ -101,3 +101,47 @@ def test_another_quarantine_under_the_name_is_new_altogether(quarantine: Quarant
     anew.claim(1)
     anew.commit(1, 1, 10)
     assert unsent(anew, progress)[0] == [[10]]
+
+
+def test_point_9_rows_that_a_merged_manifest_brings_along_are_not_sent_again(
+    quarantine: QuarantineRows,
+) -> None:
+    """A commit of the sink's own lists old files in its manifest, as existing ones."""
+    table = quarantine.local.catalog.load_table(IDENTIFIER)
+    with table.transaction() as change:
+        change.set_properties({"commit.manifest.min-count-to-merge": "2"})
+    quarantine.claim(1)
+    quarantine.commit(1, 1, 10)
+    progress = unsent(quarantine)[1]
+    quarantine.commit(1, 2, 20)
+    quarantine.commit(1, 3, 30)
+    table.refresh()
+    snapshot = table.current_snapshot()
+    assert snapshot
+    assert len(snapshot.manifests(table.io)) < 3
+    assert unsent(quarantine, progress)[0] == [[20], [30]]
+
+
+def test_point_9_without_the_tag_nothing_is_known_to_be_unsent(quarantine: QuarantineRows) -> None:
+    """Whoever removed it stops the sink (HG-203); nothing is sent that may have been sent."""
+    quarantine.claim(1)
+    quarantine.commit(1, 1, 10)
+    progress = unsent(quarantine)[1]
+    table = quarantine.local.catalog.load_table(IDENTIFIER)
+    table.manage_snapshots().remove_tag("headgate-sink").commit()
+    assert unsent(quarantine, progress) == ([], progress)
+    assert unsent(quarantine) == ([], None)
+
+
+def test_point_9_a_tag_that_was_put_on_anothers_snapshot_sends_nothing(
+    quarantine: QuarantineRows,
+) -> None:
+    quarantine.claim(1)
+    quarantine.commit(1, 1, 10)
+    quarantine.claim(1, sink="other")
+    table = quarantine.local.catalog.load_table(IDENTIFIER)
+    head = table.current_snapshot()
+    assert head
+    table.manage_snapshots().remove_tag("headgate-sink").commit()
+    table.manage_snapshots().create_tag(head.snapshot_id, "headgate-sink").commit()
+    assert unsent(quarantine) == ([], None)

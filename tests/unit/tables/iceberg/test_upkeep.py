@@ -11,12 +11,12 @@ from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.refs import SnapshotRef
-from pyiceberg.table.statistics import StatisticsFile
-from pyiceberg.table.update import SetSnapshotRefUpdate
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
+from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetSnapshotRefUpdate
 from server_checks import ServerChecks
 
 from headgate.control_protocol.ports import CommitAttempt, Landed
-from headgate.tables.iceberg import condemned, upkeep
+from headgate.tables.iceberg import condemned, removal, upkeep
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.unreachable import unreachable_files
 
@@ -239,6 +239,98 @@ def test_point_8_nothing_is_sent_when_the_table_moved_while_its_files_were_read(
 
     assert server.removals == 0
     assert ids_under(sink, "just-now") == [0, 1]
+
+
+def test_point_8_a_change_that_concerns_no_file_holds_a_removal_up_and_no_more(
+    sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*arguments: object) -> list[str]:
+        with sink.loaded().transaction() as change:
+            change.set_properties({"comment": "changed"})
+        return right(*arguments)  # type: ignore[arg-type]
+
+    right = upkeep.unreachable_files
+    monkeypatch.setattr(upkeep, "unreachable_files", read)
+    sink.commit(rows(90))
+
+    assert server.removals == 1
+    assert count(sink) == KEEP
+    assert orphans(sink) == set()
+    assert missing(sink) == []
+
+
+def test_point_8_a_table_that_never_rests_is_left_for_the_next_commit(
+    sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each removal finds that others were faster; what is due goes when they are quiet."""
+
+    def overtaken(*arguments: object) -> bool:
+        with sink.loaded().transaction() as change:
+            change.set_properties({"comment": str(len(tried))})
+        tried.append(1)
+        return right(*arguments)  # type: ignore[arg-type]
+
+    tried: list[int] = []
+    right = removal.Removal.call
+    monkeypatch.setattr(removal.Removal, "call", overtaken)
+    sink.commit(rows(90))
+    assert (len(tried), server.removals) == (5, 0)
+    monkeypatch.setattr(removal.Removal, "call", right)
+    sink.view = sink.table.read()
+    sink.commit(rows(91))
+    assert server.removals == 1
+    assert missing(sink) == []
+    assert orphans(sink) == set()
+
+
+def test_point_8_a_tag_that_cannot_be_set_again_is_named(
+    sink: SinkOnTable,
+    server: ServerChecks,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing of it is lost yet: its files are kept, and somebody can set it by hand."""
+
+    def around(send: Send) -> CommitTableResponse:
+        tag(sink, 2)
+        kept.update(referred(sink.loaded()))
+        response = send()
+        monkeypatch.setattr(server, "commit_table", refuse)
+        return response
+
+    def refuse(*_: object) -> CommitTableResponse:
+        refused.append(1)
+        raise ConnectionError("the catalog is away")
+
+    kept: set[str] = set()
+    refused: list[int] = []
+    server.around = around
+    sink.commit(rows(90))
+
+    assert len(refused) == 5
+    assert "just-now was set on snapshot" in caplog.text
+    assert "is gone; its files are kept" in caplog.text
+    io = sink.loaded().io
+    assert all(io.new_input(path).exists() for path in kept)
+
+
+def test_point_8_partition_statistics_go_with_their_snapshots(
+    sink: SinkOnTable, server: ServerChecks
+) -> None:
+    """Servers forget other statistics with a snapshot, these not."""
+    table = sink.loaded()
+    due, last = table.snapshots()[1].snapshot_id, table.snapshots()[-1].snapshot_id
+    for snapshot_id in (due, last):
+        file = PartitionStatisticsFile(
+            snapshot_id=snapshot_id, statistics_path=f"s{snapshot_id}", file_size_in_bytes=1
+        )
+        update = SetPartitionStatisticsUpdate(partition_statistics=file)
+        sink.catalog.commit_table(table, (), (update,))
+    sink.view = sink.table.read()
+    sink.commit(rows(90))
+    assert server.removals == 1
+    left = [file.snapshot_id for file in sink.loaded().metadata.partition_statistics]
+    assert left == [last]
 
 
 @pytest.mark.parametrize("when", ["before-reading-back", "in-the-middle"])
