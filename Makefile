@@ -13,7 +13,7 @@ WORKERS ?= 3
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: $(VENV)/.demo ## Kafka to Iceberg on this machine: a broker, two participants, a killed coordinator, an audit
+demo: $(VENV)/.demo $(if $(findstring s3,$(ARGS)),$(VENV)/.store) ## Kafka to Iceberg on this machine: a broker, two participants, a killed coordinator, an audit; ARGS='--store s3'
 	$(BIN)/headgate demo $(ARGS)
 
 test: $(VENV)/.dev ## Every test, on a real broker (needs Java 17 or 21, or Docker for the broker)
@@ -42,7 +42,7 @@ bench: $(VENV)/.dev ## Beside Kafka Connect and Flink, on one topic: ARGS='--ful
 simulate: $(VENV)/.dev ## The simulation, long: ARGS='--seeds 100000 --first 1', or ARGS='--seed 7' to replay one
 	$(BIN)/python tests/simulation/run.py $(ARGS)
 
-chaos: $(VENV)/.dev ## Random faults on a loaded sink, and its audit: ARGS='--minutes 30 --seed 7 --catalog rest --json FILE'
+chaos: $(VENV)/.dev ## Random faults on a loaded sink, and its audit: ARGS='--minutes 30 --seed 7 --catalog rest --store s3 --json FILE'
 	PYTHONPATH=tests $(BIN)/python -m integration.faults.chaos $(ARGS)
 
 explore: $(VENV)/.dev ## Every situation of the small and the large worlds; ARGS names some of them
@@ -67,6 +67,11 @@ $(VENV)/bin/python:
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml setup.py native/loops.c
 	@echo 'Installing headgate and Spark into $(VENV), once; Spark is large'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]'
+	@touch $@
+
+$(VENV)/.store: $(VENV)/.demo
+	@echo 'Installing an object store for the demo into $(VENV), once'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml setup.py native/loops.c

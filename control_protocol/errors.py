@@ -237,6 +237,12 @@ class UnknownField(StopSink):
     code = "HG-227"
 
 
+class IncompatibleValue(StopSink):
+    """A record has a value that its column does not take, and the sink shall stop then."""
+
+    code = "HG-232"
+
+
 class TransformFailed(StopSink):
     """The transform of the records raised, or gave rows that are not one each of a record."""
 

@@ -212,12 +212,13 @@ class BatchConsumer:
     def assign(self, begins: Mapping[Partition, int]) -> None:
         """Read these from there on, and no others. None of them is paused."""
         with _Listed(self._library, begins) as listed:
+            # A pause outlives an assignment. It is taken back first: a fetch that finds its
+            # partition paused is not tried again for a second, and resuming wakes nobody.
+            self._check(self._library.resume_partitions(self._handle, listed))
             for (topic, partition), offset in begins.items():
                 at = (topic.encode(), partition, offset)
                 self._library.topic_partition_list_set_offset(listed, *at)
             self._check(self._library.assign(self._handle, listed))
-            # A pause outlives an assignment.
-            self._check(self._library.resume_partitions(self._handle, listed))
 
     def unassign(self) -> None:
         self._give_back()

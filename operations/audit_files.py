@@ -6,7 +6,7 @@ The adapter of the audit for pyiceberg's manifests and file access.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -65,12 +65,12 @@ def examine_commits(table: Table, history: History, on_progress: OnProgress) -> 
     read = in_turn(lambda pair: _added(table.io, pair[1]), asked)
     for done, ((commit, _), added) in enumerate(zip(asked, read, strict=True)):
         on_progress("commits", done, len(asked))
-        records = sum(count for _, count in added)
+        records, where = sum(count for _, count in added), commit.where
         if records != commit.record.records:
             findings.append(
                 Finding(
                     "record-count",
-                    f"{commit.where}: its record claims {commit.record.records} rows, its "
+                    f"{where}: its record claims {commit.record.records} rows, its "
                     f"manifests hold {records}",
                 )
             )
@@ -79,15 +79,15 @@ def examine_commits(table: Table, history: History, on_progress: OnProgress) -> 
                 findings.append(
                     Finding(
                         "file-twice",
-                        f"{commit.where} adds {path}, which {brought_by[path]} had added",
+                        f"{where} adds {path}, which {brought_by[path]} had added",
                     )
                 )
-            brought_by[path] = commit.where
+            brought_by[path] = where
     return findings
 
 
 def in_turn(
-    read: Callable[[_Item], _Read], items: Sequence[_Item], ahead_max: int = _AHEAD_MAX
+    read: Callable[[_Item], _Read], items: Iterable[_Item], ahead_max: int = _AHEAD_MAX
 ) -> Iterator[_Read]:
     """Read with several threads, and give the answers in the order of ``items``; few wait."""
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:

@@ -22,6 +22,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.data.writers.numbering import bitmap
 from headgate.operations.audit_files import STORAGE_THREADS, OnProgress, in_turn
+from headgate.operations.audit_tasks import scan_tasks
 from headgate.tables.iceberg.avro_rows import avro_rows
 from headgate.tables.iceberg.drafts import drafted_files
 from headgate.tables.stores.files import read_whole
@@ -101,17 +102,17 @@ def scan_records(
     other tables of the sink hold, to which this one's is added.
     """
     scan = table.scan(snapshot_id=head, selected_fields=columns)
-    tasks = [task for task in scan.plan_files() if task.file.file_path not in skipped_files]
+    count, all_tasks = scan_tasks(table, head, scan)
+    tasks = (task for task in all_tasks if task.file.file_path not in skipped_files)
     found = into or TableRecords(rewound=rewound)
     whole = read_whole(table.io)
 
-    def soon(task: FileScanTask) -> list[pa.RecordBatch] | None:
+    def soon(task: FileScanTask) -> tuple[FileScanTask, list[pa.RecordBatch] | None]:
         small = task.file.file_size_in_bytes <= _BYTES_READ_AHEAD
-        return list(_batches(table, columns, task, whole)) if small else None
+        return task, list(_batches(table, columns, task, whole)) if small else None
 
-    read = in_turn(soon, tasks, STORAGE_THREADS)
-    for done, (task, batches) in enumerate(zip(tasks, read, strict=True)):
-        on_progress("rows", done, len(tasks))
+    for done, (task, batches) in enumerate(in_turn(soon, tasks, STORAGE_THREADS)):
+        on_progress("rows", done, count)
         sink = (apart or {}).get(task.file.file_path)
         into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
         for batch in _batches(table, columns, task) if batches is None else batches:

@@ -93,9 +93,21 @@ class UnknownFields(StrEnum):
     """The sink stops."""
 
 
+class Incompatible(StrEnum):
+    """What becomes of a record with a value that its column does not take."""
+
+    QUARANTINE = "quarantine"
+    """The record is a bad one."""
+    IGNORE = "ignore"
+    """The value is left out: the row has a null."""
+    FAIL = "fail"
+    """The sink stops."""
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaPolicy:
     """``readd_dropped``: whether a name whose column was dropped gets one again."""
 
     unknown_fields: UnknownFields = UnknownFields.IGNORE
     readd_dropped: bool = False
+    incompatible: Incompatible = Incompatible.QUARANTINE

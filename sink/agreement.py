@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple
 
 from headgate.control_protocol.events import DIGEST
+from headgate.participant.settings import Incompatible
 from headgate.sink.column_rules import rules_of
 from headgate.sink.properties import Properties
 from headgate.sink.settings import SinkSettings
@@ -52,7 +53,12 @@ def _routed(settings: SinkSettings) -> Mapping[str, str]:
     if not tables:
         return {}
     rules = [
-        (each.match, [astuple(column) for column in each.columns], each.unknown_fields)
+        (
+            each.match,
+            [astuple(column) for column in each.columns],
+            each.unknown_fields,
+            each.incompatible,
+        )
         for each in tables.table
     ]
     return {
@@ -66,7 +72,9 @@ def _routed(settings: SinkSettings) -> Mapping[str, str]:
 
 
 def _schema(schema: SchemaSettings) -> str:
-    return schema.unknown_fields + (", readd_dropped" if schema.readd_dropped else "")
+    readded = ", readd_dropped" if schema.readd_dropped else ""
+    kept = schema.incompatible is Incompatible.QUARANTINE
+    return schema.unknown_fields + readded + ("" if kept else f", {schema.incompatible}")
 
 
 def _said(options: Properties) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from headgate.data.formats.column_rules import FROM, path_of
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.routed_table import Making
 from headgate.data.writers.routes import TABLE_COLUMN, Route, check_route
-from headgate.participant.settings import SchemaPolicy, UnknownFields
+from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
 from headgate.sink.column_rules import check_columns, rules_of_columns
 from headgate.sink.declaration import check_declaration
 from headgate.sink.table_settings import ColumnSettings, TableSettings
@@ -256,6 +256,8 @@ def source_of(settings: SinkSettings, source: SourcePlan, table: str) -> SourceP
 def policy_of(tables: TablesSettings, each: OneTableSettings | None) -> SchemaPolicy:
     """What becomes of fields that such a table has no column for."""
     policy = tables.schema.policy
-    if each is None or not each.unknown_fields:
-        return policy
-    return replace(policy, unknown_fields=UnknownFields(each.unknown_fields))
+    if each is not None and each.unknown_fields:
+        policy = replace(policy, unknown_fields=UnknownFields(each.unknown_fields))
+    if each is not None and each.incompatible:
+        policy = replace(policy, incompatible=Incompatible(each.incompatible))
+    return policy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import (
@@ -11,11 +11,14 @@ from headgate.control_protocol.errors import (
     TablesUnfit,
 )
 from headgate.data.formats.registry import ValueOptions, record_format
-from headgate.participant.settings import UnknownFields
+from headgate.participant.settings import Incompatible, UnknownFields
 from headgate.sink.table_settings import SchemaSettings
 
 if TYPE_CHECKING:
     from headgate.sink.settings import SinkSettings
+
+
+_Choice = TypeVar("_Choice", UnknownFields, Incompatible)
 
 
 def check_schema_policy(settings: SinkSettings) -> None:
@@ -25,9 +28,13 @@ def check_schema_policy(settings: SinkSettings) -> None:
             raise TablesUnfit("table.schema is set", "with many tables it is tables.schema")
         _check(settings, "tables.schema", settings.tables.schema)
         for each in settings.tables.table:
+            where = f"tables.table {each.match!r}"
             if each.unknown_fields:
-                wanted = _unknown_fields(f"tables.table {each.match!r}", each.unknown_fields)
-                _check_fields(settings, f"tables.table {each.match!r}: ", wanted)
+                wanted = _choice(f"{where}: unknown_fields", UnknownFields, each.unknown_fields)
+                _check_fields(settings, f"{where}: ", wanted)
+            if each.incompatible:
+                chosen = _choice(f"{where}: incompatible", Incompatible, each.incompatible)
+                _check_values(settings, f"{where}: ", chosen)
         return
     _check(settings, "table.schema", settings.table.schema)
 
@@ -40,15 +47,26 @@ def _check(settings: SinkSettings, section: str, schema: SchemaSettings) -> None
             f'set {section}.unknown_fields = "evolve", or leave it out',
         )
     _check_fields(settings, f"{section}.", schema.unknown_fields)
+    _check_values(settings, f"{section}.", schema.incompatible)
 
 
-def _unknown_fields(where: str, text: str) -> UnknownFields:
+def _check_values(settings: SinkSettings, where: str, wanted: Incompatible) -> None:
+    """Column by column a record is read again only by formats that know their fields' names."""
+    name = settings.format.type
+    made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
+    if wanted is Incompatible.IGNORE and not hasattr(made, "lacking"):
+        raise ColumnsCannotEvolve(
+            f'{where}incompatible = "{wanted}": the format {name} does not know fields by name',
+            "use json, connect-json, or a format of Avro or Protobuf; or quarantine",
+        )
+
+
+def _choice(where: str, kind: type[_Choice], text: str) -> _Choice:
     try:
-        return UnknownFields(text)
+        return kind(text)
     except ValueError:
         raise ConfigurationError(
-            f"{where}: unknown_fields cannot be {text!r}",
-            f"it is one of {', '.join(UnknownFields)}",
+            f"{where} cannot be {text!r}", f"it is one of {', '.join(kind)}"
         ) from None
 
 

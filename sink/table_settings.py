@@ -7,7 +7,7 @@ from dataclasses import Field, dataclass, field
 from typing import Any
 
 from headgate.data.formats.column_rules import Constant
-from headgate.participant.settings import SchemaPolicy, UnknownFields
+from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
 from headgate.sink.properties import Properties
 
 
@@ -159,9 +159,18 @@ class SchemaSettings:
         ),
     )
 
+    incompatible: Incompatible = field(
+        default=Incompatible.QUARANTINE,
+        metadata=about(
+            "What becomes of a record with a value that its column does not take: quarantine makes "
+            "it a bad record, ignore leaves the value out (null, where the column may be null), "
+            "fail stops the sink."
+        ),
+    )
+
     @property
     def policy(self) -> SchemaPolicy:
-        return SchemaPolicy(self.unknown_fields, self.readd_dropped)
+        return SchemaPolicy(self.unknown_fields, self.readd_dropped, self.incompatible)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

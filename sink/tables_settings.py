@@ -141,6 +141,10 @@ class OneTableSettings:
         default="",
         metadata=about("As tables.schema.unknown_fields, for such tables; empty: that one."),
     )
+    incompatible: str = field(
+        default="",
+        metadata=about("As tables.schema.incompatible, for such tables; empty: that one."),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

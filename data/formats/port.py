@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from headgate.native.loops import Flags
 
+NOTHING = pa.schema([pa.field("headgate.nothing", pa.string())])
+"""A column that no record fills: whoever decodes into it learns which records can be read."""
+
 
 class UndecodableRecords(Exception):
     """Some records do not fit the schema: ``bad`` maps their row index to the reason.

@@ -36,9 +36,7 @@ from pyiceberg.types import (
     PrimitiveType,
     StringType,
     StructType,
-    TimestampNanoType,
     TimestampType,
-    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -75,8 +73,6 @@ _NAMES: dict[type[IcebergType], Any] = {
     TimeType: {"type": "long", "logicalType": "time-micros"},
     TimestampType: {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
     TimestamptzType: {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
-    TimestampNanoType: {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": False},
-    TimestamptzNanoType: {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": True},
 }
 
 

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch, PartitionResult
 from headgate.data.formats import names
@@ -17,6 +17,7 @@ from headgate.data.formats.lookout import Lookout, WatchfulFormat
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.aside import BAD_PART, BAD_VALUE, Aside
+from headgate.data.writers.mending import Mending
 from headgate.data.writers.needs import Evolution, Needs
 from headgate.data.writers.plan import SourcePlan
 from headgate.data.writers.record_columns import RecordColumns
@@ -24,6 +25,7 @@ from headgate.data.writers.ruled_columns import RuledColumns
 from headgate.data.writers.sieve import Sieve, others
 from headgate.data.writers.singling import Read, read_apart
 from headgate.kafka.fetch import Chunk
+from headgate.participant.settings import Incompatible
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Decoding:
         condemned: Mapping[TopicPartition, Mapping[int, str]] | None = None,
         evolution: Evolution | None = None,
     ) -> None:
+        self._source = source
+        self._mending: Mending | None = None
         self._batch = batch
         self._aside = aside
         self._sieve = Sieve(batch, aside, condemned)
@@ -85,7 +89,36 @@ class Decoding:
 
     def ignored(self) -> Mapping[str, int]:
         """In how many records there are fields that become no column, by their paths."""
-        return self.needs.ignored(self._watched.ignoring) if self.needs is not None else {}
+        found = self.needs.ignored(self._watched.ignoring) if self.needs is not None else {}
+        nulls = self._mending.nulls if self._mending else {}
+        return {**found, **{f"{name}, where it does not fit": n for name, n in nulls.items() if n}}
+
+    def _mended(
+        self, chunk: Chunk, rows: pa.RecordBatch, bad: Mapping[int, str]
+    ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+        """What becomes of values that do not fit, by the settings."""
+        wanted = self._source.schema_policy.incompatible
+        if wanted is Incompatible.IGNORE:
+            if self._mending is None:
+                self._mending = Mending(self._read_schema, self._format_of)
+            return self._mending.mended(chunk.values, rows, bad)
+        if wanted is Incompatible.FAIL:
+            row = min(bad)
+            at = list(self._batch.ranges)[int(chunk.places[row])]
+            raise IncompatibleValue(
+                f"{at} offset {chunk.offsets[row]}: {bad[row]}",
+                'mend the producer or the column, or set incompatible = "quarantine" or "ignore"',
+            )
+        return rows, bad
+
+    def _format_of(self, schema: pa.Schema) -> RecordFormat:
+        """A format of its own for just these columns."""
+        source = self._source
+        made: RecordFormat = record_format(source.format_name, self._options.of_format)
+        rules = {name: rule for name, rule in source.rules.items() if name in schema.names}
+        if not rules:
+            return made
+        return RuledColumns(made, rules, schema, caseless=self._options.caseless)
 
     def _named(self, taken: set[str], mapping: str | None) -> pa.Schema:
         """The columns that values fill, and the names under which they are found there."""
@@ -127,9 +160,12 @@ class Decoding:
             rows = self._format.decode(chunk.values, self._read_schema)
         except UndecodableRecords as error:
             rows, values = error.rest, error.bad
+        lacking: Mapping[int, str] = {}
         if self.needs is not None:
-            lacks = self._watched.lacking(chunk.values, values)
-            rows, values = _without_lacking(rows, values, self.needs.take(chunk, lacks))
+            lacking = self.needs.take(chunk, self._watched.lacking(chunk.values, values))
+        if values and not self.needs:  # else nothing of this attempt will count
+            rows, values = self._mended(chunk, rows, values)
+        rows, values = _without_lacking(rows, values, lacking)
         if values:
             good = others(chunk, values)
             left, chunk = left[good], chunk.where(good)

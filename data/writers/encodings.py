@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
+from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
+from headgate.control_protocol.errors import ConfigurationError
 from headgate.data.writers.encoding import Encoding, one_of, whole_number
 from headgate.data.writers.metrics import Leaf, leaves_of
 from headgate.data.writers.metrics_modes import metrics_modes
@@ -25,7 +27,20 @@ def format_of(properties: Mapping[str, str]) -> str:
 
 def encoding_of(schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]) -> Encoding:
     """Return how the table's files are made. Raises ``ConfigurationError``."""
-    return _FORMATS[format_of(properties)]()(schema, properties, leaves)
+    name = format_of(properties)
+    if name != ParquetEncoding.name:
+        _refuse_nanoseconds(name, leaves)
+    return _FORMATS[name]()(schema, properties, leaves)
+
+
+def _refuse_nanoseconds(name: str, leaves: Sequence[Leaf]) -> None:
+    for leaf in leaves:
+        if isinstance(leaf.kind, TimestampNanoType | TimestamptzNanoType):
+            raise ConfigurationError(
+                f"the table's {FORMAT} is {name!r}, and its column {leaf.name} is of type "
+                f"{leaf.kind}: nobody was seen to read such a column of such a file",
+                f"set {FORMAT} = parquet, or use a column of microseconds",
+            )
 
 
 def target_bytes(properties: Mapping[str, str]) -> int:

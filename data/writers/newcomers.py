@@ -17,7 +17,7 @@ from headgate.control_protocol.events import Destination
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.formats.lookout import Lookout, WatchfulFormat
-from headgate.data.formats.port import RecordFormat, UndecodableRecords
+from headgate.data.formats.port import NOTHING, RecordFormat, UndecodableRecords
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.needs import Evolution, Needs
 from headgate.data.writers.routed_table import Making
@@ -64,7 +64,7 @@ class Newcomer:
         if self._format is not None:
             bad: Collection[int] = ()
             try:
-                self._format.decode(chunk.values, _NO_COLUMNS)
+                self._format.decode(chunk.values, NOTHING)
             except UndecodableRecords as error:
                 bad = error.bad
             self._needs.take(chunk, self._format.lacking(chunk.values, bad))

@@ -117,8 +117,7 @@ def _splits_second(moments: pa.Array) -> bool:
     if earliest is None or earliest >= 0:
         return False
     numbers = moments.drop_null().view(pa.int64()).to_numpy(zero_copy_only=False)
-    second = 10**9 if moments.type.unit == "ns" else 10**6
-    return bool((numbers[numbers < 0] % second).any())
+    return bool((numbers[numbers < 0] % 1_000_000).any())
 
 
 def _stored(kind: PrimitiveType) -> Stored:

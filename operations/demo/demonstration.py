@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 from rich.console import Console
@@ -41,6 +41,7 @@ from headgate.operations.demo.processes import ParticipantProcess
 from headgate.operations.demo.produce import create_topic
 from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.sink_file import PARTITIONS, TOPIC, sink_file_text
+from headgate.operations.demo.store import BUCKET, EmbeddedS3
 from headgate.operations.demo.stream import TripStream
 from headgate.sink.departure import control_log
 from headgate.sink.load import load
@@ -51,6 +52,7 @@ RECORDS_MIN = 10_000
 WIDTH_MAX = 100
 UNFOLDED = 200
 FOLDER = Path(".headgate/demo")
+LOCAL, S3 = "local", "s3"
 INTERRUPTED = 130
 TERMINATED = 143
 
@@ -63,6 +65,7 @@ class Options:
     folder: Path
     seed: int
     writer: str
+    store: str
     keep: bool
 
 
@@ -97,8 +100,14 @@ def main(arguments: list[str]) -> int:
     default=WriterKind.SPARK.value,
     help="Who writes the data files.",
 )
+@click.option(
+    "--store",
+    type=click.Choice([LOCAL, S3]),
+    default=LOCAL,
+    help="Where the table is: in the folder, or on an object store in memory (moto's).",
+)
 @click.option("--keep", is_flag=True, help="Keep Kafka running afterwards, until Ctrl-C.")
-def _command(records: int, folder: Path, seed: int, writer: str, *, keep: bool) -> int:
+def _command(**chosen: Any) -> int:
     """Run the whole system on this machine and watch it survive a kill.
 
     Kafka, two participants, and taxi trips that flow into an Iceberg table. Then the coordinator is
@@ -108,7 +117,7 @@ def _command(records: int, folder: Path, seed: int, writer: str, *, keep: bool) 
     screen = Screen(_console())
     try:
         with _sigterm_unwinds():
-            return _demonstrate(Options(records, folder, seed, writer, keep), screen)
+            return _demonstrate(Options(**chosen), screen)
     except KeyboardInterrupt:
         screen.tell("interrupted; nothing was left running")
         return INTERRUPTED
@@ -124,18 +133,28 @@ def _demonstrate(options: Options, screen: Screen) -> int:
         with screen.working("starting Kafka"):
             stage.enter_context(kafka)
         screen.say("Kafka", f"{KAFKA_VERSION} on Java {java_version()}, at {kafka.bootstrap}")
+        endpoint = _store(stage, folder, screen) if options.store == S3 else None
         sink_file = folder / "sink.toml"
-        sink_file.write_text(sink_file_text(sink_file, kafka.bootstrap, options.writer))
+        sink_file.write_text(sink_file_text(sink_file, kafka.bootstrap, options.writer, endpoint))
         show = Show(options, screen, sink_file, load(sink_file))
         with ExitStack() as cast:
             play = _cast(show, cast)
             play.run()
             _stop(screen, play)
         well = _judge(show, play)
-        show_next(screen, sink_file, play.survivors[0].log, kafka_runs=options.keep)
+        log = play.survivors[0].log
+        show_next(screen, sink_file, log, kafka_runs=options.keep, here=endpoint is None)
         if options.keep:
             _wait_for_ctrl_c(screen, kafka)
         return 0 if well else 1
+
+
+def _store(stage: ExitStack, folder: Path, screen: Screen) -> str:
+    """Start the object store; it ends with the stage. Return its address."""
+    with screen.working("starting the object store"):
+        endpoint = stage.enter_context(EmbeddedS3(folder)).endpoint
+    screen.say("S3", f"moto's server at {endpoint}, bucket {BUCKET}, in memory")
+    return endpoint
 
 
 def _jars(screen: Screen) -> Path:

@@ -104,17 +104,19 @@ def show_judgement(screen: Screen, settings: SinkSettings) -> AuditReport:
     return report
 
 
-def show_next(screen: Screen, sink_file: Path, survivor_log: Path, *, kafka_runs: bool) -> None:
-    screen.head(
-        "What to type next" + ("" if kafka_runs else " (Kafka is stopped, the table stays)")
-    )
-    for what, command in next_commands(sink_file, survivor_log, kafka_runs=kafka_runs):
+def show_next(
+    screen: Screen, sink_file: Path, survivor_log: Path, *, kafka_runs: bool, here: bool = True
+) -> None:
+    """``here``: the table is in the demo's folder, not on its object store."""
+    stopped = "Kafka is stopped, the table stays" if here else "Kafka and the store are stopped"
+    screen.head("What to type next" + ("" if kafka_runs else f" ({stopped})"))
+    for what, command in next_commands(sink_file, survivor_log, kafka_runs=kafka_runs, here=here):
         line = Text.assemble((f"  {what:<20} ", "dim"), command)
         screen.console.print(line, soft_wrap=True)  # what is copied must not be folded
 
 
 def next_commands(
-    sink_file: Path, survivor_log: Path, *, kafka_runs: bool
+    sink_file: Path, survivor_log: Path, *, kafka_runs: bool, here: bool = True
 ) -> list[tuple[str, str]]:
     """What there is to see, each with the command that works from the current folder."""
     headgate, sink = headgate_command(), _typed(sink_file)
@@ -122,17 +124,25 @@ def next_commands(
     pyiceberg = _typed(Path(sys.executable).with_name("pyiceberg"))
     # Without Kafka nothing can be compared with the topic: proven is what the table proves alone.
     alone = "" if kafka_runs else " --accept-unproven"
-    commands = [
+    files = [
         ("the sink's file", f"less {sink}"),
         ("the survivor's log", f"less {_typed(survivor_log)}"),
+    ]
+    table = [
         ("where it stands", f"{headgate} status {sink}"),
         ("the audit again", f"{headgate} audit {sink}{alone}"),
-        ("another reader", f"{pyiceberg} --uri sqlite:///{catalog} describe {TABLE}"),
+    ]
+    reader = [("another reader", f"{pyiceberg} --uri sqlite:///{catalog} describe {TABLE}")]
+    commands = [
+        *files,
+        *(table if here or kafka_runs else []),
+        *(reader if here else []),
         ("a sink of your own", f"{headgate} init my-sink"),
     ]
     if kafka_runs:
         return [*commands, ("one more participant", f"{headgate} run {sink}")]
-    return [*commands, ("with Kafka left on", f"{headgate} demo --keep")]
+    left_on = f"{headgate} demo{'' if here else ' --store s3'} --keep"
+    return [*commands, ("with Kafka left on", left_on)]
 
 
 def headgate_command() -> str:

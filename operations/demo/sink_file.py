@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headgate.operations.demo.store import BUCKET
 from headgate.operations.demo.trips import TRIP_COLUMNS
 
 SINK = "trips"
@@ -39,7 +40,7 @@ name = "default"
 [catalog.properties]                 # pyiceberg's own keys: rest, glue, hive or sql
 type = "sql"
 uri = "sqlite:///{folder}/{catalog}"
-warehouse = "file://{folder}/warehouse"
+{warehouse}
 
 [table]
 identifier = "{table}"
@@ -66,6 +67,15 @@ presence_interval_ms = 1_000         # for those who watch as well; the default 
 writer = "{writer}"
 {master}"""
 
+_HERE = 'warehouse = "file://{folder}/warehouse"'
+
+_ON_S3 = """\
+warehouse = "s3://{bucket}/warehouse"
+"s3.endpoint" = "{endpoint}"
+"s3.region" = "us-east-1"
+"s3.access-key-id" = "demo"
+"s3.secret-access-key" = "nobody-asks"  # elsewhere: "${{env:NAME}}\""""
+
 _COLUMN = """\
 [[table.columns]]
 name = "{name}"
@@ -73,14 +83,19 @@ type = "{type}"
 """
 
 
-def sink_file_text(path: Path, bootstrap: str, writer: str) -> str:
-    """The text for ``path``, in whose folder catalog and warehouse will be; an absolute path."""
+def sink_file_text(path: Path, bootstrap: str, writer: str, endpoint: str | None = None) -> str:
+    """The text for ``path``, in whose folder catalog and warehouse will be; an absolute path.
+
+    ``endpoint``: the object store that has the warehouse instead.
+    """
+    place = _HERE if endpoint is None else _ON_S3
     columns = "\n".join(_COLUMN.format(name=name, type=kind) for name, kind in TRIP_COLUMNS.items())
     spark = writer == "spark"
     return _TEMPLATE.format(
         file=path.name,
         folder=path.parent,
         catalog=CATALOG_FILE,
+        warehouse=place.format(folder=path.parent, bucket=BUCKET, endpoint=endpoint),
         sink=SINK,
         topic=TOPIC,
         table=TABLE,

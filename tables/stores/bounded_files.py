@@ -8,6 +8,7 @@ what nobody refers to is an orphan.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -90,14 +91,12 @@ class BoundedFile(InputFile, OutputFile):
         return self._within(lambda: bool(self._file.exists()))
 
     def open(self, seekable: bool = True) -> Any:  # noqa: FBT001, FBT002 - pyiceberg's
-        return BoundedStream(
-            self._within(lambda: self._file.open(seekable)), self.location, self._call_s
-        )
+        opened = self._within(lambda: self._file.open(seekable))
+        return BoundedInput(opened, self, self._call_s)
 
     def create(self, overwrite: bool = False) -> Any:  # noqa: FBT001, FBT002 - pyiceberg's
-        return BoundedStream(
-            self._within(lambda: self._file.create(overwrite)), self.location, self._call_s
-        )
+        created = self._within(lambda: self._file.create(overwrite))
+        return BoundedOutput(created, self, self._call_s)
 
     def to_input_file(self) -> Any:
         return BoundedFile(self._file.to_input_file(), self._call_s)
@@ -106,36 +105,15 @@ class BoundedFile(InputFile, OutputFile):
         return within(self._call_s, self.location, call)
 
 
-class BoundedStream:
+class _Bounded:
     """A stream; after a call that was given up nothing is asked of it any more."""
 
-    def __init__(self, stream: Any, location: str, call_s: float) -> None:
+    def __init__(self, stream: Any, file: BoundedFile, call_s: float) -> None:
         self._stream = stream
-        self._location = location
+        self._file = file
         self._call_s = call_s
-        self._written = 0
         self._given_up = False
         self._closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        return bytes(
-            self._ask(lambda: self._stream.read() if size < 0 else self._stream.read(size))
-        )
-
-    def write(self, data: bytes) -> int:
-        whole = bytes(data)  # its owner may use the memory again before a late call reads it
-        self._written += len(whole)
-        self._ask(lambda: self._stream.write(whole))
-        return len(whole)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._ask(lambda: int(self._stream.seek(offset, whence)))
-
-    def tell(self) -> int:
-        return self._ask(lambda: int(self._stream.tell()))
-
-    def flush(self) -> None:
-        self._ask(self._stream.flush)
 
     def close(self) -> None:
         if not self._closed and not self._given_up:
@@ -146,27 +124,93 @@ class BoundedStream:
     def closed(self) -> bool:
         return self._closed
 
-    def readable(self) -> bool:
-        return bool(self._stream.readable())
-
-    def writable(self) -> bool:
-        return bool(self._stream.writable())
-
-    def seekable(self) -> bool:
-        return bool(self._stream.seekable())
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, call: Callable[[], _Answer]) -> _Answer:
+    def _ask(self, call: Callable[[], _Answer], more_s: float = 0.0) -> _Answer:
         if self._given_up:
-            raise TimeoutError(f"{self._location}: an earlier call was given up")
+            raise TimeoutError(f"{self._file.location}: an earlier call was given up")
         try:
-            allowed_s = self._call_s + self._written / SLOWEST_BYTES_S
-            return within(allowed_s, self._location, call)
+            return within(self._call_s + more_s, self._file.location, call)
         except TimeoutError:
             self._given_up = True
             raise
+
+
+class BoundedInput(_Bounded):
+    """What is read. Where to is remembered here: GCS's client asks the store at each ``seek``, and
+    fails at the end of a file, which is where others look for its size."""
+
+    def __init__(self, stream: Any, file: BoundedFile, call_s: float) -> None:
+        super().__init__(stream, file, call_s)
+        self._at = self._client_at = 0
+        self._size: int | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        if self._size is not None and self._at >= self._size:
+            return b""
+        data = self._ask(lambda: self._read(size))
+        self._at = self._client_at = self._at + len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_END and self._size is None:
+            self._size = len(self._file)
+        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size or 0}[whence]
+        self._at = begin + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return bool(self._stream.seekable())
+
+    def _read(self, size: int) -> bytes:
+        if self._at != self._client_at:
+            self._stream.seek(self._at)
+        return bytes(self._stream.read() if size < 0 else self._stream.read(size))
+
+
+class BoundedOutput(_Bounded):
+    """What is written."""
+
+    _written = 0
+
+    def write(self, data: bytes) -> int:
+        whole = bytes(data)  # its owner may use the memory again before a late call reads it
+        self._written += len(whole)
+        self._ask(lambda: self._stream.write(whole), self._more_s)
+        return len(whole)
+
+    def tell(self) -> int:
+        return self._written
+
+    def flush(self) -> None:
+        self._ask(self._stream.flush, self._more_s)
+
+    def close(self) -> None:
+        self._call_s += self._more_s
+        super().close()
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    @property
+    def _more_s(self) -> float:
+        return self._written / SLOWEST_BYTES_S

@@ -40,6 +40,7 @@ ADAPTERS = {
         "headgate.operations.audit_quarantine",
         "headgate.operations.audit_records",
         "headgate.operations.audit_routed",
+        "headgate.operations.audit_tasks",
         "headgate.operations.catalog_rights",
         "headgate.operations.check_table",
         "headgate.operations.history",

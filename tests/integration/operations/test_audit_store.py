@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from contract.iceberg_table_world import ROWS_PER_FILE, IcebergWorld
 from contract.test_sink_table import claimed, commit, landed, own_table, record
 from counting_proxy import CountingProxy, kinds
-from object_store import ObjectStore
+from object_store import BUCKET, ObjectStore
 
-from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.identifiers import Epoch, SinkName
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
 from headgate.operations.history import read_history
+from headgate.tables.iceberg.drafts import undecided
 from headgate.tables.stores import s3_files
 from headgate.tables.stores.s3_files import KeptFiles
 
 pytestmark = pytest.mark.integration
 
 COMMITS = 6
+TESTS = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -81,3 +87,32 @@ def test_point_8_damage_is_found_by_the_one_request(
         "file-size",
         "file-unreadable",
     }
+
+
+@pytest.mark.parametrize(
+    ("files", "mb"),
+    [(5_000, 100), pytest.param(100_000, 300, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
+)
+def test_point_8_a_table_of_many_files_is_audited_in_little_memory(
+    tmp_path: Path, files: int, mb: int
+) -> None:
+    """A plan of the whole table alone would take more than three kilobytes for each."""
+    command = [sys.executable, "-m", "integration.operations.many_files", tmp_path, str(files)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=TESTS, check=False)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    print(seen)
+    assert (seen["files"], seen["findings"], seen["again"]) == (files, 0, files - 1)
+    assert seen["peak_mb"] - seen["before_mb"] <= mb, seen
+
+
+def test_point_8_orphans_are_looked_for_below_their_own_folder_only(
+    world: IcebergWorld, proxy: CountingProxy
+) -> None:
+    table = world.table()
+    root = f"{table.metadata.location}/metadata/headgate/sink"
+    proxy.forget()
+    assert undecided(table, SinkName("sink"), Epoch(9), frozenset()) == []
+    listed = [unquote(request.path) for request in proxy.seen if "list-type" in request.path]
+    (path,) = listed
+    assert f"prefix={root.removeprefix(f's3://{BUCKET}/')}/" in path

@@ -19,7 +19,7 @@ from local_catalog import LocalCatalog, local_catalog
 
 from headgate.control_protocol.column_growth import FIELDS_MAX, Refusal
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue
 from headgate.control_protocol.events import DataFile, Destination, TableStart
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -31,6 +31,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import (
     Batch,
+    BatchFailed,
     BatchNeeds,
     BatchOutcome,
     BatchWritten,
@@ -399,7 +400,8 @@ def test_point_4_n1_the_schema_that_records_were_written_with_makes_the_table(
         ('schema = "infer"', 'schema = "registry"\npartition_by = ["day(created|at)"]'),
         ("[quarantine]", f"{avro}[quarantine]"),
     )
-    rows = shop.write({"shop.orders": [bytes([4, 2, 0]), bytes([6, 4, 2, 2]) + b"x"]})
+    rows = shop.write({"shop.orders": [bytes([4, 2, 0]), bytes([6, 4, 2, 2]) + b"x", b""]})
+    assert [row["value"] for row in rows.pop("q")] == [b""]
     assert shop.columns("orders") == {"id": "long", "at": "timestamptz", "note": "string"}
     assert [(row["id"], row["note"]) for row in rows["orders"]] == [(2, None), (3, "x")]
     spec = local.catalog.load_table("db.orders").spec()
@@ -537,6 +539,47 @@ def test_point_5_policies_are_per_table(local: LocalCatalog) -> None:
     assert rows["a"] == [{"id": 2}]
     assert rows["c"] == [{"id": 2, "x": 1}]
     assert [row["topic"] for row in rows["q"]] == ["shop.b"]
+
+
+def test_point_5_incompatible_values_are_left_out_and_counted(local: LocalCatalog) -> None:
+    shop = shop_of(
+        local, ('unknown_fields = "evolve"', 'unknown_fields = "evolve"\nincompatible = "ignore"')
+    )
+    shop.write({"shop.a": [{"id": 1, "n": 1, "at": "x"}]})
+    values = [
+        {"id": 2, "n": "many", "at": "y"},
+        {"id": 3, "n": 3, "at": 7},
+        b"no object",
+        {"id": "all", "n": "of", "at": 1},
+        {"id": 5, "n": 5, "at": "z", "new": True},
+    ]
+    rows = shop.write({"shop.a": values})
+    assert [(row["id"], row["n"], row["at"], row["new"]) for row in rows["a"]] == [
+        (2, None, "y", None),
+        (3, 3, None, None),
+        (None, None, None, None),
+        (5, 5, "z", True),
+    ]
+    assert len(rows["q"]) == 1, "it cannot be read at all"
+    outcome = shop.outcome({"shop.a": values})
+    assert isinstance(outcome, BatchWritten)
+    assert outcome.ignored == {
+        "db.a: id, where it does not fit": 1,
+        "db.a: n, where it does not fit": 2,
+        "db.a: at, where it does not fit": 2,
+    }
+
+
+def test_point_5_incompatible_values_may_stop_the_sink(local: LocalCatalog) -> None:
+    stops = '[[tables.table]]\nmatch = "db.a"\nincompatible = "fail"\n'
+    shop = shop_of(local, ("[quarantine]", f"{stops}[quarantine]"))
+    shop.write({"shop.a": [{"n": 1}], "shop.b": [{"n": 1}]})
+    outcome = shop.outcome({"shop.b": [{"n": "x"}]})
+    assert isinstance(outcome, BatchWritten)
+    outcome = shop.outcome({"shop.a": [{"n": 2}, {"n": "x"}]})
+    assert isinstance(outcome, BatchFailed)
+    assert isinstance(outcome.fatal, IncompatibleValue)
+    assert "shop.a/0 offset 1" in outcome.reason
 
 
 # ----------------------------------------------------------------------------------- sink files

@@ -67,6 +67,25 @@ def test_a_killed_coordinator_loses_and_doubles_nothing(tmp_path: Path) -> None:
     assert_what_to_type_next_works(done.stdout, tmp_path)
 
 
+def test_point_9_the_same_story_on_an_object_store(tmp_path: Path) -> None:
+    """No Spark here, which is the same on S3; its files are gone with the store."""
+    folder = tmp_path / "demo"
+    asked = ["--records", str(RECORDS), "--folder", folder, "--writer", "in-process"]
+    done = subprocess.run(
+        [*HEADGATE, "demo", *asked, "--store", "s3"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=840,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_nothing_runs_in(folder)
+    assert re.search(r"kill -9 +pid \d+, the coordinator, in the middle of", done.stdout)
+    assert "40,000 produced, 40,000 in the table, none lost, none twice: well" in done.stdout
+    assert "s3.endpoint" in (folder / "sink.toml").read_text()
+    assert not list(folder.rglob("*.parquet"))
+
+
 def assert_the_coordinator_was_killed(output: str, folder: Path) -> None:
     killed = re.search(
         r"kill -9 +pid (\d+), the coordinator, in the middle of transaction (\d+)\.(\d+): "

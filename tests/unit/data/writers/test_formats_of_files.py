@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from collections.abc import Mapping
 from datetime import UTC
 from pathlib import Path
@@ -29,6 +30,7 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestamptzNanoType,
     TimestamptzType,
 )
 
@@ -229,3 +231,27 @@ def test_point_6_moments_that_orc_would_garble_go_into_a_parquet_file(
     found = [(file.file_format, file.record_count) for file in files.finish()]
     split = [("orc", 1), ("parquet", 1), ("orc", 1)]
     assert found == (split if kind == "parquet" else [("orc", 3)])
+
+
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+def test_point_6_nanoseconds_are_refused_by_their_columns_name(kind: str) -> None:
+    inside = StructType(NestedField(2, "at", TimestamptzNanoType()))
+    schema = Schema(NestedField(1, "trip", inside))
+    refuse_files(schema, {}, UNSORTED_SORT_ORDER)
+    with pytest.raises(ConfigurationError, match=r"column trip\.at is of type timestamptz_ns"):
+        refuse_files(schema, {FORMAT: kind}, UNSORTED_SORT_ORDER)
+
+
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+def test_point_6_a_plan_that_travelled_to_a_task_writes_the_tables_format(
+    kind: str, tmp_path: Path
+) -> None:
+    schema = Schema(NestedField(1, "id", LongType(), required=True))
+    local = local_catalog(tmp_path)
+    table = local.catalog.create_table("db.t", schema, properties={FORMAT: kind})
+    start = TableStart("db.t", str(table.metadata.table_uuid), 0, 0, f"{table.location()}/data/n")
+    sent = pickle.dumps(plan_for(local.catalog, start, SourcePlan({})))
+    files = DataFiles(FileShape(pickle.loads(sent)), start.file_prefix, 1 << 27)
+    files.write(PartitionKey(), arrow_rows(table, [{"id": 1}]))
+    (file,) = files.finish()
+    assert (file.file_format, file.path.rpartition(".")[2]) == (kind, kind)

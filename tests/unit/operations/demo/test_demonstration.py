@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from headgate.control_protocol.errors import ConfigurationError
 from headgate.operations.cli import main
+from headgate.operations.demo import store
 from headgate.operations.demo.ending import next_commands
 
 
@@ -42,3 +44,22 @@ def test_what_to_type_next_is_typed_from_here(
     alone = "" if kafka_runs else " --accept-unproven"
     assert any(text.endswith(f"headgate audit 'my demo/sink.toml'{alone}") for text in texts)
     assert any("headgate run" in text for text in texts) == kafka_runs
+
+
+@pytest.mark.parametrize("kafka_runs", [True, False])
+def test_point_9_nothing_is_told_about_a_table_that_is_gone_with_its_store(
+    tmp_path: Path, *, kafka_runs: bool
+) -> None:
+    sink = tmp_path / "sink.toml"
+    told = next_commands(sink, tmp_path / "1.log", kafka_runs=kafka_runs, here=False)
+    assert ("the audit again" in dict(told)) == kafka_runs
+    assert "another reader" not in dict(told)
+    assert kafka_runs or told[-1][1].endswith("headgate demo --store s3 --keep")
+
+
+def test_point_9_without_moto_the_demo_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match=r"headgate\[demo\]"), store.EmbeddedS3(tmp_path):
+        pass

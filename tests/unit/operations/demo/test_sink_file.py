@@ -27,6 +27,16 @@ def test_it_loads_and_says_what_was_chosen(tmp_path: Path, writer: WriterKind) -
     assert PARTITIONS == 4
 
 
+def test_point_9_on_s3_only_the_warehouse_is_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "sink.toml"
+    path.write_text(sink_file_text(path, "127.0.0.1:29999", "in-process", "http://127.0.0.1:9"))
+    properties = load(path).catalog.properties
+    assert properties["uri"] == f"sqlite:///{tmp_path}/catalog.db"
+    assert properties["warehouse"] == "s3://lake/warehouse"
+    assert properties["s3.endpoint"] == "http://127.0.0.1:9"
+    assert "s3.region" in properties
+
+
 def test_its_comments_stand_in_line(tmp_path: Path) -> None:
     text = sink_file_text(tmp_path / "sink.toml", "127.0.0.1:29999", "spark")
     places = {line.index(" # ") for line in text.splitlines() if " # " in line}

@@ -1,0 +1,100 @@
+"""S3 on this machine for the demo: moto's server as a child process, with one bucket in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.operations.demo.broker import HOST, WITH_LIFELINE, free_port
+
+BUCKET = "lake"
+START_SECONDS_MAX = 60
+
+_SERVER = "import sys; from moto.server import main; main(sys.argv[1:])"
+
+
+class EmbeddedS3:
+    """One store; it dies with this process in every case, and what it holds with it."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{HOST}:{self._port}"
+
+    def __enter__(self) -> Self:
+        """Raises ``ConfigurationError`` without moto, ``Unreachable`` when it does not come up."""
+        if find_spec("moto") is None or find_spec("flask") is None:
+            raise ConfigurationError(
+                "the demo's object store is moto's server, which is not installed",
+                "pip install 'headgate[demo]'; make demo does it",
+            )
+        command = [sys.executable, "-W", "ignore", "-c", _SERVER, "-H", HOST, "-p", str(self._port)]
+        with (self._home / "store.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", WITH_LIFELINE, "sh", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._home,
+                start_new_session=True,
+            )
+        try:
+            self._make_bucket(self._process)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def _make_bucket(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not _made(self._port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise Unreachable(
+                    f"the demo's object store did not come up; its log is "
+                    f"{self._home / 'store.log'}"
+                )
+            time.sleep(0.05)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdin:
+            process.stdin.close()
+
+
+def _made(port: int) -> bool:
+    """Whether the server answers and has the bucket now. It asks nobody for keys."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+    try:
+        connection.request("PUT", f"/{BUCKET}")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
