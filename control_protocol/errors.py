@@ -132,6 +132,12 @@ class ColumnsCannotEvolve(ConfigurationError):
     code = "HG-140"
 
 
+class MaintenanceUnfit(ConfigurationError):
+    """What [maintenance] asks for cannot be done, or would delete what may still be committed."""
+
+    code = "HG-147"
+
+
 class RemoteSigning(ConfigurationError):
     """The catalog gives no keys for the table's files, and wants to sign each request itself."""
 

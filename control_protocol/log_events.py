@@ -41,6 +41,8 @@ class LogEvent(StrEnum):
     FIELDS_IGNORED = "fields.ignored"
     CONTROL_LOG_TROUBLE = "control-log.trouble"
     SETTINGS_CHANGED = "settings.changed"
+    TABLE_COMPACTED = "table.compacted"
+    ORPHANS_DELETED = "orphans.deleted"
     NOTE = "note"
 
 

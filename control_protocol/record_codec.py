@@ -67,6 +67,11 @@ def marker_property(sink: SinkName) -> str:
     return f"headgate.{sink}.claimed"
 
 
+def maintenance_property(sink: SinkName) -> str:
+    """The summary property of a snapshot by which the sink maintains its table (rule T8)."""
+    return f"headgate.{sink}.maintenance"
+
+
 def encode(record: CommitRecord) -> dict[str, str]:
     """The record as snapshot summary properties.
 

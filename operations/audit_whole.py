@@ -74,7 +74,8 @@ def _same_topic(at: TopicPartition, record: CommitRecord, theirs: Mapping[str, T
 
 def topics_of_others(history: History) -> Mapping[SinkName, Mapping[str, TopicId]]:
     """The topics of each other sink on the branch, as its newest commit names them."""
-    return {found.sink: found.topic_ids for found in history.foreign if found.sink is not None}
+    foreign = [found for found in history.foreign if found.topic_ids]
+    return {found.sink: found.topic_ids for found in foreign if found.sink is not None}
 
 
 def shared(whole: WholeTable, meant: Collection[str]) -> Iterator[Finding]:

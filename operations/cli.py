@@ -51,6 +51,7 @@ def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
 
 
 _sink_file = click.argument("sink", type=click.Path(dir_okay=False, path_type=Path))
+_STEPS = click.Choice(["compact", "expire", "orphans"])
 _ROLES = click.Choice(["sink", "operator", "viewer"])
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document for scripts.")
 
@@ -162,11 +163,11 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
     settings = _loaded(ctx, sink)
     shown = console()
     try:
-        for envelope in said(settings, last, follow=follow):
+        for told in map(fields, said(settings, last, follow=follow)):
             if as_json:
-                click.echo(settings.redacted(json.dumps(fields(envelope))))
+                click.echo(settings.redacted(json.dumps(told)))
             else:
-                show_event(shown, fields(envelope))
+                show_event(shown, told)
     except KeyboardInterrupt:
         ctx.exit(0)
 
@@ -373,6 +374,20 @@ def rollback(
         click.confirm("Go back?", abort=True)
     carry_out(settings, plan)
     click.echo("done; the next start reads on from there")
+
+
+@main.command()
+@_sink_file
+@click.option("--table", "tables", multiple=True, help="Only this one; else all of the sink's.")
+@click.option("--only", multiple=True, type=_STEPS, help="Only this; else all three.")
+@click.option("--dry-run", is_flag=True, help="Say what it would do; change nothing.")
+@_as_json
+@click.pass_context
+def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
+    """Compact small files, expire snapshots, delete orphans (docs/maintenance.md)."""
+    from headgate.operations.maintain_command import carry_out
+
+    carry_out(_loaded(ctx, sink), **asked)
 
 
 @main.command(

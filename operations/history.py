@@ -35,8 +35,9 @@ class SinkCommit:
 
 @dataclass(frozen=True, slots=True)
 class ForeignSnapshot:
-    """A snapshot on the branch by somebody else; ``sink``: another sink's name, if it is one's,
-    and ``topic_ids`` those that it reads.
+    """A snapshot on the branch that is no commit of this sink, which may have compacted (T8).
+
+    ``sink``: another sink's name, if it is one's, and ``topic_ids`` those that it reads.
 
     ``deleted_records`` went with their files; ``row_deletes`` are marked in delete files.
     """
@@ -193,7 +194,7 @@ def _sorted_out(
                 )
             )
         else:
-            foreign.append(_foreign(snapshot))
+            foreign.append(_foreign(snapshot, sink))
     return commits, foreign, unreadable
 
 
@@ -204,8 +205,9 @@ def _decoded(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | None, s
         return None, f"snapshot {snapshot.snapshot_id}: {error.message}"
 
 
-def _foreign(snapshot: Snapshot) -> ForeignSnapshot:
+def _foreign(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
     sink = sink_of(snapshot)
+    sink = None if sink == own else sink
     record = _decoded(snapshot, sink)[0] if sink else None
     return ForeignSnapshot(
         snapshot_id=snapshot.snapshot_id,
@@ -220,11 +222,11 @@ def _foreign(snapshot: Snapshot) -> ForeignSnapshot:
 
 
 def sink_of(snapshot: Snapshot) -> SinkName | None:
-    """The name of the sink whose commit record a snapshot carries."""
+    """The name of the sink whose commit record a snapshot carries, or that maintained by it."""
     for key in summary_of(snapshot):
         prefix, _, rest = key.partition(".")
         name, _, property_name = rest.partition(".")
-        if prefix == "headgate" and property_name == "epoch":
+        if prefix == "headgate" and property_name in ("epoch", "maintenance"):
             return SinkName(name)
     return None
 

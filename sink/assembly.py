@@ -55,6 +55,7 @@ from headgate.sink.telemetry.measuring import Ports, measured, metered
 from headgate.sink.telemetry.meters import SinkMeters
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import ensure_table
+from headgate.tables.iceberg.gate import Gates
 
 _log = redacted_logger("headgate.sink")
 
@@ -276,9 +277,14 @@ def _coordinator(
         opening.callback(topics.close)
         maker = TableMaker(settings, catalog) if settings.tables else None
         sources = MakingTopics(topics, maker) if maker else topics
-        table = iceberg_table(settings, catalog, settings.table.identifier)
+        gates = Gates()
+        table = iceberg_table(settings, catalog, settings.table.identifier, gates)
         opening.callback(table.close)
-        followers = opened_followers(settings, catalog, opening, maker)
+        followers = opened_followers(settings, catalog, opening, maker, gates=gates)
+        if settings.maintenance:
+            from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
+
+            opening.callback(Maintenance(settings, catalog, gates).close)
         start_ms = settings.source.start_at_ms
         evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
         complain = Complaints(settings, sender)

@@ -13,11 +13,21 @@ from headgate.sink.made_tables import TableMaker
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.iceberg.gate import Gates
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.unsent import UnsentRows
+from headgate.tables.iceberg.upkeep import Upkeep
 
 
-def iceberg_table(settings: SinkSettings, catalog: Catalog, identifier: str) -> IcebergTable:
+def iceberg_table(
+    settings: SinkSettings, catalog: Catalog, identifier: str, gates: Gates | None = None
+) -> IcebergTable:
+    """``gates``: where its commits and what maintains it meet."""
+    upkeep = Upkeep(
+        catalog,
+        gate=(gates or Gates()).of(identifier),
+        expire_after_ms=settings.maintenance.expire_after_ms or None,
+    )
     schema = (settings.tables or settings.table).schema
     return IcebergTable(
         catalog,
@@ -25,11 +35,17 @@ def iceberg_table(settings: SinkSettings, catalog: Catalog, identifier: str) -> 
         settings.name,
         settings.table.branch,
         readd_dropped=schema.readd_dropped,
+        upkeep=upkeep,
     )
 
 
 def opened_followers(
-    settings: SinkSettings, catalog: Catalog, stack: ExitStack, maker: TableMaker | None = None
+    settings: SinkSettings,
+    catalog: Catalog,
+    stack: ExitStack,
+    maker: TableMaker | None = None,
+    *,
+    gates: Gates,
 ) -> FollowerTables:
     """The quarantine, and whatever the lead's record owes something besides."""
     told: Callable[[], None] = _nobody
@@ -38,7 +54,7 @@ def opened_followers(
         stack.callback(forwarder.close)
         told = forwarder.wake
     followers = FollowerTables(
-        lambda identifier: iceberg_table(settings, catalog, identifier),
+        lambda identifier: iceberg_table(settings, catalog, identifier, gates),
         told,
         required=follower_names(settings) if settings.tables else None,
         make=maker.wanted if maker else None,

@@ -20,6 +20,7 @@ from headgate.control_protocol.wire import Wire
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.settings import Distribution, ParticipantSettings
 from headgate.sink.face_settings import HttpSettings, TelemetrySettings
+from headgate.sink.maintenance_settings import MaintenanceSettings
 from headgate.sink.properties import Properties, Secret
 from headgate.sink.table_settings import ColumnSettings, TableSettings, about
 from headgate.sink.tables_settings import NO_TABLE, TablesSettings, led
@@ -340,6 +341,10 @@ class SinkSettings:
     )
     spark: SparkSettings = field(
         default_factory=SparkSettings, metadata=about("Who writes the data files.")
+    )
+    maintenance: MaintenanceSettings = field(
+        default_factory=MaintenanceSettings,
+        metadata=about("Upkeep of the tables: docs/maintenance.md."),
     )
     telemetry: TelemetrySettings = field(
         default_factory=TelemetrySettings, metadata=about("Metrics; docs/metrics.md lists them.")

@@ -141,6 +141,9 @@ class OneTableSettings:
         default="",
         metadata=about("As tables.schema.unknown_fields, for such tables; empty: that one."),
     )
+    maintain: bool = field(
+        default=True, metadata=about("Whether [maintenance] and headgate maintain touch it.")
+    )
     incompatible: str = field(
         default="",
         metadata=about("As tables.schema.incompatible, for such tables; empty: that one."),

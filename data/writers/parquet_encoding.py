@@ -19,15 +19,23 @@ from headgate.data.writers.parquet_options import ParquetOptions
 
 
 class ParquetEncoding:
-    """How the files of one table are made. Raises ``ConfigurationError`` for impossible options."""
+    """How the files of one table are made. Raises ``ConfigurationError`` for impossible options.
+
+    ``behind``: columns that the rows have behind the table's, and that have no statistics.
+    """
 
     name = "parquet"
 
     def __init__(
-        self, schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]
+        self,
+        schema: Schema,
+        properties: Mapping[str, str],
+        leaves: Sequence[Leaf],
+        behind: Sequence[pa.Field] = (),
     ) -> None:
-        self._schema: pa.Schema = schema_to_pyarrow(schema)
-        self._hiding = hiding(self._schema)
+        columns = schema_to_pyarrow(schema)
+        self._schema: pa.Schema = pa.schema([*columns, *behind])
+        self._hiding = hiding(columns)
         self._leaves = tuple(leaves)
         self._options = ParquetOptions(properties, leaves)
         self.bytes_max = self._options.row_group_bytes

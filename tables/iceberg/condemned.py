@@ -40,6 +40,8 @@ class Condemned:
         self._files: deque[str] = deque()
         self._judged: set[int] = set()
         self._uuid = ""
+        self.acquitted = 0
+        """Files that are left, because somebody refers to them or the table is another one."""
 
     @property
     def waiting(self) -> bool:
@@ -78,11 +80,14 @@ class Condemned:
                 ".".join(now.name()),
                 len(self._files),
             )
+            self.acquitted += len(self._files)
             self._files.clear()
             return
         new = [snapshots[snapshot_id] for snapshot_id in snapshots.keys() - self._judged]
         used = referred_to(now, new, _READING_MAX_S)
+        before = len(self._files)
         self._files = deque(path for path in self._files if path not in used)
+        self.acquitted += before - len(self._files)
         self._judged = set(snapshots)
 
 

@@ -40,7 +40,7 @@ from headgate.control_protocol.record import Debt
 from headgate.tables.iceberg import row_ids
 from headgate.tables.iceberg.manifests import CODEC, manifest_files, writable
 from headgate.tables.iceberg.unreachable import STORAGE_THREADS
-from headgate.tables.stores.files import client_of, on_s3
+from headgate.tables.stores.listing import files_below
 
 _UNASSIGNED = -1
 _NONE, _NOBODY = TransactionId(Epoch(0), TransactionNumber(0)), Sender("", "")
@@ -180,24 +180,9 @@ def undecided(table: Table, sink: SinkName, before: Epoch, owed: frozenset[str])
 
 
 def _drafts_under(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
-    for path in _below(table.io, root):
+    for location, _ in files_below(table.io, root):
+        path = location[len(root) + 1 :]
         folder, _, name = path.rpartition("/")
         epoch = folder.partition("-")[0]
         if epoch.isdecimal():
             yield f"{root}/{folder}/{name}", Epoch(int(epoch))
-
-
-def _below(files: FileIO, root: str) -> list[str]:
-    """The files' paths from ``root`` on."""
-    if on_s3(files) and root.startswith("s3"):
-        return [location[len(root) + 1 :] for location in files.under(root)]
-    from pyarrow.fs import FileSelector, FileType
-    from pyiceberg.io.pyarrow import PyArrowFileIO  # brings pandas: not for every command
-
-    client = client_of(files)
-    if not isinstance(client, PyArrowFileIO):
-        return []
-    scheme, netloc, path = PyArrowFileIO.parse_location(root)
-    selector = FileSelector(path, allow_not_found=True, recursive=True)
-    found = client.fs_by_scheme(scheme, netloc).get_file_info(selector)
-    return [info.path[len(path) + 1 :] for info in found if info.type is FileType.File]

@@ -154,6 +154,39 @@ class SnapshotFiles:
                 del self._written[merged]
         elif drafted:
             kept = [*drafted, *self._merged(kept)]
+        return self._write_list(kept, parent, sequence_number)
+
+    def write_replacement(
+        self,
+        removed: frozenset[str],
+        files: Sequence[ManifestDataFile],
+        parent: Snapshot,
+        sequence_number: int,
+    ) -> ManifestList:
+        """A manifest list that holds the parent's files but the removed ones, and these."""
+        kept = [
+            self._without(removed, manifest) for manifest in self._of(parent) if _live(manifest)
+        ]
+        return self._write_list([*self._added(files), *kept], parent, sequence_number)
+
+    def _without(self, removed: frozenset[str], manifest: ManifestFile) -> ManifestFile:
+        """The manifest, written anew where it lists removed files: it tells of their removal."""
+        if manifest.content != ManifestContent.DATA:
+            return manifest
+        entries = list(self._live_entries([manifest]))
+        if not any(entry.data_file.file_path in removed for entry in entries):
+            return manifest
+        output = self._output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
+        spec, schema = self._table.specs()[manifest.partition_spec_id], self._table.schema()
+        with self._writer(spec, schema, output) as writer:
+            for entry in entries:
+                gone = entry.data_file.file_path in removed
+                (writer.delete if gone else writer.existing)(entry)
+        return writer.to_manifest_file()
+
+    def _write_list(
+        self, kept: list[ManifestFile], parent: Snapshot | None, sequence_number: int
+    ) -> ManifestList:
         output = self._output(f"snap-{self._snapshot_id}-0-{uuid.uuid4()}.avro")
         of = (self._snapshot_id, parent.snapshot_id if parent else None, sequence_number)
         first = self._first_row_id

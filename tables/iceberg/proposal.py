@@ -36,7 +36,7 @@ from headgate.tables.iceberg.manifests import ManifestList
 _FOREVER_MS = 2**63 - 1
 
 
-class _AssertNumberFree(AssertTableUUID):
+class AssertNumberFree(AssertTableUUID):
     """To a REST server the UUID; where pyiceberg itself checks, also that no other snapshot has the
     next sequence number. Servers refuse such a one themselves, pyiceberg in version 3 does not.
     """
@@ -93,7 +93,7 @@ class Proposal:
 
     def requirements(self) -> tuple[TableRequirement, ...]:
         """Rule C1: UUID, tag and branch head are still those that ``base`` was read from."""
-        same_table = _AssertNumberFree(self.metadata)
+        same_table = AssertNumberFree(self.metadata)
         if not self.metadata.snapshots:
             # Catalogs refuse to hear of any ref but main here. It is enough: whoever was faster,
             # on whatever branch, has set main too.

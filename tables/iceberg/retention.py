@@ -24,14 +24,22 @@ _MAX_AGE_MS_DEFAULT = 5 * 24 * 3_600_000  # Iceberg's own, where only the other 
 _KEEP_MIN_DEFAULT = 1
 
 
-def expired(metadata: TableMetadata, now_ms: int) -> list[Snapshot]:
+def expired(
+    metadata: TableMetadata, now_ms: int, unasked_age_ms: int | None = None
+) -> list[Snapshot]:
     """Snapshots that may go, oldest first. ``now_ms``: epoch.
 
-    Raises ``ValueError`` for a retention property that is no number.
+    ``unasked_age_ms``: the age at which they go where the table's owner asks for nothing. Raises
+    ``ValueError`` for a retention property that is no number.
     """
     if not property_as_bool(metadata.properties, GC_ENABLED, default=True):
         return []
     snapshots = by_id(metadata)
+    unasked = None if unasked_age_ms is None else (unasked_age_ms, _KEEP_MIN_DEFAULT)
+
+    def asked(branch: SnapshotRef | None = None) -> tuple[int, int] | None:
+        return _asked(metadata.properties, branch) or unasked
+
     lines = {
         name: list(ancestry(snapshots, ref))
         for name, ref in metadata.refs.items()
@@ -39,11 +47,11 @@ def expired(metadata: TableMetadata, now_ms: int) -> list[Snapshot]:
     }
     kept = {ref.snapshot_id for ref in metadata.refs.values()}
     for name, line in lines.items():
-        kept.update(_ids(_wanted(line, _asked(metadata.properties, metadata.refs[name]), now_ms)))
+        kept.update(_ids(_wanted(line, asked(metadata.refs[name]), now_ms)))
     kept.update(_ids(_needed_by_sinks(metadata.refs, lines)))
     on_branches = {snapshot_id for line in lines.values() for snapshot_id in _ids(line)}
     loose = [s for s in metadata.snapshots if s.snapshot_id not in on_branches]
-    kept.update(_ids(_young(loose, _asked(metadata.properties), now_ms)))
+    kept.update(_ids(_young(loose, asked(), now_ms)))
     gone = [s for s in metadata.snapshots if s.snapshot_id not in kept]
     return sorted(gone, key=lambda snapshot: snapshot.sequence_number or 0)
 

@@ -77,6 +77,7 @@ class IcebergTable:
         branch: str = MAIN_BRANCH,
         *,
         readd_dropped: bool = False,
+        upkeep: Upkeep | None = None,
         threads: bool = True,
     ) -> None:
         self._catalog = catalog
@@ -84,7 +85,7 @@ class IcebergTable:
         self._sink = sink
         self._branch = branch
         self._tag = tag_name(sink, branch)
-        self._upkeep = Upkeep(catalog, threads=threads)
+        self._upkeep = upkeep or Upkeep(catalog, threads=threads)
         self._malformed = 0
         self._readd_dropped = readd_dropped
 

@@ -18,6 +18,7 @@ from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.condemned import Condemned
+from headgate.tables.iceberg.gate import Gate
 from headgate.tables.iceberg.removal import Removal, snapshot_ids
 from headgate.tables.iceberg.retention import expired
 from headgate.tables.iceberg.unreachable import (
@@ -46,12 +47,22 @@ class Upkeep:
 
     ``calling`` is held during a catalog call that changes the table: the sink's own calls do not
     get in each other's way. Without ``threads`` all of it is done by whoever commits.
+    ``expire_after_ms``: the age at which snapshots go where the table's owner asks for nothing.
     """
 
-    def __init__(self, catalog: Catalog, *, threads: bool = True) -> None:
-        self.calling = threading.Lock()
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        threads: bool = True,
+        gate: Gate | None = None,
+        expire_after_ms: int | None = None,
+    ) -> None:
+        self._gate = gate or Gate()
+        self.calling = self._gate.calling
         self._catalog = catalog
         self._threads = threads
+        self._expire_after_ms = expire_after_ms
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._next: Table | None = None
@@ -68,6 +79,7 @@ class Upkeep:
         Without threads it takes the time of few catalog calls and at most about half a minute of
         storage's.
         """
+        self._gate.landed()
         with self._lock:
             self._old_metadata |= _fell_out(table, before)
             self._next = table
@@ -97,9 +109,31 @@ class Upkeep:
         except Exception as error:  # noqa: BLE001 - nobody is left who could try again
             _log.warning("a removal of snapshots was not looked after: %r", error)
 
+    def due(self, table: Table) -> list[Snapshot]:
+        """Snapshots that may expire now, oldest first."""
+        return expired(table.metadata, int(time.time() * 1000), self._expire_after_ms)
+
+    def expire_now(self, table: Table) -> int:
+        """Expire what is due, however few, and delete its files; return how many snapshots went.
+
+        Raises what catalogs and storage raise.
+        """
+        gone = 0
+        while self.due(table):
+            before = snapshot_ids(table.metadata)
+            self._expire(table, due_min=1)
+            self._resolve_doubt(table)
+            while self._condemned.waiting:
+                self._condemned.delete(table)
+            went = len(before - snapshot_ids(table.metadata))
+            if not went:
+                break
+            gone += went
+        return gone
+
     def _due(self, table: Table) -> bool:
         waiting = self._doubted is not None or self._old_metadata or self._condemned.waiting
-        return bool(waiting) or (self._rested and len(_expired(table)) >= DUE_MIN)
+        return bool(waiting) or (self._rested and len(self.due(table)) >= DUE_MIN)
 
     @property
     def _rested(self) -> bool:
@@ -137,9 +171,9 @@ class Upkeep:
         if doubted.landed(table.metadata):
             doubted.set_lost_refs_again(table)
 
-    def _expire(self, table: Table) -> None:
-        due = _expired(table)
-        if len(due) < DUE_MIN:
+    def _expire(self, table: Table, due_min: int | None = None) -> None:
+        due = self.due(table)
+        if len(due) < (due_min or DUE_MIN):
             return
         removed = due[:REMOVED_MAX]
         files = unreachable_files(table, removed, _READING_MAX_S)
@@ -159,8 +193,9 @@ class Upkeep:
             if not removal.overtaken:
                 return
             self._doubted = None
+            still_due = {snapshot.snapshot_id for snapshot in self.due(table)}
             still = _still_unreachable(table, before, removed, files)
-            if still is None:
+            if still is None or not {snapshot.snapshot_id for snapshot in removed} <= still_due:
                 return
             files = still
 
@@ -171,20 +206,15 @@ class Upkeep:
         delete_quietly(table.io, old)
 
 
-def _expired(table: Table) -> list[Snapshot]:
-    return expired(table.metadata, int(time.time() * 1000))
-
-
 def _still_unreachable(
     table: Table, before: TableMetadata, removed: Sequence[Snapshot], files: Sequence[str]
 ) -> list[str] | None:
     """Of ``files``, judged by ``before``, those that nobody reaches in ``table`` as it is now.
 
-    ``None`` where the removed snapshots are not all due any more.
+    ``None`` where it is another table.
     """
     gone = {snapshot.snapshot_id for snapshot in removed}
-    due = {snapshot.snapshot_id for snapshot in _expired(table)}
-    if table.metadata.table_uuid != before.table_uuid or not gone <= due:
+    if table.metadata.table_uuid != before.table_uuid:
         return None
     known = {snapshot.snapshot_id for snapshot in before.snapshots}
     new = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in known]

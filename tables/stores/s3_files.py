@@ -121,12 +121,13 @@ class S3Files(PyArrowFileIO):
             refused |= {keys[key]: why for key, why in found.items()}
         return refused
 
-    def under(self, folder: str) -> list[str]:
-        """Return the locations of all objects below the folder; marks of folders are none."""
+    def under(self, folder: str) -> list[tuple[str, int]]:
+        """Return the locations of all objects below the folder, and when each was written (epoch
+        ms); marks of folders are none."""
         bucket, key = bucket_and_key(folder.rstrip("/") + "/")
         root = folder.rstrip("/") + "/"
         found = self.store(bucket).under(bucket, key)
-        return [root + name[len(key) :] for name in found if not name.endswith("/")]
+        return [(root + name[len(key) :], at) for name, at in found if not name.endswith("/")]
 
     def tail(self, location: str, count: int) -> tuple[bytes, int]:
         """Return the last ``count`` bytes of an object, or all, and its size: one request."""

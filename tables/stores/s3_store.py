@@ -152,14 +152,15 @@ class S3Store:
                 refused[error["Key"]] = f"{error.get('Code')}: {error.get('Message')}"
         return refused
 
-    def under(self, bucket: str, prefix: str) -> Iterator[str]:
-        """The keys that begin so, a thousand per request."""
+    def under(self, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:
+        """The keys that begin so and when each was written (epoch ms), a thousand per request."""
         more: dict[str, str] = {}
         while True:
             page = self._ask(
                 (bucket, prefix), partial(_listed, Bucket=bucket, Prefix=prefix, **more)
             )
-            yield from (entry["Key"] for entry in page.get("Contents", ()))
+            for entry in page.get("Contents", ()):
+                yield entry["Key"], int(entry["LastModified"].timestamp() * 1000)
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}

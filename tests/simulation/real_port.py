@@ -13,6 +13,7 @@ from pyiceberg.exceptions import CommitFailedException, ServiceUnavailableError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from simulation.faulty import Struck
+from simulation.keeper import timed
 from simulation.memory_io import MemoryIO
 from simulation.real_catalog import Call, RealCatalog
 
@@ -164,4 +165,6 @@ def determined(world: World) -> Iterator[None]:
             (upkeep, "_PAUSE_S", 0.0),
         ):
             patches.enter_context(patch.object(place, name, value))
+        if world.keeper:
+            patches.enter_context(timed(world))
         yield

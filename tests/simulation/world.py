@@ -21,6 +21,7 @@ from simulation.columns import Columns, has_some
 from simulation.events import Events
 from simulation.faulty import brief
 from simulation.forger import Forger
+from simulation.keeper import KEPT_FROM, Keeper
 from simulation.kept import Kept
 from simulation.node import Actor, Killed, Node
 from simulation.oracle import Oracle
@@ -100,6 +101,7 @@ class World:
             else None
         )
         self.wholes = wholes(self) if real else []
+        self.keeper = Keeper(self) if real and seed >= KEPT_FROM else None
         self.columns = Columns(seed, self.catalog) if has_some(seed) and not real else None
         self.kept = Kept(self.sink, self.quarantine) if self.quarantine else None
         self.oracle = Oracle(self.sink, self.catalog, self.source, self.kept, columns=self.columns)
@@ -378,6 +380,8 @@ class World:
             self.idle = 0 if node.turn(role, run) else self.idle + 1
         else:
             self.idle += 1
+        if self.keeper:
+            self.keeper.look()
         self.unheard.look()
         self.forger.look()
         for whole in self.wholes:

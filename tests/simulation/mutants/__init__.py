@@ -13,6 +13,7 @@ from simulation.mutants import (
     evolving,
     following,
     forging,
+    maintaining,
     parking,
     positions,
     real_tables,
@@ -25,8 +26,7 @@ from simulation.mutants.mutant import Mutant
 
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
-    *(setting_aside, following, forging, evolving, parking),
-    real_tables,
+    *(setting_aside, following, forging, evolving, parking, real_tables, maintaining),
 )
 
 MUTANTS: dict[str, Mutant] = {
@@ -34,6 +34,8 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 UNSHOWN = {
+    "T8": "a snapshot's number and its sources fence it already: its mutants are planted where "
+    "they show, in protocol/test_t8_compaction.py",
     "R1": "routes are the writers' own: unit/data/writers/test_routes.py",
     "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
     "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "

@@ -60,6 +60,8 @@ LIKELY: dict[str, Callable[[Climate], bool]] = {
     "start-says-nothing-of-it": lambda c: c.upheaval in ("recreate table", "roll back"),
     "quarantine-not-asked": lambda c: c.upheaval in ("recreate table", "roll back"),
     "decided-anew": lambda c: c.upheaval in ("recreate table", "roll back"),
+    "of-any-age": lambda c: c.coordinators.claim_age_max_ms < FOR_EVER_MS,
+    "only-the-head-counts": lambda c: c.coordinators.claim_age_max_ms < FOR_EVER_MS,
     "only-gains-of-this-epoch": lambda c: c.weather is Weather.CALM and c.elections,
 }
 """Climates in which it pays to look for these."""

@@ -1,0 +1,99 @@
+"""Maintains a sink's tables once: compaction, expiry, orphans; of a live sink or a stopped one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+
+from pyiceberg.catalog import Catalog
+
+from headgate.control_protocol.errors import MaintenanceUnfit
+from headgate.control_protocol.identifiers import tag_name
+from headgate.operations.table_access import opened_catalog, opened_table, stored_record
+from headgate.sink.maintenance.beside import locations, maintained
+from headgate.sink.maintenance.rounds import Done, OnProgress, Round
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import catalog_failure
+
+STEPS = ("compact", "expire", "orphans")
+_LOOK_S = 0.2
+
+
+def maintain(
+    settings: SinkSettings,
+    tables: Collection[str],
+    steps: Collection[str],
+    *,
+    dry_run: bool,
+    on_progress: OnProgress,
+    ending: threading.Event | None = None,
+) -> Iterator[Done]:
+    """Do the steps to these tables, or to all that the sink maintains; yield what came of each.
+
+    Raises ``MaintenanceUnfit`` for a table that is none of them, ``TableMissing``, ``Unreachable``.
+    """
+    with opened_table(settings) as lead:
+        record = stored_record(settings, lead)
+    known = maintained(settings, record)
+    if strange := sorted(set(tables) - set(known)):
+        raise MaintenanceUnfit(
+            f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
+        )
+    with opened_catalog(settings.catalog) as catalog:
+        there = locations(catalog, known)
+        for name in known:
+            if name not in there and (name in tables or not tables):
+                yield Done(name, left=["the table is not there"])
+            elif name in tables or not tables:
+                one = Round(
+                    settings,
+                    catalog,
+                    name,
+                    beside=tuple(at for other, at in there.items() if other != name),
+                    dry_run=dry_run,
+                    quiet=_behind_a_commit(settings, catalog, name),
+                    ending=ending or threading.Event(),
+                    on_progress=on_progress,
+                )
+                try:
+                    _do(one, steps)
+                except Exception as error:
+                    raise catalog_failure(error, f"{name} is not maintained") from error
+                yield one.done
+
+
+def _do(one: Round, steps: Collection[str]) -> None:
+    for step in (one.compact, one.expire, one.remove_orphans):
+        if step.__name__.removeprefix("remove_") in steps:
+            step()
+
+
+def _behind_a_commit(settings: SinkSettings, catalog: Catalog, table: str) -> Callable[[], None]:
+    """What waits until a live sink has just committed: its next commit is an interval away then.
+
+    Of a sink that has not committed for two intervals and time-outs nothing is expected.
+    """
+    tag = tag_name(settings.name, settings.table.branch)
+    waits_s = (
+        settings.coordinator.commit_interval_ms + settings.coordinator.commit_timeout_ms
+    ) / 1000
+
+    def place() -> tuple[int | None, float]:
+        metadata = catalog.load_table(table).metadata
+        ref = metadata.refs.get(tag)
+        snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
+        if snapshot is None:
+            return None, float("inf")
+        return snapshot.snapshot_id, time.time() - snapshot.timestamp_ms / 1000
+
+    def wait() -> None:
+        before, age_s = place()
+        until_s = time.monotonic() + waits_s
+        while age_s < 2 * waits_s and time.monotonic() < until_s:
+            time.sleep(_LOOK_S)
+            now, age_s = place()
+            if now != before:
+                return
+
+    return wait

@@ -1,0 +1,50 @@
+"""``headgate maintain``: says for each table what was done, or what would be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+
+import click
+
+from headgate.operations.maintain import STEPS, maintain
+from headgate.operations.progress import shown_progress
+from headgate.operations.terminal import print_json
+from headgate.sink.maintenance.rounds import Done
+from headgate.sink.settings import SinkSettings
+
+
+def carry_out(
+    settings: SinkSettings,
+    tables: Collection[str],
+    only: Collection[str],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Raises as ``maintain``."""
+    found: list[Done] = []
+    with shown_progress() as on_progress:
+        for done in maintain(
+            settings, tables, only or STEPS, dry_run=dry_run, on_progress=on_progress
+        ):
+            found.append(done)
+            if not as_json:
+                click.echo(settings.redacted(said(done, dry_run=dry_run)))
+    if as_json:
+        print_json([asdict(done) for done in found])
+
+
+def said(done: Done, *, dry_run: bool) -> str:
+    """What people read of one table."""
+    would = "would: " if dry_run else ""
+    about = f"about {done.into_files}" if dry_run else str(done.into_files)
+    compacted = f"{done.compacted_files} small files into {about}"
+    gone = f"{done.expired_snapshots} snapshots expired, {done.orphans} orphans deleted"
+    lines = [f"{done.table}: {would}{compacted}, {gone}"]
+    if done.young_orphans:
+        lines.append(
+            f"  {done.young_orphans} files that nobody refers to are too young: they may still be "
+            "committed"
+        )
+    return "\n".join([*lines, *(f"  left alone: {why}" for why in done.left)])

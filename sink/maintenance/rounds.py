@@ -1,0 +1,183 @@
+"""One table's upkeep, step by step: compaction (T8), expiry (T6), orphans (T9)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.sink.maintenance.rewriting import Rewriting, Stopped, target_bytes
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.gate import Gate
+from headgate.tables.iceberg.orphans import Ages, Orphans
+from headgate.tables.iceberg.replacement import Replacement, Settled, Written
+from headgate.tables.iceberg.small_files import Choice, Wanted, chosen
+from headgate.tables.iceberg.upkeep import Upkeep
+
+TRIES = 6
+_PAUSE_S = 1.0
+
+OnProgress = Callable[[str, int, int], None]
+
+_log = redacted_logger("headgate.maintenance")
+
+
+@dataclass(slots=True)
+class Done:
+    """What was done to one table, or would be. ``left``: what was not, and why."""
+
+    table: str
+    live_files: int = 0
+    compacted_files: int = 0
+    into_files: int = 0
+    expired_snapshots: int = 0
+    orphans: int = 0
+    young_orphans: int = 0
+    left: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Round:
+    """``quiet`` waits for a good moment to commit. ``ending``: set when it shall stop. ``unfit``:
+    files that are known to stay as they are, and why."""
+
+    settings: SinkSettings
+    catalog: Catalog
+    table: str
+    beside: tuple[str, ...] = ()
+    dry_run: bool = False
+    quiet: Callable[[], None] = lambda: None
+    gate: Gate = field(default_factory=Gate)
+    ending: threading.Event = field(default_factory=threading.Event)
+    on_progress: OnProgress = lambda *_: None
+    unfit: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.done = Done(self.table)
+
+    # ---------------------------------------------------------------------------------- compaction
+
+    def compact(self) -> None:
+        """Raises what catalogs and storage raise; what was written then is taken back, or an
+        orphan."""
+        while not self.ending.is_set():
+            table = self.catalog.load_table(self.table)
+            choice = self._choice(table)
+            self.done.live_files = choice.live_files
+            self.done.left = [*choice.left, *self._unfit()]
+            if not choice.portions:
+                return
+            sources = sum(map(len, choice.portions))
+            if self.dry_run:
+                self.done.compacted_files, self.done.into_files = sources, len(choice.portions)
+                return
+            try:
+                rewritten = self._rewriting(table).rewrite(choice, self._told)
+            except Stopped:
+                return
+            self.unfit.update(rewritten.unfit)
+            if rewritten.written is not None and not self._settled(rewritten.written):
+                return
+
+    def _unfit(self) -> list[str]:
+        reasons = Counter(self.unfit.values())
+        return [f"{count} small files: {reason}" for reason, count in sorted(reasons.items())]
+
+    def _told(self, done: int, total: int) -> None:
+        self.on_progress(f"{self.table}: portions", done, total)
+
+    def _choice(self, table: Table) -> Choice:
+        wanted = Wanted(
+            self._size_bytes(table),
+            self.settings.maintenance.files_min,
+            but=frozenset(self.unfit),
+        )
+        return chosen(table, self.settings.name, self.settings.table.branch, wanted)
+
+    def _size_bytes(self, table: Table) -> int:
+        named = self.settings.maintenance.target_file_bytes
+        return target_bytes(table, named, self.settings.coordinator.target_file_bytes)
+
+    def _rewriting(self, table: Table) -> Rewriting:
+        size_bytes = self._size_bytes(table)
+        return Rewriting(table, self.settings.name, size_bytes, self.ending.is_set)
+
+    def _settled(self, written: Written) -> bool:
+        """Whether it landed. After a lost race it is tried again on the newer head."""
+        replacement = Replacement(
+            self.catalog,
+            self.table,
+            (self.settings.name, self.settings.table.branch),
+            written,
+            age_max_s=self.settings.coordinator.claim_age_max_ms / 1000,
+            calling=self.gate.calling,
+        )
+        outcome = Settled.GONE
+        for tries in range(TRIES):
+            self.quiet()
+            if self.ending.is_set():
+                break
+            outcome = replacement.settle()
+            if outcome in (Settled.LANDED, Settled.GONE):
+                break
+            self.ending.wait(_PAUSE_S * 2**tries)
+        if outcome is Settled.LANDED:
+            self.done.compacted_files += len(written.removed)
+            self.done.into_files += len(written.files)
+            _log.info(
+                "%s: %d small files became %d",
+                self.table,
+                len(written.removed),
+                len(written.files),
+                extra=about(LogEvent.TABLE_COMPACTED, table=self.table),
+            )
+            return True
+        told = "taken back" if replacement.take_back() else "left as orphans"
+        self.done.left.append(f"a compaction did not land ({outcome}); its files were {told}")
+        return False
+
+    # ------------------------------------------------------------------------- expiry, and orphans
+
+    def expire(self) -> None:
+        """What the table's owner asks for, else what the sink file says."""
+        table = self.catalog.load_table(self.table)
+        upkeep = Upkeep(
+            self.catalog,
+            threads=False,
+            gate=self.gate,
+            expire_after_ms=self.settings.maintenance.expire_after_ms or None,
+        )
+        if self.dry_run:
+            self.done.expired_snapshots = len(upkeep.due(table))
+        else:
+            self.done.expired_snapshots = upkeep.expire_now(table)
+
+    def remove_orphans(self) -> None:
+        """Raises what catalogs and storage raise, ``TimeoutError`` for a table too large."""
+        ages = Ages(
+            self.settings.maintenance.orphans_after_ms, self.settings.coordinator.claim_age_max_ms
+        )
+        lead = self.settings.table.identifier
+        orphans = Orphans(
+            self.catalog, self.settings.name, lead, self.table, ages, beside=self.beside
+        )
+        self.on_progress(f"{self.table}: orphans", 0, 0)
+        found = orphans.found()
+        self.done.young_orphans = found.young
+        if found.why:
+            self.done.left.append(f"orphans were not looked for: {found.why}")
+        self.done.orphans = len(found.files)
+        if found.files and not self.dry_run and not self.ending.is_set():
+            self.done.orphans = orphans.delete(found)
+            _log.info(
+                "%s: %d orphans deleted",
+                self.table,
+                self.done.orphans,
+                extra=about(LogEvent.ORPHANS_DELETED, table=self.table),
+            )

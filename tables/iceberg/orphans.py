@@ -1,0 +1,168 @@
+"""Files that a sink left behind and that nobody refers to, or ever will (rule T9).
+
+Looked for below the sink's own folders only. The order makes it a proof: first it is listed what is
+there, then the lead is read, then the table itself. What is old enough can be in no commit that is
+still under way: its tag has moved since the files had become too old to be committed (P9), and a
+call that was made before then is refused. All else that may need a file is read: every snapshot,
+and what the sink's records owe or have given up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.utils.properties import property_as_bool
+
+from headgate.control_protocol.identifiers import SinkName, branch_of_tag, sink_of_tag
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.iceberg.condemned import Condemned
+from headgate.tables.iceberg.drafts import drafted_files
+from headgate.tables.iceberg.lineage import properties_of
+from headgate.tables.iceberg.retention import GC_ENABLED
+from headgate.tables.iceberg.small_files import sinks_folder
+from headgate.tables.iceberg.unreachable import referred_to
+from headgate.tables.stores.listing import files_below
+
+SKEW_MS = 600_000
+"""By so much the clocks of stores and coordinators may differ."""
+
+READING_MAX_S = 600.0
+
+Listing = Callable[[FileIO, str], list[tuple[str, int]]]
+
+_log = redacted_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """``after_ms``: younger files stay. ``claim_max_ms``: none is committed that is older (P9)."""
+
+    after_ms: int
+    claim_max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``files`` that may go. ``young``: what is not live, and may still be committed or is not old
+    enough. ``why``: the reason where nothing was looked for."""
+
+    table: Table
+    files: tuple[str, ...] = ()
+    young: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Orphans:
+    """Of one sink in one of its tables; ``lead`` is the table that decides.
+
+    ``beside``: locations of the sink's other tables.
+    """
+
+    catalog: Catalog
+    sink: SinkName
+    lead: str
+    table: str
+    ages: Ages
+    beside: tuple[str, ...] = ()
+    listing: Listing = files_below
+    wall_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
+
+    def found(self) -> Found:
+        """Look; nothing changes. Raises what catalogs and storage raise, ``TimeoutError``."""
+        now_ms = self.wall_ms()
+        table = self.catalog.load_table(self.table)
+        if why := self._refusal(table):
+            return Found(table, why=why)
+        stored = self._stored(table)
+        lead = self.catalog.load_table(self.lead)
+        table = self.catalog.load_table(self.table)  # afresh: what was paid meanwhile is in it
+        tags = (*_tags(lead, self.sink), *_tags(table, self.sink))
+        if not (_tags(lead, self.sink) and _tags(table, self.sink)):
+            return Found(table, why=f"{self.table} or {self.lead} has no tag of this sink")
+        oldest_ms = min(at_ms for at_ms, _ in tags)
+        if max(at_ms for at_ms, _ in tags) > now_ms + SKEW_MS:
+            return Found(table, why="a tag of this sink is of the future: clocks are out of step")
+        limit_ms = min(
+            now_ms - max(self.ages.after_ms, self.ages.claim_max_ms),
+            oldest_ms - self.ages.claim_max_ms - SKEW_MS,
+        )
+        old = {path for path, at_ms in stored if at_ms < limit_ms}
+        needed = self._needed(table, [record for _, record in tags if record])
+        loose = [path for path, _ in stored if _name(path, self.sink) not in needed]
+        files = tuple(sorted(path for path in loose if path in old))
+        return Found(table, files, len(loose) - len(files))
+
+    def delete(self, found: Found) -> int:
+        """Delete what was found, unless somebody refers to it by now; return how many went."""
+        condemned = Condemned(self.catalog)
+        condemned.add(found.files, found.table.metadata)
+        before = len(found.files)
+        while condemned.waiting:
+            condemned.delete(found.table)
+        return before - condemned.acquitted
+
+    def _refusal(self, table: Table) -> str:
+        if not property_as_bool(dict(table.properties), GC_ENABLED, default=True):
+            return f"{self.table} has {GC_ENABLED}=false"
+        location = table.metadata.location.rstrip("/")
+        if not sinks_folder(table, self.sink).startswith(f"{location}/"):
+            return f"{self.table} has its data outside of its own location, where others may be"
+        for other in self.beside:
+            if _within(other, location) or _within(location, other):
+                return f"{self.table} shares its location with another table of the sink: {other}"
+        return ""
+
+    def _stored(self, table: Table) -> list[tuple[str, int]]:
+        """In the sink's folder of data, and its drafts (rule D2)."""
+        drafts = f"{table.metadata.location}/metadata/headgate/{self.sink}"
+        found = self.listing(table.io, sinks_folder(table, self.sink))
+        return [*found, *self.listing(table.io, drafts)]
+
+    def _needed(self, table: Table, records: Iterable[CommitRecord]) -> set[str]:
+        """Names, not locations: a reader may write a location's scheme in another way."""
+        paths = referred_to(table, table.metadata.snapshots, READING_MAX_S)
+        for record in records:
+            paths |= set(_owed(table.io, record, str(table.metadata.table_uuid)))
+        return {_name(path, self.sink) for path in paths}
+
+
+def _owed(io: FileIO, record: CommitRecord, uuid: str) -> Iterator[str]:
+    """Drafts that were decided, and their files; also those that lapsed: a person may want them.
+
+    Raises ``FileNotFoundError`` where what is owed cannot be read: then nothing is an orphan.
+    """
+    for debt in (*record.debts, *record.lapsed):
+        if debt.manifest and debt.follower == uuid:
+            yield debt.manifest
+            with suppress(*(() if debt in record.debts else (FileNotFoundError,))):
+                yield from (file.file_path for file in drafted_files(io, debt.manifest))
+
+
+def _tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]:
+    """When each of the sink's tags moved last, of all branches (epoch ms), and its record."""
+    found = []
+    for name, ref in table.metadata.refs.items():
+        branch = branch_of_tag(name)
+        snapshot = table.metadata.snapshot_by_id(ref.snapshot_id)
+        if branch and sink_of_tag(name, branch) == sink and snapshot:
+            found.append((snapshot.timestamp_ms, decode(sink, properties_of(snapshot))))
+    return found
+
+
+def _name(path: str, sink: SinkName) -> str:
+    """What is left of a location when its scheme and host are of no account."""
+    _, folder, below = path.partition(f"/headgate/{sink}/")
+    return below if folder else path
+
+
+def _within(inner: str, outer: str) -> bool:
+    return f"{inner.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")

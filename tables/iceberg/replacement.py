@@ -1,0 +1,242 @@
+"""Puts compacted files in the place of small ones by one catalog call, or not at all (rule T8).
+
+A race against a commit is the maintenance's to lose: the same files are tried again on the newer
+head, on which they stand as well while their sources are live and nobody marked rows of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.record_codec import maintenance_property
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.iceberg.condemned import now_s
+from headgate.tables.iceberg.lineage import properties_of
+from headgate.tables.iceberg.manifests import ManifestList, SnapshotFiles, manifest_files
+from headgate.tables.iceberg.proposal import AssertNumberFree
+from headgate.tables.iceberg.small_files import Choice, live_entries
+from headgate.tables.stores.files import delete_quietly
+
+COMPACTION = "compaction"
+
+_log = redacted_logger(__name__)
+
+
+class Settled(StrEnum):
+    """What came of a try. ``GONE``: it can never land, for what it stood on is not there."""
+
+    LANDED = "landed"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Files with the rows of the choice's sources. ``since_s`` (``now_s``): none is older."""
+
+    choice: Choice
+    files: tuple[DataFile, ...]
+    since_s: float
+
+    @property
+    def removed(self) -> frozenset[str]:
+        return frozenset(file.path for portion in self.choice.portions for file in portion)
+
+
+class Replacement:
+    """Commits what was written for one sink's table and branch, sooner or later."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: str,
+        of: tuple[SinkName, str],
+        written: Written,
+        *,
+        age_max_s: float,
+        calling: AbstractContextManager[object] | None = None,
+        clock_s: Callable[[], float] = now_s,
+    ) -> None:
+        """``calling`` is held during the catalog's call only: a commit may wait for it."""
+        self._catalog = catalog
+        self._identifier = identifier
+        self._sink, self._branch = of
+        self._tag = tag_name(self._sink, self._branch)
+        self._written = written
+        self._age_max_s = age_max_s
+        self._calling = calling or nullcontext()
+        self._clock_s = clock_s
+        self._doubtful = False
+
+    def settle(self) -> Settled:
+        """Try once, on the head of now. Raises what loading a table and storage raise."""
+        table = self._catalog.load_table(self._identifier)
+        removed = self._still_there(table)
+        if removed is None:
+            return Settled.GONE
+        metadata = table.metadata
+        head = metadata.snapshot_by_id(metadata.refs[self._branch].snapshot_id)
+        assert head is not None, "its files were just read"
+        snapshot_id = metadata.new_snapshot_id()
+        manifests = SnapshotFiles(table, snapshot_id)
+        added = manifest_files(table, self._written.files)
+        number = metadata.next_sequence_number()
+        try:
+            listed = manifests.write_replacement(self._written.removed, added, head, number)
+        except BaseException:
+            manifests.take_back()
+            raise
+        snapshot = self._snapshot(
+            metadata, head, listed, snapshot_id=snapshot_id, files=(added, removed)
+        )
+        if self._clock_s() - self._written.since_s > self._age_max_s:
+            manifests.take_back()
+            return Settled.GONE
+        return self._call(table, snapshot, manifests)
+
+    def take_back(self) -> bool:
+        """Delete the files, if no try can have landed; whether it did."""
+        if self._doubtful:
+            return False
+        io = self._catalog.load_table(self._identifier).io
+        delete_quietly(io, [file.path for file in self._written.files])
+        return True
+
+    def _still_there(self, table: Table) -> list[ManifestDataFile] | None:
+        """The sources, if all are live and no delete file is new; else it must not land."""
+        refs = table.metadata.refs
+        if self._tag not in refs or self._branch not in refs:
+            return None
+        head = table.metadata.snapshot_by_id(refs[self._branch].snapshot_id)
+        if head is None:
+            return None
+        data, deletes = live_entries(table, head)
+        if {entry.data_file.file_path for entry in deletes} - self._written.choice.deletes:
+            return None
+        wanted = self._written.removed
+        found = [entry.data_file for entry in data if entry.data_file.file_path in wanted]
+        ours = sum(file.record_count for file in self._written.files)
+        same = len(found) == len(wanted) and ours == sum(file.record_count for file in found)
+        return found if same else None
+
+    def _call(self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles) -> Settled:
+        metadata = table.metadata
+        try:
+            with self._calling:
+                response = self._catalog.commit_table(
+                    table, self._requirements(metadata), self._updates(metadata, snapshot)
+                )
+        except (CommitFailedException, BadRequestError, ValueError) as error:
+            return self._judged(snapshot, manifests, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
+            self._doubtful = True
+            _log.info("%s: whether a compaction landed is not known: %r", self._identifier, error)
+            return Settled.UNKNOWN
+        self._doubtful = True
+        landed = response.metadata.snapshot_by_id(snapshot.snapshot_id) is not None
+        return Settled.LANDED if landed else Settled.UNKNOWN
+
+    def _judged(self, snapshot: Snapshot, manifests: SnapshotFiles, said: Exception) -> Settled:
+        """A refusal is believed as far as the table bears it out, as that of a commit (T4)."""
+        doubtful, self._doubtful = self._doubtful, True
+        now = self._catalog.load_table(self._identifier).metadata
+        if now.snapshot_by_id(snapshot.snapshot_id) is not None:
+            return Settled.LANDED
+        taken = {other.sequence_number for other in now.snapshots}
+        if snapshot.sequence_number in taken:
+            manifests.take_back()
+            self._doubtful = doubtful
+            return Settled.REFUSED
+        _log.info("%s: whether a compaction landed is not known: %r", self._identifier, said)
+        return Settled.UNKNOWN
+
+    def _requirements(self, metadata: TableMetadata) -> tuple[TableRequirement, ...]:
+        """As a commit's (C1). With the tag the files are provably young enough (T9)."""
+        refs = metadata.refs
+        return (
+            AssertNumberFree(metadata),
+            AssertRefSnapshotId(ref=self._tag, snapshot_id=refs[self._tag].snapshot_id),
+            AssertRefSnapshotId(ref=self._branch, snapshot_id=refs[self._branch].snapshot_id),
+        )
+
+    def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """The branch moves, with the retention that its owner gave it; the tag stays."""
+        ref = metadata.refs[self._branch]
+        return (
+            AddSnapshotUpdate(snapshot=snapshot),
+            SetSnapshotRefUpdate(
+                ref_name=self._branch,
+                type=SnapshotRefType.BRANCH,
+                snapshot_id=snapshot.snapshot_id,
+                max_ref_age_ms=ref.max_ref_age_ms,
+                max_snapshot_age_ms=ref.max_snapshot_age_ms,
+                min_snapshots_to_keep=ref.min_snapshots_to_keep,
+            ),
+        )
+
+    def _snapshot(
+        self,
+        metadata: TableMetadata,
+        head: Snapshot,
+        listed: ManifestList,
+        *,
+        snapshot_id: int,
+        files: tuple[list[ManifestDataFile], list[ManifestDataFile]],
+    ) -> Snapshot:
+        return Snapshot(
+            snapshot_id=snapshot_id,
+            parent_snapshot_id=head.snapshot_id,
+            sequence_number=metadata.next_sequence_number(),
+            timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
+            manifest_list=listed.path,
+            summary=self._summary(metadata, head, files),
+            schema_id=metadata.current_schema_id,
+            first_row_id=listed.first_row_id,
+            added_rows=listed.added_rows,
+        )
+
+    def _summary(
+        self,
+        metadata: TableMetadata,
+        head: Snapshot,
+        files: tuple[list[ManifestDataFile], list[ManifestDataFile]],
+    ) -> Summary:
+        collector = SnapshotSummaryCollector()
+        specs = {spec.spec_id: spec for spec in metadata.partition_specs}
+        added, removed = files
+        for file in added:
+            collector.add_file(file, metadata.schema(), specs[file.spec_id])
+        for file in removed:
+            collector.remove_file(file, metadata.schema(), specs[file.spec_id])
+        counted = Summary(Operation.OVERWRITE, **collector.build())  # pyiceberg sums no REPLACE
+        counted = update_snapshot_summaries(counted, properties_of(head))
+        said = {maintenance_property(self._sink): COMPACTION}
+        return Summary(Operation.REPLACE, **counted.additional_properties, **said)

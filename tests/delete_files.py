@@ -1,0 +1,98 @@
+"""Files of position deletes as other engines write them: what headgate has to leave alone."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestWriterV2,
+    write_manifest_list,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+from pyiceberg.typedef import Record
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {b"PARQUET:field_id": b"2147483546"}),
+        pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": b"2147483545"}),
+    ]
+)
+
+
+class _DeleteWriter(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+
+def delete_first_row(table: Table, path: str, *, named: bool = False) -> None:
+    """Mark the first row of a data file, of a table without partitions, as deleted.
+
+    ``named``: the delete file's bounds say which data file it is about.
+    """
+    metadata, head = table.metadata, table.current_snapshot()
+    assert head is not None
+    at = f"{metadata.location}/data/deletes-{uuid.uuid4()}.parquet"
+    pq.write_table(
+        pa.table([pa.array([path]), pa.array([0])], schema=_SCHEMA), at.removeprefix("file://")
+    )
+    bounds = {2147483546: path.encode()} if named else {}
+    file = _described(at, bounds)
+    snapshot_id = metadata.new_snapshot_id()
+    manifest = table.io.new_output(f"{metadata.location}/metadata/{uuid.uuid4()}-m0.avro")
+    with _DeleteWriter(table.spec(), table.schema(), manifest, snapshot_id, "deflate") as writer:
+        writer.add(
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file
+            )
+        )
+    listed = table.io.new_output(f"{metadata.location}/metadata/snap-{snapshot_id}-0.avro")
+    number = metadata.next_sequence_number()
+    with write_manifest_list(2, listed, snapshot_id, head.snapshot_id, number, "deflate") as lister:
+        lister.add_manifests([writer.to_manifest_file(), *head.manifests(table.io)])
+    snapshot = Snapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=head.snapshot_id,
+        sequence_number=number,
+        timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
+        manifest_list=listed.location,
+        summary=Summary(Operation.DELETE, **{"added-position-deletes": "1"}),
+        schema_id=metadata.current_schema_id,
+    )
+    moved = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot_id)  # type: ignore[call-arg]
+    table.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=snapshot), moved))
+
+
+def _described(at: str, bounds: dict[int, bytes]) -> Any:
+    file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=at,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=Path(at.removeprefix("file://")).stat().st_size,
+        column_sizes={},
+        value_counts={},
+        null_value_counts={},
+        nan_value_counts={},
+        lower_bounds=bounds,
+        upper_bounds=bounds,
+        key_metadata=None,
+        split_offsets=None,
+        equality_ids=None,
+        sort_order_id=None,
+    )
+    file.spec_id = 0
+    return file

@@ -1,0 +1,189 @@
+"""Somebody who maintains the real tables of a world beside everything else that befalls it.
+
+In seeds from ``KEPT_FROM`` on, with dice of its own. It is the product's own compaction (T8) and
+search for orphans (T9), over a writer in memory; between every two of its calls the others go on.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from pyiceberg.exceptions import CommitFailedException, ServiceUnavailableError
+from pyiceberg.table import CommitTableResponse, Table
+from simulation.memory_io import MemoryIO
+from simulation.real_catalog import RealCatalog
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.tables.iceberg import orphans
+from headgate.tables.iceberg.orphans import Ages, Orphans
+from headgate.tables.iceberg.replacement import Replacement, Settled, Written
+from headgate.tables.iceberg.small_files import Wanted, chosen, sinks_folder
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+KEPT_FROM = 900_000
+"""Seeds below are what they were before there was a keeper."""
+
+EPOCH_S = 2**31
+"""The wall clock's begin, later than any real one: time does not run back."""
+
+_TURNS_BETWEEN = 8
+_TRIES = 4
+
+
+class Keeper:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._dice = random.Random(f"keeper in {world.seed}")
+        self._busy = False
+        self._seen_ms: dict[str, int] = {}
+        self._done = self._turn()
+
+    def look(self) -> None:
+        """After a turn of the world; now and then it goes a step on."""
+        if self._busy or self._dice.random() * _TURNS_BETWEEN > 1:
+            return
+        self._busy = True
+        try:
+            next(self._done)
+        finally:
+            self._busy = False
+
+    def _turn(self) -> Iterator[None]:
+        while True:
+            catalog = self._dice.choice(self._world.catalogs)
+            steps = self._dice.choice((self._compact, self._compact, self._remove_orphans))
+            try:
+                yield from steps(catalog)
+            except (OSError, HeadgateError, ServiceUnavailableError, CommitFailedException):
+                self._world.struck["maintenance fails"] += 1
+            yield
+
+    def _compact(self, catalog: RealCatalog) -> Iterator[None]:
+        world, port = self._world, KeepersPort(self._world, catalog, self._others)
+        table = port.load_table(catalog.table)
+        choice = chosen(table, world.sink, "main", Wanted(2**20, 2, 10**6))
+        if not choice.portions:
+            return
+        since_s = world.clock.now_ms / 1000
+        prefix = f"{sinks_folder(table, world.sink)}/compacted/{self._dice.getrandbits(64):x}-"
+        yield
+        stored = world.catalog.storage.files
+        if any(file.path not in stored for portion in choice.portions for file in portion):
+            return  # replaced and expired meanwhile, or lost: the checkers tell which
+        files = []
+        for portion in choice.portions:
+            rows = [row for file in portion for row in stored[file.path]]
+            files.append(world.catalog.storage.write(prefix, 0, rows))
+            world.written_ms[files[-1].path] = world.clock.now_ms
+        yield
+        replacement = Replacement(
+            port,  # type: ignore[arg-type]
+            catalog.table,
+            (world.sink, "main"),
+            Written(choice, tuple(files), since_s),
+            age_max_s=world.climate.coordinators.claim_age_max_ms / 1000,
+            clock_s=lambda: world.clock.now_ms / 1000,
+        )
+        outcome = Settled.REFUSED
+        for _ in range(_TRIES):
+            try:
+                outcome = replacement.settle()
+            except (OSError, HeadgateError, ServiceUnavailableError):
+                world.struck["compaction fails"] += 1
+                yield
+                continue
+            world.struck[f"compaction {outcome}"] += 1
+            world.note("  a compaction of {} is {}", catalog.table, outcome)
+            if outcome in (Settled.LANDED, Settled.GONE):
+                break
+            yield
+        if outcome is not Settled.LANDED:
+            replacement.take_back()
+
+    def _remove_orphans(self, catalog: RealCatalog) -> Iterator[None]:
+        world, ages = self._world, self._ages()
+        search = Orphans(
+            KeepersPort(world, catalog, self._others),  # type: ignore[arg-type]
+            world.sink,
+            world.catalog.table,
+            catalog.table,
+            ages,
+            listing=self._listed,
+            wall_ms=lambda: EPOCH_S * 1000 + world.clock.now_ms,
+        )
+        found = search.found()
+        yield
+        if found.files:
+            world.struck["orphans deleted"] += search.delete(found)
+
+    def _ages(self) -> Ages:
+        claim_ms = self._world.climate.coordinators.claim_age_max_ms
+        return Ages(claim_ms, claim_ms)
+
+    def _listed(self, _: object, root: str) -> list[tuple[str, int]]:
+        """What has no time of its own is as old as it has been seen here."""
+        world, now_ms = self._world, self._world.clock.now_ms
+        storage = world.catalog.storage
+        found = []
+        for path in (*storage.files, *storage.blobs):
+            if path.startswith(f"{root}/"):
+                at_ms = world.written_ms.get(path, self._seen_ms.setdefault(path, now_ms))
+                found.append((path, EPOCH_S * 1000 + at_ms))
+        self._others()
+        return found
+
+    def _others(self, rate: float = 0.3) -> None:
+        """They go on in the middle of a call of the keeper."""
+        world = self._world
+        if world.deep < 2 and not world.calm.on and self._dice.random() < rate:
+            world._others_until(world.clock.now_ms + self._dice.choice((20, 200, 1_500)))
+
+
+class KeepersPort:
+    """The catalog of one table, and of the lead, as a process beside the sink calls it."""
+
+    def __init__(self, world: World, catalog: RealCatalog, others: Callable[..., None]) -> None:
+        self._world, self._catalog, self._others = world, catalog, others
+
+    def load_table(self, identifier: str | tuple[str, ...]) -> Table:
+        name = identifier if isinstance(identifier, str) else ".".join(identifier)
+        catalog = next(c for c in self._world.catalogs if c.table == name)
+        self._others()
+        if not catalog.reachable:
+            raise ServiceUnavailableError("the catalog in memory is not reachable")
+        return catalog.loaded(self, MemoryIO(catalog.storage, self._fails))
+
+    def commit_table(self, _: Table, requirements: Any, updates: Any) -> CommitTableResponse:
+        self._others(0.7)
+        world, call = self._world, (requirements, updates)
+        fails = world.chance(world.rates.commit)
+        if fails and world.random.random() < 0.5:
+            self._catalog.in_the_air.append((call, self))
+            raise ConnectionError("the call takes its time")
+        response = self._catalog.call(call, self)
+        if fails:
+            raise ConnectionError("the answer was lost")
+        return response
+
+    def _fails(self, what: str) -> None:
+        if self._world.chance(self._world.rates.batch / 50):
+            raise OSError(f"{what} fails")
+
+
+@contextmanager
+def timed(world: World) -> Iterator[None]:
+    """One clock for stores and snapshots; they do not differ."""
+    with ExitStack() as patches:
+        for place, name, value in (
+            (time, "time", lambda: EPOCH_S + world.clock.now_ms / 1000),
+            (orphans, "SKEW_MS", 0),
+        ):
+            patches.enter_context(patch.object(place, name, value))
+        yield

@@ -1,0 +1,149 @@
+"""Maintenance as people meet it: the thread beside the commits, and ``headgate maintain``."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from local_catalog import local_catalog
+from maintained import Maintained, settings, text
+
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.record import CommitRecord
+from headgate.operations.cli import main
+from headgate.sink.followers import iceberg_table
+from headgate.sink.load import parse
+from headgate.sink.maintenance.beside import Maintenance, maintained
+from headgate.tables.iceberg.gate import Gate, Gates
+
+WITHIN_S = 120
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Iterator[Maintained]:
+    local = local_catalog(tmp_path)
+    made = settings(tmp_path, "compact = true\norphans = true\ninterval_ms = 1000\n")
+    yield Maintained(local.catalog, made)
+    local.catalog.close()
+
+
+def test_point_6_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) -> None:
+    gates = Gates()
+    sink.sink.close()
+    sink.sink = iceberg_table(sink.settings, sink.catalog, "db.trips", gates)
+    maintenance = Maintenance(sink.settings, sink.catalog, gates)
+    until_s = time.monotonic() + WITHIN_S
+    try:
+        sink.commits(24)
+        while "replace" not in sink.snapshots():  # whoever commits without a pause wins each race
+            time.sleep(0.05)
+            assert time.monotonic() < until_s, "no compaction landed"
+        sink.commits(3)
+    finally:
+        maintenance.close()
+        sink.sink.close()
+
+    small = [path for path in sink.live() if "compacted" not in path.parts]
+    assert len(small) < sink.number
+    sink.view = sink.sink.read()
+    sink.assert_whole()
+
+
+def test_point_6_a_gate_opens_behind_a_commit_or_when_patience_is_over() -> None:
+    gate = Gate()
+    gate.wait_for_a_commit(0.01)
+    opened = threading.Event()
+
+    def wait() -> None:
+        gate.wait_for_a_commit(WITHIN_S)
+        opened.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not opened.wait(0.01):
+        gate.landed()
+    thread.join()
+
+
+def test_point_6_headgate_maintain_does_all_three_and_tells(
+    sink: Maintained, tmp_path: Path
+) -> None:
+    for path in map(Path, (file.path.removeprefix("file://") for file in sink.written(5))):
+        os.utime(path, (1, 1))
+    sink.next_offset = 0
+    sink.commits(5)
+    sink_file = tmp_path / "trips.toml"
+    sink_file.write_text(text(tmp_path))
+
+    said = CliRunner().invoke(main, ["maintain", str(sink_file), "--dry-run"])
+    assert said.exit_code == 0, said.output
+    assert "db.trips: would: 5 small files into about 1, 0 snapshots expired, 1 orphan" in (
+        said.output
+    )
+    assert (len(sink.stored()), len(sink.live())) == (6, 5)
+
+    done = CliRunner().invoke(main, ["maintain", str(sink_file), "--json"])
+    assert done.exit_code == 0, done.output
+    (told,) = json.loads(done.output)
+    assert (told["compacted_files"], told["into_files"], told["orphans"]) == (5, 1, 1)
+    assert len(sink.stored()) == 5 + 1
+    sink.assert_whole()
+
+
+def test_point_6_only_what_was_asked_for(sink: Maintained, tmp_path: Path) -> None:
+    sink.commits(5)
+    sink_file = tmp_path / "trips.toml"
+    sink_file.write_text(text(tmp_path))
+    asked = ["maintain", str(sink_file), "--only", "orphans", "--table", "db.trips"]
+
+    assert CliRunner().invoke(main, asked).exit_code == 0
+    assert len(sink.live()) == 5
+
+    wrong = CliRunner().invoke(main, ["maintain", str(sink_file), "--table", "db.other"])
+    assert wrong.exit_code == 2
+    assert "HG-147" in wrong.output
+
+
+def test_point_6_of_many_tables_those_are_maintained_that_the_file_lets() -> None:
+    several = parse(
+        """
+        name = "shop"
+        [source]
+        topics = ["shop.orders"]
+        [kafka]
+        "bootstrap.servers" = "127.0.0.1:9092"
+        [tables]
+        ledger = "db.ledger"
+        [[tables.route]]
+        to = "db.{topic}"
+        [[tables.table]]
+        match = "db.frozen_.*"
+        maintain = false
+        [spark]
+        writer = "in-process"
+        """
+    )
+    record = CommitRecord(
+        SinkName("shop"),
+        "group",
+        TransactionId(Epoch(1), TransactionNumber(1)),
+        Sender("member", "life"),
+        Offsets({}),
+        followers={"db.frozen_1": "u1", "db.orders": "u2", several.quarantine.table: "u3"},
+    )
+
+    assert maintained(several, record) == [several.quarantine.table, "db.orders"]
+    assert maintained(several, None) == [several.quarantine.table]
