@@ -1,4 +1,4 @@
-"""Debts and followers as texts of the lead's record; a person can read short ones."""
+"""Debts, followers and parked tables as texts of the lead's record; short ones are legible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.packed_text import inflated, packed
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import Debt, Parked
 
 DEBTS_MAX = 20_000
 TEXT_BYTES_MAX = 1_000 * DEBTS_MAX
@@ -57,6 +57,30 @@ def followers_of(text: str) -> Mapping[str, str]:
     if not isinstance(form, dict) or not all(isinstance(uuid, str) for uuid in form.values()):
         raise ValueError("no followers with their UUIDs")
     return form
+
+
+def parked_text(tables: Iterable[Parked]) -> str:
+    """Return the parked tables as one text."""
+    forms = [
+        {"table": p.table, "why": p.why, "since-ms": p.since_ms, "resuming": p.resuming}
+        for p in tables
+    ]
+    return packed(json.dumps(forms, separators=(",", ":")))
+
+
+def parked_of(text: str) -> tuple[Parked, ...]:
+    """Return the parked tables of a text. Raises ``ValueError``."""
+    forms = json.loads(inflated(text, TEXT_BYTES_MAX))
+    kinds = {"table": str, "why": str, "since-ms": int, "resuming": bool}
+    whole = isinstance(forms, list) and all(
+        isinstance(form, dict)
+        and {name: type(value) for name, value in form.items()} == kinds
+        and 0 <= form["since-ms"] <= NUMBER_MAX
+        for form in forms
+    )
+    if not whole:
+        raise ValueError("no parked tables")
+    return tuple(Parked(f["table"], f["why"], f["since-ms"], f["resuming"]) for f in forms)
 
 
 def _debt(form: Any) -> Debt:

@@ -189,6 +189,18 @@ class TopicRecreated(StopSink):
     code = "HG-206"
 
 
+class TableStillParked(StopSink):
+    """A parked table was asked for again, and what was wrong with it still is."""
+
+    code = "HG-229"
+
+
+class TooManyParked(StopSink):
+    """So many tables have trouble that it cannot be theirs."""
+
+    code = "HG-230"
+
+
 class RecordUnmatched(StopSink):
     """No route sends a record to a table, and tables.unmatched is fail."""
 

@@ -123,7 +123,9 @@ def _event_form(event: Event) -> Form:
             return tables_form(event)
         case Notice():
             return {**asdict(event), "kind": event.kind.value}
-        case EndCommit() | Pause() | Resume():
+        case Resume():
+            return {"tables": list(event.tables)}
+        case EndCommit() | Pause():
             return {}
 
 
@@ -145,6 +147,7 @@ def _start_form(start: StartCommit) -> Form:
         },
         "paused": start.paused,
         "configuration": dict(start.configuration),
+        "parked": dict(start.parked),
     }
 
 
@@ -166,6 +169,7 @@ def _start(form: Form) -> StartCommit:
         paused=form["paused"],
         folder=form["folder"],
         configuration=form["configuration"],
+        parked=form["parked"],
     )
 
 
@@ -179,6 +183,7 @@ def _settlement_form(settlement: Settlement) -> Form:
         ],
         "valid_through_ms": settlement.valid_through_ms,
         "reason": settlement.reason,
+        "parked": dict(settlement.parked),
     }
 
 
@@ -192,6 +197,7 @@ def _settlement(kind: type[_SettlementT], form: Form) -> _SettlementT:
         ),
         valid_through_ms=form["valid_through_ms"],
         reason=form["reason"],
+        parked=form["parked"],
     )
 
 
@@ -258,7 +264,7 @@ _EVENTS: dict[str, Callable[[Form], Event]] = {
     "abort-commit": lambda form: _settlement(AbortCommit, form),
     "presence": _presence,
     "pause": lambda _: Pause(),
-    "resume": lambda _: Resume(),
+    "resume": lambda form: Resume(tuple(form["tables"])),
     "notice": _notice,
     "proposal": proposal_of,
     "tables": tables_of,

@@ -115,7 +115,7 @@ class StartCommit:
     ``folder``: where files of tables that are not named go, below the data of each; empty: such
     tables take nothing. ``configuration`` says what the coordinator's sink file has in the parts
     that must be equal for all participants, by their names; long values and what may hold secrets
-    as digests (P11).
+    as digests (P11). ``parked``: by the names of tables that take nothing now, why (I1).
     """
 
     settled_to: ControlOffset | None
@@ -126,6 +126,7 @@ class StartCommit:
     paused: bool = False
     folder: str = ""
     configuration: Mapping[str, str] = field(default_factory=dict)
+    parked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,8 @@ class WriteStatus:
     Every owned partition is named: in ``claims``, or in ``unknown`` (no position yet, or the write
     failed: ``failure`` says why). The files of all ``tables`` together hold exactly the claims
     (C7). Too large for one message, it travels as ``parts`` messages with one ``status_number``; it
-    counts once whole, at the place of its last part.
+    counts once whole, at the place of its last part. ``troubles``: what is wrong with tables that
+    its records should have gone to, and were kept in the quarantine instead (rule I1).
     """
 
     status_number: int
@@ -173,6 +175,7 @@ class WriteStatus:
     failure: str | None = None
     part: int = 0
     parts: int = 1
+    troubles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +192,7 @@ class Settlement:
     """The outcome of a transaction: C, settled up to L, and what the tables hold.
 
     ``valid_through_ms``: no record with an older timestamp is still to come, as far as known.
+    ``parked`` as in START: it holds at once.
     """
 
     settled_to: ControlOffset
@@ -196,6 +200,7 @@ class Settlement:
     tables: tuple[TableSettlement, ...] = ()
     valid_through_ms: int | None = None
     reason: str = ""
+    parked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +288,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """An operator asks the sink to fetch again."""
+    """An operator asks the sink to fetch again; or, with ``tables``, to fill these again (I5)."""
+
+    tables: tuple[str, ...] = ()
 
 
 class NoticeKind(StrEnum):

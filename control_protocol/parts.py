@@ -142,7 +142,7 @@ def _key(envelope: Envelope, status: WriteStatus) -> _Key:
 def _pieces(status: WriteStatus) -> Iterator[WriteStatus]:
     """The smallest statuses whose sum is this one, the files last."""
     empty = WriteStatus(status.status_number)
-    yield replace(empty, failure=status.failure)
+    yield replace(empty, failure=status.failure, troubles=status.troubles)
     for claims in _chunks(sorted(status.claims.items())):
         yield replace(empty, claims=dict(claims))
     for unknown in _chunks(sorted(status.unknown)):
@@ -165,6 +165,7 @@ def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
     tables: dict[tuple[str, str], _TableSum] = {}
     unknown: set[TopicPartition] = set()
     failures: list[str] = []
+    troubles: dict[str, str] = {}
     number = 0
     for piece in pieces:
         number = piece.status_number
@@ -174,6 +175,9 @@ def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
         for table in piece.tables:
             at = table.table, table.uuid
             tables.setdefault(at, _TableSum(table)).add(table)
+        if not troubles.keys().isdisjoint(piece.troubles):
+            raise ValueError("two parts say what is wrong with the same table")
+        troubles.update(piece.troubles)
         unknown |= piece.unknown
         failures += [] if piece.failure is None else [piece.failure]
     return WriteStatus(
@@ -182,6 +186,7 @@ def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
         tables=tuple(found.status() for found in tables.values()),
         unknown=frozenset(unknown),
         failure=_only(failures),
+        troubles=troubles,
     )
 
 

@@ -6,7 +6,7 @@ pass the same contract tests (``tests/contract``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -26,7 +26,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.control_protocol.table_changes import Changed, TableNeed, Want
+from headgate.control_protocol.table_changes import TableNeed
 
 
 class Clock(Protocol):
@@ -135,9 +135,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Whether the attempt landed, or still will, is not known: read the table before going on."""
+    """Whether the attempt landed, or still will, is not known: read the table before going on.
+
+    ``rights``: the catalog says that the sink may not.
+    """
 
     reason: str
+    rights: bool = False
 
 
 CommitOutcome = Landed | Refused | Unknown
@@ -205,29 +209,6 @@ class Follower(Lead, Protocol):
         """
 
 
-class Followers(Protocol):
-    """All followers of a sink, by the names of their tables; several are called at once."""
-
-    def describe(self, tables: Collection[str]) -> Mapping[str, TableView]:
-        """Those that answered. Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink``."""
-
-    def draft(self, drafts: Sequence[Draft]) -> tuple[Debt, ...]:
-        """The debts of all drafts, in their order; raises as ``Follower.draft`` does."""
-
-    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        """In their order; makes those that have no UUID and are not there. Never raises."""
-
-    def pay(
-        self, payments: Sequence[CommitAttempt], timeout_ms: int
-    ) -> Mapping[str, CommitOutcome]:
-        """One catalog call per payment; what takes longer is ``Unknown``, and goes on meanwhile."""
-
-    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        """As ``Follower.tidy``, of all of them."""
-
-    def close(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class TopicState:
     """A source topic now: its id, and per partition the readable range of the log.
@@ -284,7 +265,8 @@ class Batch:
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
     the ranges' records already (rule Q5). ``followers`` are what START names besides, ``folder`` is
-    where files of tables go that it does not name; ``told`` are those that TABLES named lately.
+    where files of tables go that it does not name; ``told`` are those that TABLES named lately,
+    ``parked`` says why some take nothing (I1).
     """
 
     number: int
@@ -296,6 +278,7 @@ class Batch:
     quarantine: TableStart | None = None
     followers: tuple[TableStart, ...] = ()
     folder: str = ""
+    parked: Mapping[str, str] = field(default_factory=dict)
     told: tuple[TableStart, ...] = ()
 
 
@@ -317,7 +300,8 @@ class BatchWritten:
     """The batch is on storage: exactly these ranges in exactly these files of its tables.
 
     ``quarantined`` are the quarantine's, ``followed`` those of other followers. ``ignored``: by its
-    path how many records have a field that becomes no column (rule S6).
+    path how many records have a field that becomes no column (rule S6). ``troubles``: what is wrong
+    with tables that could not take their records (rule I1).
     """
 
     number: int
@@ -326,6 +310,7 @@ class BatchWritten:
     quarantined: tuple[DataFile, ...] = field(default=())
     followed: Mapping[Destination, tuple[DataFile, ...]] = field(default_factory=dict)
     ignored: Mapping[str, int] = field(default_factory=dict)
+    troubles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def every_file(self) -> tuple[DataFile, ...]:

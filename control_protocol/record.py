@@ -41,6 +41,20 @@ class Debt:
 
 
 @dataclass(frozen=True, slots=True)
+class Parked:
+    """A follower that takes no rows for now: its records go to the quarantine (rule I1).
+
+    ``why`` begins with the code of what is wrong with it, found at ``since_ms`` (epoch
+    milliseconds). ``resuming``: a person asked for its rows again; it is open once it is paid (I5).
+    """
+
+    table: str
+    why: str
+    since_ms: int = 0
+    resuming: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CommitRecord:
     """What one table commit of one sink says.
 
@@ -54,7 +68,8 @@ class CommitRecord:
     otherwise.
 
     In the lead's record: ``followers`` are the UUIDs of its followers by name, ``debts`` what they
-    are owed, oldest first, ``lapsed`` what they will never receive (rule D8), ``routing`` the
+    are owed, oldest first, ``lapsed`` what they will never receive (rule D8), ``parked`` those that
+    take nothing now (rule I1), ``routing`` the
     fingerprint of what decides where and what a row is. In a follower's: ``lead`` is the UUID of
     the table that decided (``None`` in records of version 1).
     """
@@ -80,6 +95,7 @@ class CommitRecord:
     debts: tuple[Debt, ...] = ()
     lapsed: tuple[Debt, ...] = ()
     routing: str | None = None
+    parked: tuple[Parked, ...] = ()
 
     @property
     def claim(self) -> bool:

@@ -7,7 +7,8 @@ is short: per topic its id and runs of next offsets, each run under its first pa
 
 Beyond ``PLAIN_CHARS_MAX`` the same JSON is deflated and written as ``zlib:<base64>``; metadata
 files repeat the summary of every snapshot, so its size is paid many times over. So it is with
-``debts``, ``lapsed`` and ``followers`` (``debts_codec``). Records of version 1 are read as well.
+``debts``, ``lapsed``, ``parked`` and ``followers`` (``debts_codec``). Records of version 1 are
+read as well.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ import json
 import re
 from collections.abc import Mapping
 
-from headgate.control_protocol.debts_codec import debts_of, debts_text, followers_of
+from headgate.control_protocol.debts_codec import (
+    debts_of,
+    debts_text,
+    followers_of,
+    parked_of,
+    parked_text,
+)
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -29,7 +36,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.packed_text import inflated, packed
-from headgate.control_protocol.record import FORMAT_VERSION, UNNAMED, CommitRecord, Debt
+from headgate.control_protocol.record import FORMAT_VERSION, UNNAMED, CommitRecord, Debt, Parked
 
 VERSIONS_READ = (1, FORMAT_VERSION)
 PARTITIONS_MAX = 100_000
@@ -99,6 +106,7 @@ def encode(record: CommitRecord) -> dict[str, str]:
         "followers": packed(_json(dict(record.followers))) if record.followers else None,
         "debts": debts_text(record.debts) if record.debts else None,
         "lapsed": debts_text(record.lapsed) if record.lapsed else None,
+        "parked": parked_text(record.parked) if record.parked else None,
     }
     values |= {name: value for name, value in optional.items() if value is not None}
     return {_key(record.sink, name): value for name, value in values.items()}
@@ -148,6 +156,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         debts=_debts(fields, "debts"),
         lapsed=_debts(fields, "lapsed"),
         routing=fields.optional_text("routing"),
+        parked=_parked(fields),
     )
 
 
@@ -167,6 +176,14 @@ def _debts(fields: _Fields, name: str) -> tuple[Debt, ...]:
         return () if text is None else debts_of(text)
     except (ValueError, RecursionError) as problem:
         raise fields.unreadable(name, f"is malformed: {problem}") from problem
+
+
+def _parked(fields: _Fields) -> tuple[Parked, ...]:
+    text = fields.optional_text("parked")
+    try:
+        return () if text is None else parked_of(text)
+    except (ValueError, RecursionError) as problem:
+        raise fields.unreadable("parked", f"is malformed: {problem}") from problem
 
 
 def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:

@@ -40,8 +40,10 @@ class Redaction:
 
     def of_event(self, event: Event) -> Event:
         """The event as it may travel: reasons are redacted, and bounded."""
-        if isinstance(event, WriteStatus) and event.failure is not None:
-            return replace(event, failure=self(event.failure)[:REASON_CHARACTERS_MAX])
+        if isinstance(event, WriteStatus) and (event.failure is not None or event.troubles):
+            failure = event.failure and self(event.failure)[:REASON_CHARACTERS_MAX]
+            troubles = {table: self(why) for table, why in event.troubles.items()}
+            return replace(event, failure=failure, troubles=troubles)
         if isinstance(event, Settlement) and event.reason:
             return replace(event, reason=self(event.reason)[:REASON_CHARACTERS_MAX])
         return event

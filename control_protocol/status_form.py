@@ -32,6 +32,7 @@ def status_form(status: WriteStatus) -> Form:
         "tables": [_table_status_form(table) for table in status.tables],
         "unknown": partitions_form(status.unknown),
         "failure": status.failure,
+        "troubles": dict(status.troubles),
     }
 
 
@@ -53,6 +54,7 @@ def status_of(form: Form) -> WriteStatus:
         failure=form["failure"],
         part=form["part"],
         parts=form["parts"],
+        troubles=form["troubles"],
     )
 
 

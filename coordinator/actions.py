@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import HeadgateError
@@ -51,24 +51,33 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True)
 class FollowersRead:
-    """``views`` by the tables' names, of those that answered; ``wall_ms`` is the time (epoch)."""
+    """``views`` by the tables' names, of those that answered; ``wall_ms`` is the time (epoch).
+
+    ``troubles``: what is wrong with those that the sink can do without (rule I1).
+    """
 
     views: Mapping[str, TableView]
     wall_ms: int
+    troubles: Mapping[str, HeadgateError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """The manifests are written: what the decision will owe."""
+    """The manifests are written: what the decision will owe. ``troubles`` as of followers read."""
 
     debts: tuple[Debt, ...]
+    troubles: Mapping[str, HeadgateError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PaymentsAnswered:
-    """By the tables' names. What they say is not believed: the followers are read (D7)."""
+    """By the tables' names. What they say is not believed: the followers are read (D7).
+
+    ``troubles`` as in ``FollowersRead``.
+    """
 
     outcomes: Mapping[str, CommitOutcome]
+    troubles: Mapping[str, HeadgateError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ class Standard:
     ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
     let a record be in neither table; ``closing``: the transaction that statuses should answer;
     ``ends``: where the sources' logs end (``None``: not asked); ``routed``: whether the lead takes
-    no rows.
+    no rows; ``parked``: tables that take none now (I2).
     """
 
     offsets: Offsets
@@ -117,6 +117,7 @@ class Standard:
     closing: TransactionNumber = TransactionNumber(0)
     ends: Mapping[TopicPartition, int] | None = None
     routed: bool = False
+    parked: frozenset[str] = frozenset()
 
 
 def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
@@ -204,6 +205,8 @@ def _misaddressed(status: WriteStatus, by: Standard) -> str | None:
         named.add(table.table)
         if table.table == by.table or not table.files:
             continue
+        if table.table in by.parked:
+            return f"files of {table.table}, which is parked"
         known = by.followers.get(table.table)
         if known is None and by.routed:
             return f"files of {table.table}, which cannot be read now"

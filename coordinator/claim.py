@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from headgate.control_protocol.errors import FollowerForeign, TableRecreated
+from headgate.control_protocol.errors import FollowerForeign, MissingRights, TableRecreated
 from headgate.control_protocol.identifiers import TransactionId, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Parked
 from headgate.coordinator.actions import (
     Action,
     CommitTable,
@@ -34,6 +34,7 @@ from headgate.coordinator.debts import (
     without,
 )
 from headgate.coordinator.moves import Step, move, recover, wait
+from headgate.coordinator.parking import parked_for, refuse_too_many_parked, told, trouble_of
 from headgate.coordinator.payment import begin_paying, told_lapsed
 from headgate.coordinator.recovery import (
     Resumption,
@@ -49,7 +50,6 @@ from headgate.coordinator.recovery import (
     refuse_unlike,
 )
 from headgate.coordinator.requests import paused_at_start
-from headgate.coordinator.routed import refuse_lost
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.speech import say
 from headgate.coordinator.state import State, Term
@@ -61,7 +61,9 @@ def table_found(state: State, view: TableView) -> Step:
     """The lead is read; its followers are next, if it has any, and then the sources."""
     record = recorded(view, state.settings)
     refuse_stopped(record, state.identity.sink)
-    found = replace(state, recovery_view=view, recovery_followers={})
+    stored = {parked.table: parked for parked in (record.parked if record else ())}
+    parked = {**stored, **state.troubled} if state.identity.routed else {}
+    found = replace(state, recovery_view=view, recovery_followers={}, recovery_parked=parked)
     if names := _named(state, record):
         return found, (DescribeFollowers(names),)
     return found, (DescribeSources(first_start=record is None),)
@@ -82,27 +84,44 @@ def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
     missing = [name for name in needed if name not in given.views]
     if missing:
         return wait(state, now_ms, f"not reachable: {', '.join(missing)}")
-    for name, follower in given.views.items():
-        if name in needed:
-            refuse_unlike(follower, record, state.settings)
-        else:
-            refuse_lost(follower, state.settings)
+    for name in (name for name in needed if name in given.views):
+        refuse_unlike(given.views[name], record, state.settings)
+    parked = _parked(state, given, needed)
     found = replace(
         state,
         recovery_followers=given.views,
         recovery_wall_ms=given.wall_ms,
         wall_ahead_ms=given.wall_ms - now_ms,
+        recovery_parked={**state.recovery_parked, **parked},
     )
     if state.settings.on_table_recreated is not TableRecreatedPolicy.RESTART:
         try:
-            refuse_foreign(given.views, view, record.debts if record else ())
+            judged = {n: each for n, each in given.views.items() if n not in found.recovery_parked}
+            refuse_foreign(judged, view, record.debts if record else ())
         except (FollowerForeign, TableRecreated) as error:
             # Between the two reads others may have claimed and paid: it is believed when both say
             # so once more.
             if error.message in state.doubted:
                 raise
             return replace(found, doubted=frozenset({error.message})), (ReadTable(),)
-    return found, (DescribeSources(first_start=record is None),)
+    return found, (*told(parked), DescribeSources(first_start=record is None))
+
+
+def _parked(state: State, given: FollowersRead, needed: Collection[str]) -> dict[str, Parked]:
+    """I1: routed tables that are owed something, and are not in order."""
+    known = {*needed, *state.recovery_parked}
+    troubles = {
+        name: error
+        for name, error in given.troubles.items()
+        if name not in known and not isinstance(error, MissingRights)
+    }
+    for name, follower in given.views.items():
+        error = trouble_of(follower, state, {}) if name not in known else None
+        if error is not None:
+            troubles[name] = error
+    found = parked_for(state, troubles, given.wall_ms)
+    refuse_too_many_parked({**state.recovery_parked, **found})
+    return found
 
 
 def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
@@ -134,6 +153,7 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
             if name in state.identity.followers or not state.identity.routed
         },
         routing=state.identity.routing,
+        parked=tuple(state.recovery_parked.values()),
     )
     record_claimed = with_debts_of(state, bare, record, view)
     refuse_unreadable(record_claimed)
@@ -217,6 +237,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         followers=followers,
         debts=record.debts,
         moved_at_ms=dict.fromkeys(followers, now_ms),
+        parked={parked.table: parked for parked in record.parked},
     )
     first = issued((), term.number, now_ms, state.settings.claim_age_max_ms)
     begun = replace(
@@ -226,10 +247,11 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         rival_heard_ms=None,
         pause_asked=None,
         doubted=frozenset(),
+        troubled={},
     )
-    told = Tell(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
+    began = Tell(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(debt.claim for debt in record.debts):
         paying, actions = begin_paying(begun, now_ms)
-        return paying, (told, *actions)
+        return paying, (began, *actions)
     starting = move(begun, Phase.STARTING)
-    return starting, (told, *say(starting))
+    return starting, (began, *say(starting))

@@ -25,6 +25,7 @@ from headgate.coordinator.drafting import drafted_for, fences, lapsing, with_wha
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.log_ends import asking, claimed_beyond
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
+from headgate.coordinator.parking import said
 from headgate.coordinator.payment import told_lapsed
 from headgate.coordinator.recovery import newest_epoch
 from headgate.coordinator.renewal import renews
@@ -61,7 +62,9 @@ def collected(state: State, now_ms: int) -> Step:
 
 def tables_told(state: State, given: FollowersRead, now_ms: int) -> Step:
     """R5: the tables that rows were routed to are known, as far as they can be read."""
-    return _asked(with_tables(state, given), now_ms)
+    known, tells = with_tables(state, given, now_ms)
+    judging, actions = _asked(known, now_ms)
+    return judging, (*tells, *actions)
 
 
 def _asked(state: State, now_ms: int) -> Step:
@@ -94,6 +97,7 @@ def _aborted(state: State) -> Step:
         tables=(TableSettlement(term.view.table, None),),
         valid_through_ms=term.valid_through_ms,
         reason=f"time-out; nothing heard of {_some(_unnamed(state))}",
+        parked=said(term),
     )
     term = replace(
         term,
@@ -132,6 +136,7 @@ def _decided(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
         tables=_settlements(before.view, verdict),
         valid_through_ms=through,
         reason="; ".join(filter(None, (reason, *verdict.refused)))[:_REASON_CHARACTERS_MAX],
+        parked=said(before),
     )
     term = replace(
         before,
@@ -170,7 +175,8 @@ def _worth_committing(state: State, verdict: Verdict, now_ms: int) -> bool:
     assert stored is not None
     moved = any(not claim.range.empty for _, claim in verdict.claims)
     lapses = bool(lapsing(state, now_ms)) or fences(state)
-    return moved or lapses or renews(state, now_ms) or stored.paused != term.paused
+    parks = tuple(term.parked.values()) != stored.parked
+    return moved or lapses or parks or renews(state, now_ms) or stored.paused != term.paused
 
 
 def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord:
@@ -193,6 +199,7 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
         followers=remembered(state),
         routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
+        parked=tuple(term.parked.values()),
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from headgate.control_protocol.errors import HeadgateError, MissingRights
 from headgate.control_protocol.ports import CommitAttempt, Draft, Lineage
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.actions import (
@@ -15,7 +17,8 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.admission import Verdict
 from headgate.coordinator.debts import overdue, renewal, unfenced, without
-from headgate.coordinator.moves import Step, move, recover, term_of
+from headgate.coordinator.moves import Step, move, recover, term_of, wait
+from headgate.coordinator.parking import REFUSALS_MAX, closed, parked_for, to_be_paid, told
 from headgate.coordinator.renewal import renews_follower
 from headgate.coordinator.speech import addressed
 from headgate.coordinator.standard import age_ms, too_old
@@ -31,10 +34,17 @@ def lapsing(state: State, now_ms: int) -> tuple[Debt, ...]:
     return overdue(term_of(state).debts, wall_ms, state.settings.claim_age_max_ms)
 
 
+def _strayed(state: State) -> tuple[Debt, ...]:
+    """D8: debts of a routed table that is another one now, as it was read last."""
+    term, apart = term_of(state), {*addressed(state), *closed(term_of(state))}
+    known = {name: view.uuid for name, view in term.followers.items() if name not in apart}
+    return tuple(d for d in term.debts if known.get(d.table, d.follower) != d.follower)
+
+
 def with_what_is_owed(state: State, record: CommitRecord, now_ms: int) -> CommitRecord:
     """D3: the debts that are left, in their order."""
     term = term_of(state)
-    late = lapsing(state, now_ms)
+    late = (*lapsing(state, now_ms), *_strayed(state))
     stored = term.view.record
     before = stored.lapsed if stored else ()
     return replace(record, debts=without(term.debts, late), lapsed=(*before, *late))
@@ -45,7 +55,9 @@ def fences(state: State) -> bool:
     term = term_of(state)
     lapsed = term.view.record.lapsed if term.view.record else ()
     return bool(lapsed) and any(
-        unfenced(known, lapsed, term.debts) for known in term.followers.values()
+        unfenced(known, lapsed, term.debts)
+        for name, known in term.followers.items()
+        if name not in term.parked  # who is resumed is paid before it takes rows
     )
 
 
@@ -53,16 +65,18 @@ def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: 
     """D2: the manifests of followers are written before the decision; without any it is made."""
     term = term_of(state)
     named, lapsed, owed = addressed(state), attempt.record.lapsed, attempt.record.debts
+    resumed = tuple(renewal(attempt.record, each) for each in to_be_paid(term, owed))
     renewed = tuple(
         renewal(attempt.record, follower)
         for name, follower in {**named, **term.followers}.items()
         if name not in verdict.follower_files
+        and name not in term.parked
         and (
             (name in named and renews_follower(state, name, now_ms))
             or unfenced(follower, lapsed, owed)
         )
     )
-    attempt = replace(attempt, record=replace(attempt.record, debts=(*owed, *renewed)))
+    attempt = replace(attempt, record=replace(attempt.record, debts=(*owed, *resumed, *renewed)))
     drafts = tuple(
         Draft(
             table=term.followers[name],
@@ -86,6 +100,8 @@ def drafted(state: State, given: Drafted, now_ms: int) -> Step:
     term = term_of(state)
     attempt = term.decision
     assert attempt is not None
+    if given.troubles:
+        return _undrafted(state, given.troubles, now_ms)
     if too_old(state, attempt, now_ms):  # P9: the answer may have been long in coming
         return recover(state, _TOO_OLD)
     debts = (*attempt.record.debts, *given.debts)
@@ -93,6 +109,18 @@ def drafted(state: State, given: Drafted, now_ms: int) -> Step:
     decided = replace(term, decision=None)
     moved = move(state, Phase.COMMITTING, term=decided, attempt=attempt, failures=0)
     return moved, (CommitTable(attempt),)
+
+
+def _undrafted(state: State, troubles: Mapping[str, HeadgateError], now_ms: int) -> Step:
+    """I1: what was judged together is done again without the tables that cannot take it."""
+    rights_only = all(isinstance(error, MissingRights) for error in troubles.values())
+    if rights_only and state.failures < REFUSALS_MAX:
+        return wait(state, now_ms, "; ".join(error.message for error in troubles.values()))
+    found = parked_for(state, troubles, now_ms + state.wall_ahead_ms)
+    recovering, actions = recover(
+        state, f"no manifest for {', '.join(sorted(found))}: begins again"
+    )
+    return replace(recovering, troubled={**state.troubled, **found}), (*told(found), *actions)
 
 
 def drafts_again(state: State, now_ms: int) -> Step:
@@ -105,9 +133,11 @@ def drafts_again(state: State, now_ms: int) -> Step:
     return state, (DescribeFollowers(names),)
 
 
-def read_for_drafts(state: State, given: FollowersRead) -> Step:
+def read_for_drafts(state: State, given: FollowersRead, now_ms: int) -> Step:
     """The same drafts again, for the same tables only."""
     term = term_of(state)
+    if given.troubles:
+        return _undrafted(state, given.troubles, now_ms)
     for draft in term.drafts:
         name = draft.table.table
         if state.identity.routed and name not in given.views:

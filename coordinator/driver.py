@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import (
@@ -18,14 +19,15 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import Envelope, Settlement
+from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.listener import Listener
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     Clock,
+    CommitOutcome,
     ControlLog,
-    Followers,
     Lead,
     SourceTopics,
     TopicState,
@@ -68,6 +70,8 @@ from headgate.coordinator.state import Identity, State
 from headgate.coordinator.transitions import Phase
 
 _log = redacted_logger("headgate.coordinator")
+_Answer = TypeVar("_Answer")
+Parted = tuple[dict[str, _Answer], dict[str, HeadgateError]]
 
 TRIES_IN_SILENCE = 3
 SILENCE_MS_MAX = 5_000
@@ -224,11 +228,14 @@ class CoordinatorDriver:
         assert followers is not None, "this sink has no followers"
         match action:
             case DescribeFollowers(tables):
-                return FollowersRead(followers.describe(tables), self._world.clock.wall_ms())
+                views, troubles = parted(followers.describe(tables))
+                return FollowersRead(views, self._world.clock.wall_ms(), troubles)
             case DraftManifests(drafts):
-                return Drafted(followers.draft(drafts))
+                debts, troubles = parted(followers.draft(drafts))
+                return Drafted(tuple(debt for each in debts.values() for debt in each), troubles)
             case PayDebts(payments, timeout_ms):
-                return PaymentsAnswered(followers.pay(payments, timeout_ms))
+                paid: Parted[CommitOutcome] = parted(followers.pay(payments, timeout_ms))
+                return PaymentsAnswered(*paid)
             case ChangeTables(wants):
                 return TablesChanged(followers.change(wants))
             case TidyDrafts(before, owed):
@@ -274,6 +281,14 @@ class CoordinatorDriver:
                 )
             )
         return envelopes
+
+
+def parted(
+    answers: Mapping[str, _Answer | HeadgateError],
+) -> Parted[_Answer]:
+    """Return what followers answered, and what is wrong with others (I1)."""
+    troubles = {name: each for name, each in answers.items() if isinstance(each, HeadgateError)}
+    return {n: a for n, a in answers.items() if not isinstance(a, HeadgateError)}, troubles
 
 
 def described(topics: SourceTopics, start_at: StartAt, *, first_start: bool) -> SourcesDescribed:

@@ -63,6 +63,7 @@ from headgate.coordinator.fullness import enough, heard_of
 from headgate.coordinator.log_ends import ends_of, told
 from headgate.coordinator.making import changed
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
+from headgate.coordinator.parking import payable
 from headgate.coordinator.payment import (
     again,
     begin_paying,
@@ -150,17 +151,17 @@ def _of_followers(
         case Phase.RECOVERING, FollowersRead() if state.recovery_view:
             return followers_found(state, given, now_ms)
         case Phase.PREPARING, FollowersRead():
-            return looked_at_followers(state, given)
+            return looked_at_followers(state, given, now_ms)
         case Phase.COLLECTING, FollowersRead() if term_of(state).asks_tables:
             return tables_told(state, given, now_ms)
         case Phase.DRAFTING, FollowersRead():
-            return read_for_drafts(state, given)
+            return read_for_drafts(state, given, now_ms)
         case Phase.DRAFTING, Drafted():
             return drafted(state, given, now_ms)
         case Phase.PAYING, FollowersRead():
             return followers_read(state, given, now_ms)
         case Phase.PAYING, PaymentsAnswered():
-            return payments_answered(state, given)
+            return payments_answered(state, given, now_ms)
         case _:
             return state, ()
 
@@ -361,7 +362,7 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
 
 def _opened(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
     """The transaction is open; before it may be ended, followers are paid (D7)."""
-    if term_of(state).debts:
+    if payable(term_of(state)):
         paying, actions = begin_paying(state, now_ms)
         return paying, (*also, *actions)
     return move(state, Phase.OPEN, failures=0), also

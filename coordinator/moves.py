@@ -44,6 +44,7 @@ def superseded(state: State, epoch: Epoch, now_ms: int) -> Step:
         attempt=None,
         rival_heard_ms=now_ms,
         highest_epoch=max(state.highest_epoch, epoch),
+        troubled={},
     )
     why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
     return followed, (Tell(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)

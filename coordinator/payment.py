@@ -27,6 +27,7 @@ from headgate.coordinator.debts import followed, in_order, overdue, payments, un
 from headgate.coordinator.drafting import lapsing
 from headgate.coordinator.fencing import rival
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
+from headgate.coordinator.parking import examined, payable, reopened, unpayable, wearied
 from headgate.coordinator.recovery import newest_epoch
 from headgate.coordinator.speech import addressed, say
 from headgate.coordinator.state import State, Term
@@ -39,7 +40,7 @@ DEBTS_MAX = 200
 def begin_paying(state: State, now_ms: int) -> Step:
     """What was decided just now is waited for; who owes for longer is only tried once."""
     term = term_of(state)
-    fresh = all(debt.transaction == term.closing_id for debt in term.debts)
+    fresh = all(debt.transaction == term.closing_id for debt in payable(term))
     patience_ms = state.settings.pay_timeout_ms if fresh else 0
     paying = replace(term, pay_until_ms=now_ms + patience_ms, asked=False)
     return move(state, Phase.PAYING, term=paying, failures=0), (ReadTable(),)
@@ -62,7 +63,7 @@ def lead_read(state: State, view: TableView, now_ms: int) -> Step:
 
 def _named(state: State) -> tuple[str, ...]:
     """The followers that START names, and all that are owed something."""
-    owed = (debt.table for debt in term_of(state).debts)
+    owed = (debt.table for debt in payable(term_of(state)))
     return tuple(dict.fromkeys((*addressed(state), *owed)))
 
 
@@ -72,11 +73,21 @@ def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
     named = addressed(state) if state.identity.routed else given.views
     ours = {name: view for name, view in given.views.items() if name in named}
     routed = {name: view for name, view in given.views.items() if name not in named}
-    if not (in_order(ours, before.view, before.debts) and followed(routed, before.view)):
+    kept = {name: view for name, view in routed.items() if name not in before.parked}
+    if not (in_order(ours, before.view, before.debts) and followed(kept, before.view)):
         return recover(state, "a follower is not as it was paid: begins again")
-    term = struck_off(before, given, now_ms)
-    state = replace(state, term=term)
-    due = payments(term.view, term.debts, given.views, lapsing(state, now_ms))
+    state, parked = examined(state, given, {}, now_ms)
+    state = replace(state, term=struck_off(term_of(state), given, now_ms))
+    state, opened = reopened(state, given.views)
+    state, weary = wearied(state, given, DEBTS_MAX, now_ms)
+    after, actions = _next_payments(state, given, now_ms)
+    return after, (*parked, *opened, *weary, *actions)
+
+
+def _next_payments(state: State, given: FollowersRead, now_ms: int) -> Step:
+    """A parked table is not paid: what is wrong with it would show to nobody any more (I1)."""
+    term = term_of(state)
+    due = payments(term.view, payable(term), given.views, lapsing(state, now_ms))
     if not due or (term.asked and _patience_is_over(state, now_ms)):
         return _goes_on(state, now_ms)
     if term.asked:
@@ -96,12 +107,13 @@ def struck_off(term: Term, given: FollowersRead, now_ms: int) -> Term:
     return replace(term, followers=followers, debts=debts, moved_at_ms=moved)
 
 
-def payments_answered(state: State, given: PaymentsAnswered) -> Step:
+def payments_answered(state: State, given: PaymentsAnswered, now_ms: int) -> Step:
     """Whatever they say, the followers are asked."""
     reasons = [o.reason for o in given.outcomes.values() if isinstance(o, Refused | Unknown)]
     event = LogEvent.PAYMENT_UNCONFIRMED
     told = [Tell(f"payment not confirmed: {why}", trouble=True, event=event) for why in reasons]
-    return state, (*told, DescribeFollowers(_named(state)))
+    state, parked = unpayable(state, given, now_ms)
+    return state, (*told, *parked, DescribeFollowers(_named(state)))
 
 
 def failed(state: State, now_ms: int, reason: str) -> Step:
@@ -125,7 +137,8 @@ def _patience_is_over(state: State, now_ms: int) -> bool:
 
 def _endless(term: Term) -> bool:
     """Whether nothing goes on before it is paid: followers are claimed, or owed too much (D7)."""
-    return len(term.debts) >= DEBTS_MAX or any(debt.claim for debt in term.debts)
+    owed = payable(term)
+    return len(owed) >= DEBTS_MAX or any(debt.claim for debt in owed)
 
 
 def _waits(state: State, now_ms: int, why: str) -> Step:
@@ -148,14 +161,15 @@ def _goes_on(state: State, now_ms: int) -> Step:
 
 
 def _troubles(state: State, term: Term, now_ms: int) -> Iterable[Tell]:
-    if not term.debts:
+    owed = payable(term)
+    if not owed:
         return
     wall_ms, age_max_ms = now_ms + state.wall_ahead_ms, state.settings.claim_age_max_ms
-    rows = sum(debt.rows for debt in term.debts)
-    tables = ", ".join(sorted({debt.table for debt in term.debts}))
+    rows = sum(debt.rows for debt in owed)
+    tables = ", ".join(sorted({debt.table for debt in owed}))
     told = f"{rows} rows stay owed to {tables}, and are tried again"
     yield Tell(told, trouble=True, event=LogEvent.DEBTS_OWED)
-    old = sum(debt.rows for debt in overdue(term.debts, wall_ms, age_max_ms // 2))
+    old = sum(debt.rows for debt in overdue(owed, wall_ms, age_max_ms // 2))
     if old:
         told = f"{old} of them lapse soon (coordinator.claim_age_max_ms)"
         yield Tell(told, trouble=True, event=LogEvent.DEBTS_OWED)

@@ -17,6 +17,7 @@ from headgate.coordinator.actions import (
     ReadTable,
 )
 from headgate.coordinator.moves import Step, move, term_of
+from headgate.coordinator.parking import resumed
 from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
@@ -27,11 +28,13 @@ def prepared(state: State, now_ms: int) -> Step:
     term = term_of(state)
     known_ms = max(term.committed_at_ms, term.looked_at_ms)
     actions: tuple[Action, ...] = (DescribeSources(),)
-    if term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms:
+    wanted = tuple(sorted(term.resume_asked))
+    looks = term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
+    if looks:
         term = replace(term, looked_at_ms=now_ms, look_soon=False)
-        named = tuple(addressed(state))
-        followers = (DescribeFollowers(named),) if named else ()
-        actions = (ReadTable(), *followers, *actions)
+        wanted = (*addressed(state), *wanted)
+    followers = (DescribeFollowers(wanted),) if wanted else ()
+    actions = (*((ReadTable(),) if looks else ()), *followers, *actions)
     return move(state, Phase.PREPARING, term=term), actions
 
 
@@ -41,15 +44,16 @@ def looked(state: State, view: TableView) -> Step:
     return replace(state, term=replace(term, overtaken=_places(view) != _places(term.view))), ()
 
 
-def looked_at_followers(state: State, given: FollowersRead) -> Step:
+def looked_at_followers(state: State, given: FollowersRead, now_ms: int) -> Step:
     """As ``looked``; what others did to a follower shows in its tag and head."""
+    state, tells = resumed(state, given, now_ms)
     before = term_of(state)
     moved = any(
         _places(given.views[name]) != _places(known)
         for name, known in before.followers.items()
         if name in given.views
     )
-    return replace(state, term=replace(before, overtaken=before.overtaken or moved)), ()
+    return replace(state, term=replace(before, overtaken=before.overtaken or moved)), tells
 
 
 def renews(state: State, now_ms: int) -> bool:

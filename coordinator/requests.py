@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.control_protocol.events import Envelope, Pause
+from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt
+from headgate.coordinator.parking import asked_for
 from headgate.coordinator.state import PauseRequest, State, Term
 
 _NEVER = TransactionId(Epoch(0), TransactionNumber(0))
 
 
 def requested(state: State, said: Envelope, now_ms: int) -> State:
-    """Remember a request while there is no term, take it up in one; ignore what was answered."""
+    """Remember a request while there is no term, take it up in one; ignore what was answered.
+
+    One for parked tables is remembered in a term only, for it is said until it was answered.
+    """
+    if isinstance(said.event, Resume) and said.event.tables:
+        return asked_for(state, said.event.tables, now_ms) if state.term else state
     request = PauseRequest(
         isinstance(said.event, Pause), TransactionId(said.epoch, said.transaction)
     )

@@ -1,7 +1,7 @@
 """Tables that rows are routed to, which no START names: found by the statuses that name them (R5).
 
-They are read once per epoch, and again where a status names another UUID. What is wrong with one is
-a named error, as it is for the quarantine; one that cannot be read now has its statuses refused.
+They are read once per epoch, and again where a status names another UUID, or what is wrong with
+one. One that has trouble is parked (I1); one that cannot be read now has its statuses refused.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headgate.control_protocol.errors import FollowerForeign, TableRolledBack, TagMissing
-from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import DescribeFollowers, DescribeSources, FollowersRead
+from headgate.control_protocol.errors import FollowerForeign
+from headgate.coordinator.actions import (
+    DescribeFollowers,
+    DescribeSources,
+    FollowersRead,
+    Tell,
+)
 from headgate.coordinator.debts import refuse_foreign
 from headgate.coordinator.moves import term_of
-from headgate.coordinator.recovery import refuse_shared
-from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
+from headgate.coordinator.parking import examined
 from headgate.coordinator.speech import addressed
-from headgate.coordinator.state import State
+from headgate.coordinator.state import State, Term
 
 
 def unknown_tables(state: State) -> tuple[str, ...]:
@@ -32,8 +35,18 @@ def unknown_tables(state: State) -> tuple[str, ...]:
         for table in heard.status.tables
         if table.files and table.table != term.view.table
     }
-    strangers = {name for name, uuid in named - known if name not in addressed(state)}
-    return tuple(sorted(strangers))
+    strangers = {name for name, uuid in named - known} | words(term).keys()
+    return tuple(sorted(strangers - addressed(state).keys() - term.parked.keys()))
+
+
+def words(term: Term) -> Mapping[str, str]:
+    """What the statuses that wait for their judgement say is wrong with tables (I1)."""
+    return {
+        table: why
+        for heard in term.statuses
+        for table, why in heard.status.troubles.items()
+        if table != term.view.table
+    }
 
 
 def asking_tables(state: State) -> State:
@@ -48,14 +61,13 @@ def asked_again(state: State) -> DescribeFollowers | DescribeSources:
     return DescribeSources()
 
 
-def with_tables(state: State, given: FollowersRead) -> State:
-    """The answer. Raises the ``StopSink`` of a table that is not in order."""
+def with_tables(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
+    """The answer. Raises ``FollowerForeign``, which is the ledger's own trouble."""
+    state, tells = examined(state, given, words(term_of(state)), now_ms)
     term = term_of(state)
-    for view in given.views.values():
-        refuse_lost(view, state.settings)
-        refuse_shared(view, term.topic_ids, state.identity.shared_with)
     try:
-        refuse_foreign(given.views, term.view, term.debts)
+        judged = {name: view for name, view in given.views.items() if name not in term.parked}
+        refuse_foreign(judged, term.view, term.debts)
     except FollowerForeign as error:
         raise FollowerForeign(
             error.message,
@@ -63,23 +75,8 @@ def with_tables(state: State, given: FollowersRead) -> State:
             "ledger fills take a sink of another name",
         ) from None
     followers = {**term.followers, **given.views}
-    return replace(state, failures=0, term=replace(term, followers=followers, asks_tables=False))
-
-
-def refuse_lost(view: TableView, settings: CoordinatorSettings) -> None:
-    """What a table lost that the ledger's offsets have passed cannot be read again (Q2)."""
-    keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
-    if view.lineage is Lineage.ROLLED_BACK and not keep:
-        raise TableRolledBack(
-            f"{view.table} was rolled back behind the sink's tag; the ledger's offsets have passed "
-            "what it lost",
-            'coordinator.on_rollback = "keep-offsets" goes on: its rows stay out',
-        )
-    if view.lineage is Lineage.TAG_MISSING:
-        raise TagMissing(
-            f"{view.table}: the sink's tag is gone, but the table once had it",
-            "restore the tag on the sink's newest snapshot of this table",
-        )
+    known = replace(term, followers=followers, asks_tables=False)
+    return replace(state, failures=0, term=known), tells
 
 
 def remembered(state: State) -> Mapping[str, str]:

@@ -95,6 +95,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
         paused=term.paused,
         folder=f"{folder(state)}/{term.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
+        parked={name: parked.why for name, parked in sorted(term.parked.items())},
     )
 
 

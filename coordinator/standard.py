@@ -23,6 +23,7 @@ def standard(state: State, now_ms: int) -> Standard:
         prefixes=_young(state, term.view, now_ms),
         followers=_followers(state, now_ms),
         routed=state.identity.routed,
+        parked=frozenset(term.parked),
         committed=term.committed,
         may_skip=state.limits.may_skip,
         closing=term.closing,

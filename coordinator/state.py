@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import Debt, Parked
 from headgate.coordinator.ageing import Issued
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.transitions import Phase
@@ -124,6 +124,9 @@ class Term:
     participant says it holds since the newest START (C12).
     ``proposals`` wait for their answer since ``evolve_due_ms`` was set, ``answered`` have it;
     ``tables`` is the answer that was not heard yet, ``refused`` what becomes no column (S3).
+    ``parked``: tables that take nothing now; ``refusals`` and ``refused_payments``: how often in a
+    row a table answered that it may not be used; ``resume_asked``: parked tables that a person
+    wants filled again (I5).
     """
 
     epoch: Epoch
@@ -168,6 +171,10 @@ class Term:
     refused: tuple[Refusal, ...] = ()
     asks_tables: bool = False
     held: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
+    parked: Mapping[str, Parked] = field(default_factory=dict)
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    refused_payments: Mapping[str, int] = field(default_factory=dict)
+    resume_asked: frozenset[str] = frozenset()
 
     @property
     def closing(self) -> TransactionNumber:
@@ -188,7 +195,8 @@ class State:
     newest word (sequence) of each other coordinator of the highest epoch, ``gains`` the newest
     PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is ahead of
     the monotonic one, as of the last claim: where it jumps later, nothing grows older.
-    ``doubted``: what a look at the followers found wrong, to be confirmed by another.
+    ``doubted``: what a look at the followers found wrong, to be confirmed by another. ``troubled``:
+    tables that the next claim parks besides those of the record.
     """
 
     identity: Identity
@@ -207,6 +215,8 @@ class State:
     recovery_wall_ms: int = 0
     wall_ahead_ms: int = 0
     doubted: frozenset[str] = frozenset()
+    recovery_parked: Mapping[str, Parked] = field(default_factory=dict)
+    troubled: Mapping[str, Parked] = field(default_factory=dict)
     term: Term | None = None
     attempt: CommitAttempt | None = None
     retry_at_ms: int | None = None

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
+from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import (
     CommitAttempt,
-    Followers,
     Landed,
     Lead,
     SourceTopics,
@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import OPERATOR
 from headgate.coordinator.actions import DescribeFollowers, FollowersRead
 from headgate.coordinator.claim import claim, followers_found, table_found
-from headgate.coordinator.driver import StartAt, described
+from headgate.coordinator.driver import StartAt, described, parted
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.recovery import recorded
 from headgate.coordinator.settings import (
@@ -168,11 +168,12 @@ def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> Co
 def _with_followers(world: World, state: State, asked: DescribeFollowers) -> State:
     """As a coordinator judges them, which looks a second time at what seems wrong (D9)."""
     assert world.followers is not None
-    views = world.followers.describe(asked.tables)
-    missing = sorted(set(asked.tables) - views.keys())
+    views, troubles = parted(world.followers.describe(asked.tables))
+    needed = state.identity.followers if state.identity.routed else asked.tables
+    missing = sorted(set(needed) - views.keys())
     if missing:
         raise RetryLater(f"nothing was accepted: {', '.join(missing)} cannot be read", "try again")
-    read = FollowersRead(views, time.time_ns() // 1_000_000)
+    read = FollowersRead(views, time.time_ns() // 1_000_000, troubles)
     state, _ = followers_found(state, read, 0)
     return followers_found(state, read, 0)[0] if state.doubted else state
 

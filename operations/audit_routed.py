@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyiceberg.table import Table
 
+from headgate.control_protocol.record import CommitRecord
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
@@ -11,13 +12,16 @@ from headgate.operations.audit_records import TableRecords, scan_draft, scan_rec
 from headgate.operations.audit_report import Finding
 from headgate.operations.audit_source import rewound
 from headgate.operations.history import History, read_history
-from headgate.operations.routed_tables import filled_tables
+from headgate.operations.routed_tables import decided_tables, filled_tables
 
 Columns = tuple[str, str, str]
 
 
 class RoutedInquiry(Inquiry):
     """As an audit of one table, whose rows are those of all tables together."""
+
+    _out_of_sight = 0
+    """Rows that were decided for tables that are not there, or may not be read."""
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history, ledger=True)
@@ -35,13 +39,21 @@ class RoutedInquiry(Inquiry):
                 "be told apart, only counts"
             )
         tables = filled_tables(self._settings, self._table.catalog, record)
+        self._tell_parked(record)
+        absent = sorted(decided_tables(self._settings, self._history).keys() - tables.keys())
         rows, complete = 0, self._history.complete and not record.lapsed
         for table in tables.values():
             brought, whole = self._examine_follower(table, columns, seen)
             rows, complete = rows + brought, complete and whole
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
         decided = sum(commit.record.records for commit in self._history.commits)
-        if complete and decided != rows:
+        self._out_of_sight = max(0, decided - rows) if absent else 0
+        if absent:
+            self._unproven.append(
+                f"{', '.join(absent)} cannot be examined: not there, or not to be read; "
+                f"{self._out_of_sight} rows that the ledger decided are in none of the others"
+            )
+        elif complete and decided != rows:
             self._findings.append(
                 Finding(
                     "row-count",
@@ -49,6 +61,19 @@ class RoutedInquiry(Inquiry):
                 )
             )
         return seen if columns else None
+
+    def _tell_parked(self, record: CommitRecord) -> None:
+        """I1: that a table takes nothing is no fault of the sink's."""
+        for parked in record.parked:
+            self._remarks.append(f"{parked.table} is parked: {parked.why}")
+
+    def _weigh_lost(self, lost: list[Finding]) -> None:
+        """Which rows a table held that cannot be read, nobody can say; but how many they were."""
+        missing = sum(partition.lost or 0 for partition in self._partitions)
+        if missing and missing <= self._out_of_sight:
+            self._unproven.append(f"{missing} records of the source are in no table that is there")
+        else:
+            super()._weigh_lost(lost)
 
     def _examine_follower(
         self, table: Table, columns: Columns | None, seen: TableRecords

@@ -167,10 +167,22 @@ def audit(
 
 @main.command()
 @sink_file
+@click.argument("action", type=click.Choice(["show", "resume"]), default="show")
+@click.argument("names", nargs=-1, metavar="[TABLE]...")
 @as_json_option
 @click.pass_context
-def tables(ctx: click.Context, sink: Path, *, as_json: bool) -> None:
-    """List the tables that the routes fill, and what each is owed (docs/tables.md)."""
+def tables(
+    ctx: click.Context, sink: Path, action: str, names: tuple[str, ...], *, as_json: bool
+) -> None:
+    """List the tables that the routes fill, or fill parked ones again (docs/tables.md)."""
+    if action == "resume":
+        from headgate.operations.resume_tables import resume_tables
+
+        for name in resume_tables(loaded(ctx, sink), names):
+            click.echo(f"resumed: {name}")
+        return
+    if names:
+        raise click.UsageError("only headgate tables SINK resume takes tables")
     from headgate.operations.rendering import show_tables
     from headgate.operations.tables import tables as look
 

@@ -137,7 +137,9 @@ def words(event: Event) -> str:
         case Tables(tables=tables, answers=answers):
             now = ", ".join(f"{table.table} schema {table.schema_id}" for table in tables)
             return f"{now}; {len(answers)} proposals answered"
-        case EndCommit() | Pause() | Resume():
+        case Resume(tables=tables):
+            return ", ".join(tables)
+        case EndCommit() | Pause():
             return ""
 
 

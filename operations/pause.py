@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 
 from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater
@@ -34,15 +35,21 @@ def pause(settings: SinkSettings, patience_s: float | None = None) -> CommitReco
     Raises ``ControlTopicUnfit`` without a control topic, what opening the table raises, and
     ``RetryLater`` when nobody took the request within ``patience_s``.
     """
-    return _ask(settings, Pause(), patience_s)
+    return ask(settings, Pause(), lambda record: record.paused, patience_s)
 
 
 def resume(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
     """Return the record that ends the pause: where the sink goes on. Raises as ``pause``."""
-    return _ask(settings, Resume(), patience_s)
+    return ask(settings, Resume(), lambda record: not record.paused, patience_s)
 
 
-def _ask(settings: SinkSettings, event: Pause | Resume, patience_s: float | None) -> CommitRecord:
+def ask(
+    settings: SinkSettings,
+    event: Pause | Resume,
+    holds: Callable[[CommitRecord], bool],
+    patience_s: float | None = None,
+) -> CommitRecord:
+    """Say the event until the table's record shows that it holds. Raises as ``pause``."""
     config, topic = quiet(settings.kafka), settings.control.topic
     answer_ms = int(ANSWER_S_MAX * 1000)
     if not control_topic_exists(config, topic, answer_ms):
@@ -61,7 +68,8 @@ def _ask(settings: SinkSettings, event: Pause | Resume, patience_s: float | None
         group = {"group.id": settings.source.group_id}
         log = KafkaLog({**config, **group}, topic, times, settings.wire)
         try:
-            record = _say_until_it_holds(_envelope(settings, event), log, table, patience_s)
+            said = _envelope(settings, event)
+            record = _say_until_it_holds(said, log, table, (holds, patience_s))
             tell(settings, type(event).__name__.lower())
             return record
         finally:
@@ -69,9 +77,12 @@ def _ask(settings: SinkSettings, event: Pause | Resume, patience_s: float | None
 
 
 def _say_until_it_holds(
-    said: Envelope, log: KafkaLog, table: IcebergTable, patience_s: float
+    said: Envelope,
+    log: KafkaLog,
+    table: IcebergTable,
+    awaited: tuple[Callable[[CommitRecord], bool], float],
 ) -> CommitRecord:
-    wanted = isinstance(said.event, Pause)
+    holds, patience_s = awaited
     begun_s = time.monotonic()
     again_s = begun_s
     record = table.read().record
@@ -80,7 +91,7 @@ def _say_until_it_holds(
             log.append([_seeing(said, record)])
             again_s = time.monotonic() + _SAID_AGAIN_S
         record = table.read().record
-        if record is not None and record.paused is wanted:
+        if record is not None and holds(record):
             return record
         if time.monotonic() - begun_s >= patience_s:
             raise RetryLater(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -52,11 +53,14 @@ def show_tables(console: Console, report: TablesReport) -> None:
     ]
     headings = ("table", "state", "last", "owed", "valid through", "schema")
     console.print(_table(headings, rows))
-    missing = sum(table.state != "open" for table in report.tables)
+    counts = Counter(table.state for table in report.tables)
+    told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
     console.print(
-        f"{len(report.tables)} tables, {missing} missing; ledger {report.ledger} at "
-        f"{report.transaction}"
+        f"{len(report.tables)} tables: {told}; ledger {report.ledger} at {report.transaction}"
     )
+    for table in report.tables:
+        if table.reason:
+            console.print(f"{table.table} {table.state}: {table.reason}")
 
 
 def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -11,7 +11,9 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord
+from headgate.operations.history import History
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import rights_taken
 
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 
@@ -24,8 +26,26 @@ def filled_tables(
     owed = {debt.table for debt in record.debts} if record else set()
     aside = {settings.table.identifier, settings.quarantine.table}
     names = sorted({*_named(settings, catalog), *owed} - aside)
-    found = {name: table for name in names if (table := _loaded(catalog, name))}
+    found = loaded_tables(catalog, names)
     return {n: table for n, table in found.items() if n in owed or tag in table.metadata.refs}
+
+
+def decided_tables(settings: SinkSettings, history: History) -> dict[str, int]:
+    """By name, how many rows the ledger's retained records decided for a routed table.
+
+    Each debt counts once; commits that name the same one carry it on.
+    """
+    debts = {debt for commit in history.commits for debt in commit.record.debts if debt.manifest}
+    rows: dict[str, int] = {}
+    for debt in debts:
+        if debt.table != settings.quarantine.table:
+            rows[debt.table] = rows.get(debt.table, 0) + debt.rows
+    return rows
+
+
+def loaded_tables(catalog: Catalog, names: Iterable[str]) -> dict[str, Table]:
+    """By name, those of the tables that are there and may be read."""
+    return {name: table for name in sorted(names) if (table := _loaded(catalog, name))}
 
 
 def _named(settings: SinkSettings, catalog: Catalog) -> Iterator[str]:
@@ -62,3 +82,7 @@ def _loaded(catalog: Catalog, name: str) -> Table | None:
         return catalog.load_table(name)
     except NoSuchTableError:
         return None
+    except Exception as error:
+        if rights_taken(error):
+            return None
+        raise

@@ -1,19 +1,23 @@
-"""The tables that a sink's routes fill: what each has received and is owed; and example topics."""
+"""The tables that a sink's routes fill: what each has received and is owed; and example topics.
+
+Listed are those that have the sink's tag, that the ledger's records name (owed now or before,
+parked), and that its topics name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import tag_name
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Parked
 from headgate.operations.history import read_history
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.routed_tables import filled_tables
+from headgate.operations.routed_tables import decided_tables, filled_tables, loaded_tables
 from headgate.operations.table_access import opened_table, unpaid_debts
 from headgate.sink.settings import SinkSettings
 
@@ -22,9 +26,10 @@ EXAMPLES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class FilledTable:
-    """One table. ``state``: ``open``, or ``missing`` where it is owed rows and not there.
+    """One table. ``state``: ``open``, ``parked``, ``resuming`` or ``missing``; ``reason`` says why.
 
-    ``transaction``: the last one that it was paid for; ``valid_through_ms`` as of that payment.
+    ``transaction``: the last one that it was paid for. ``valid_through_ms`` is the ledger's where
+    it is owed nothing (V1), else as of that payment.
     """
 
     table: str
@@ -34,6 +39,7 @@ class FilledTable:
     valid_through_ms: int | None
     schema_id: int | None
     snapshot_id: int | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +65,46 @@ def tables(settings: SinkSettings) -> TablesReport:
             "this sink fills one table", "headgate status shows it; [tables] is for many"
         )
     with opened_table(settings) as ledger:
-        record = read_history(ledger, settings.name, settings.table.branch).record
+        history = read_history(ledger, settings.name, settings.table.branch)
+        record = history.record
         owed: dict[str, int] = {}
         for debt in unpaid_debts(settings, ledger, record):
             owed[debt.table] = owed.get(debt.table, 0) + debt.rows
         found = filled_tables(settings, ledger.catalog, record)
-        names = sorted({*found, *owed} - {settings.quarantine.table})
+        decided = decided_tables(settings, history)
+        named = _named_by_topics(settings, record) - found.keys()
+        found |= loaded_tables(ledger.catalog, named)
+        parked = {each.table: each for each in (record.parked if record else ())}
+        names = sorted({*found, *owed, *parked, *decided, *named} - {settings.quarantine.table})
+        tables = tuple(
+            _filled(settings, name, found.get(name), owed.get(name, 0)) for name in names
+        )
         return TablesReport(
             settings.tables.ledger,
             str(record.transaction) if record else None,
-            tuple(_filled(settings, name, found.get(name), owed.get(name, 0)) for name in names),
+            tuple(_judged(table, parked.get(table.table), record) for table in tables),
         )
+
+
+def _named_by_topics(settings: SinkSettings, record: CommitRecord | None) -> set[str]:
+    """Tables of the topics that the ledger knows, where the topic alone decides."""
+    topics = sorted(record.topic_ids) if record else []
+    return {target.table for target in settings.tables.routing.tables_of(topics).values()}
+
+
+def _judged(table: FilledTable, parked: Parked | None, record: CommitRecord | None) -> FilledTable:
+    if parked is not None:
+        state = "resuming" if parked.resuming else "parked"
+        return replace(table, state=state, reason=parked.why)
+    if table.state == "open" and not table.owed_rows and table.transaction and record:
+        return replace(table, valid_through_ms=record.valid_through_ms)
+    return table
 
 
 def _filled(settings: SinkSettings, name: str, table: Table | None, owed: int) -> FilledTable:
     if table is None:
-        return FilledTable(name, "missing", None, owed, None, None, None)
+        reason = "there is no such table, or it may not be read: its records are not in it"
+        return FilledTable(name, "missing", None, owed, None, None, None, reason)
     history = read_history(table, settings.name, settings.table.branch)
     record: CommitRecord | None = history.record
     ref = table.metadata.refs.get(tag_name(settings.name, settings.table.branch))

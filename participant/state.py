@@ -42,7 +42,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """What a START said: where files go, and for which fixed set of partitions."""
+    """What a START said: where files go, and for which fixed set of partitions.
+
+    ``parked`` as the newest START or settlement says (I1).
+    """
 
     number: TransactionNumber
     table: TableStart
@@ -52,6 +55,7 @@ class OpenTransaction:
     quarantine: TableStart | None = None
     followers: tuple[TableStart, ...] = ()
     folder: str = ""
+    parked: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def by(cls, number: TransactionNumber, start: StartCommit) -> OpenTransaction:
@@ -67,6 +71,7 @@ class OpenTransaction:
             quarantine,
             tuple(aside[1:]),
             start.folder,
+            start.parked,
         )
 
 
@@ -127,7 +132,8 @@ class Told:
 class State:
     """``coordinator`` is who began the epoch. ``writing`` is the transaction whose folder takes
     new files, ``following`` the one whose START was heard while an answer to END is still owed.
-    ``files``, ``quarantined`` and ``followed`` (of other followers) hold the unannounced work.
+    ``files``, ``quarantined`` and ``followed`` (of other followers) hold the unannounced work,
+    ``troubles`` what is wrong with tables that it should have gone to (I1).
     ``ended`` and ``answered`` are the newest END heard and answered. ``failed`` are the
     partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
     ``unheard``: presences appended but not yet heard; ``unheeded``: how many statuses in a row came
@@ -158,6 +164,7 @@ class State:
     files: tuple[DataFile, ...] = ()
     quarantined: tuple[DataFile, ...] = ()
     followed: Mapping[Destination, tuple[DataFile, ...]] = field(default_factory=dict)
+    troubles: Mapping[str, str] = field(default_factory=dict)
     batch: Batch | None = None
     batch_due_ms: int = 0
     batches: int = 0

@@ -66,6 +66,7 @@ def planned(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple
         quarantine=writing.quarantine,
         followers=writing.followers,
         folder=writing.folder,
+        parked=writing.parked,
         told=tuple(said.start for said in state.told.values()),
     )
     return replace(state, batch=batch, batches=batch.number), batch
@@ -89,6 +90,7 @@ def absorbed(state: State, written: BatchWritten) -> State:
         files=(*state.files, *written.files),
         quarantined=(*state.quarantined, *written.quarantined),
         followed=_followed(state, written),
+        troubles={**state.troubles, **written.troubles},
         batch=None,
         record_bytes=_mean(written, state.record_bytes),
         failed=failed,
@@ -130,7 +132,26 @@ def dropped(state: State) -> State:
         partition: replace(own, work=idle(own.work.range.begin)) if own.work else own
         for partition, own in state.owned.items()
     }
-    return replace(state, owned=owned, files=(), quarantined=(), followed={}, batch=None, steps=0)
+    return replace(
+        state,
+        owned=owned,
+        files=(),
+        quarantined=(),
+        followed={},
+        troubles={},
+        batch=None,
+        steps=0,
+    )
+
+
+def with_parked(state: State, parked: Mapping[str, str]) -> State:
+    """I2: what a settlement says holds for the next batch, whichever transaction it is of."""
+    writing, following = state.writing, state.following
+    return replace(
+        state,
+        writing=replace(writing, parked=parked) if writing else None,
+        following=replace(following, parked=parked) if following else None,
+    )
 
 
 def announced(state: State, number: int) -> tuple[State, WriteStatus]:
@@ -145,10 +166,18 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
         tables=_tables(writing, state) if writing else (),
         unknown=frozenset(state.owned.keys() - claims.keys()) | failed | doubtful | waiting(state),
         failure=state.failure or waited_for(state),
+        troubles=state.troubles,
     )
     owned = {p: _announced(own) for p, own in state.owned.items()}
     return replace(
-        state, owned=owned, files=(), quarantined=(), followed={}, statuses=number, steps=0
+        state,
+        owned=owned,
+        files=(),
+        quarantined=(),
+        followed={},
+        troubles={},
+        statuses=number,
+        steps=0,
     ), status
 
 

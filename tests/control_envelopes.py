@@ -80,6 +80,7 @@ EXAMPLES: dict[str, Event] = {
         paused=True,
         folder="headgate/orders/3-a1/7",
         configuration={"table.branch": "main", "format": "sha256:1f"},
+        parked={"lake.gone": "HG-102 dropped"},
     ),
     "end-commit": EndCommit(),
     "write-status": WriteStatus(
@@ -88,6 +89,7 @@ EXAMPLES: dict[str, Event] = {
         tables=(TableStatus("lake.orders", (DATA_FILE,), "uuid-1", 3), TableStatus("lake.empty")),
         unknown=frozenset({P1}),
         failure="disk full",
+        troubles={"lake.gone": "HG-102 dropped"},
     ),
     "ack-commit": AckCommit(
         ControlOffset(44),
@@ -95,6 +97,7 @@ EXAMPLES: dict[str, Event] = {
         (TableSettlement("lake.orders", 2**62, 90), TableSettlement("lake.empty", None)),
         1_700_000_000_000,
         "landed",
+        {"lake.gone": "HG-102 dropped"},
     ),
     "abort-commit": AbortCommit(ControlOffset(44), Offsets({P0: 100}), reason="time-out"),
     "presence": Presence(
@@ -106,7 +109,7 @@ EXAMPLES: dict[str, Event] = {
         2_000,
     ),
     "pause": Pause(),
-    "resume": Resume(),
+    "resume": Resume(("lake.gone",)),
     "notice": Notice(
         NoticeKind.ERROR, "HG-401", "commit not confirmed", "0a1b", "127.0.0.1:8080", "ann", 500
     ),
@@ -191,6 +194,7 @@ STATUSES = st.builds(
     tables=_TABLES,
     unknown=_SETS,
     failure=st.none() | _TEXT,
+    troubles=st.dictionaries(_TEXT, _TEXT, max_size=2),
 )
 _SETTLED: tuple[st.SearchStrategy[object], ...] = (
     _NATURALS.map(ControlOffset),
@@ -198,6 +202,7 @@ _SETTLED: tuple[st.SearchStrategy[object], ...] = (
     st.lists(st.builds(TableSettlement, _TEXT, _OPTIONAL, _NATURALS), max_size=3).map(tuple),
     _OPTIONAL,
     _TEXT,
+    st.dictionaries(_TEXT, _TEXT, max_size=2),
 )
 _REFUSALS = st.builds(Refusal, st.lists(_TEXT, max_size=3).map(tuple), _TEXT)
 _STARTS = st.builds(
@@ -224,6 +229,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
         paused=st.booleans(),
         folder=_TEXT,
         configuration=st.dictionaries(_TEXT, _TEXT, max_size=3),
+        parked=st.dictionaries(_TEXT, _TEXT, max_size=3),
     ),
     st.just(EndCommit()),
     STATUSES,
@@ -241,7 +247,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
         _NATURALS,
     ),
     st.just(Pause()),
-    st.just(Resume()),
+    st.builds(Resume, st.lists(_TEXT, max_size=2).map(tuple)),
     st.builds(Notice, st.sampled_from(NoticeKind), _TEXT, _TEXT, _TEXT, _TEXT, _TEXT, _OPTIONAL),
     st.builds(
         Proposal,

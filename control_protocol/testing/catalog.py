@@ -77,6 +77,8 @@ class FakeCatalog:
     sequence_number: int = 0
     exists: bool = True
     reachable: bool = True
+    forbidden: bool = False
+    """Reads are answered, commits are not allowed."""
     faults: deque[CommitFault] = field(default_factory=deque)
     schema_faults: deque[CommitFault] = field(default_factory=deque)
     in_the_air: list[Request] = field(default_factory=list)

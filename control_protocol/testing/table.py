@@ -50,6 +50,8 @@ class FakeTable:
         catalog = self._catalog
         if not catalog.reachable or not catalog.exists:
             return Unknown("nothing was sent: the fake catalog or its table is not there")
+        if catalog.forbidden:
+            return Unknown(f"{catalog.table} may not be committed to", rights=True)
         missing = [d.manifest for d in attempt.debts if d.manifest not in self._manifests(d)]
         if missing:
             return Unknown(f"nothing was sent: {missing[0]} is not there")
@@ -91,6 +93,8 @@ class FakeTable:
         catalog = self._catalog
         if not catalog.reachable:
             raise Unreachable("the fake catalog is not reachable")
+        if not catalog.exists:
+            raise TableMissing(f"the fake catalog has no table {catalog.table}")
         if draft.table.uuid != catalog.uuid:
             raise Unreachable(f"{catalog.table} is another table now")
         folder = draft_folder(

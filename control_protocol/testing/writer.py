@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import HeadgateError, Unreachable
@@ -157,9 +157,12 @@ class FakeBatchWriter:
         for at, offsets in batch.ranges.items():
             found = self._source.records(at, offsets)
             new = [record for record in found if record not in self._known]
-            bad = {record for record in new if batch.quarantine and self.bad(record)}
+            diverted = {record for record in new if self._is_diverted(batch, record)}
+            bad = {r for r in new if batch.quarantine and self.bad(r)} | diverted
             good = [record for record in new if record not in bad]
             results[at] = self._result(at, offsets, found, len(found) - len(good))
+            if count := sum(record in diverted for record in found):
+                results[at] = replace(results[at], bad=results[at].bad - count)
             rows += good
             aside += sorted(bad)
         if self.takes is not None:
@@ -168,6 +171,10 @@ class FakeBatchWriter:
         files = self._files(batch.table, rows)
         self._storage.columns |= {file.path: self.has(batch.table) for file in files}
         return BatchWritten(batch.number, results, files, *self._aside(batch, aside))
+
+    def _is_diverted(self, batch: Batch, record: SourceRecord) -> bool:
+        """I1: the record's table is parked."""
+        return self.takes is not None and self.takes(record)[0].table in batch.parked
 
     def _routed(
         self, batch: Batch, rows: list[SourceRecord]

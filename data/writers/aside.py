@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,7 +32,8 @@ _SAMPLE_BYTES = 200
 _MESSAGE_CHARACTERS_MAX = 1_000
 _BUFFER_BYTES = 8 * 1024 * 1024
 
-TOMBSTONE, BAD_VALUE, BAD_PART, ROUTE = "tombstone", "value", "key or headers", "route"
+TOMBSTONE, BAD_VALUE, BAD_PART = "tombstone", "value", "key or headers"
+ROUTE, TABLE = "route", "table"
 """What ``error_class`` says in the quarantine."""
 
 
@@ -54,6 +56,8 @@ class Aside:
         }
         self._seen = 0
         self._quarantine: _Quarantine | None = None
+        self.reasons: Counter[str] = Counter()
+        """Of records without a table."""
         count = len(self._partitions)
         self.quarantined = np.zeros(count, np.int64)
         self.skipped = np.zeros(count, np.int64)
@@ -82,6 +86,7 @@ class Aside:
     def unmatched(self, chunk: Chunk, reason: str) -> None:
         """Take all these records, which no route sends to a table (R2). They are not bad."""
         disposal = self._handling.unmatched
+        self.reasons[reason] += len(chunk.offsets)
         if disposal is Disposal.SKIP:
             self.skipped += self._by_place(chunk.places)
         elif len(chunk.offsets):
@@ -93,6 +98,12 @@ class Aside:
                     "before this record",
                 )
             self._dispose(disposal, chunk, reasons, ROUTE)
+
+    def diverted(self, chunk: Chunk, why: str) -> None:
+        """Take all these records, whose table has trouble (I1). They are not bad, nor unmatched."""
+        if len(chunk.offsets):
+            reasons = dict.fromkeys(range(len(chunk.offsets)), why)
+            self._dispose(Disposal.QUARANTINE, chunk, reasons, TABLE)
 
     def take(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
         """Take the records that could not be converted. Raises ``PoisonRecord``,

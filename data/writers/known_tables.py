@@ -23,10 +23,19 @@ class KnownTables:
             )
         assert plan.source.routing is not None, "chosen for it"
         self._plan = plan
+        self._parked = batch.parked
         topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
         named = plan.source.routing.tables_of(topics)
         self._alone = {target.table: target.raw for target in named.values()}
         self.wanted: set[str] = set()
+
+    def trouble(self, target: Target | None) -> str:
+        """Why the records of a table are diverted (I1), if there is a quarantine."""
+        if target is None or self._plan.quarantine is None:
+            return ""
+        known = self._plan.tables.get(target.table)
+        why = self._parked.get(target.table) or (known.trouble if known else "")
+        return f"{target.table}: {why}" if why else ""
 
     def find(self, target: Target | None) -> RoutedTable | str | None:
         """The table, or why its records are unmatched; ``None`` once tables are wanted: nothing

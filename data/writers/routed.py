@@ -29,6 +29,7 @@ from headgate.data.writers.route_values import RouteValues
 from headgate.data.writers.routed_table import Making, RoutedTable
 from headgate.data.writers.routes import Names, Route, Target
 from headgate.data.writers.sieve import Sieve, others
+from headgate.data.writers.unmatched import tell
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Integers
 
@@ -216,6 +217,7 @@ class RoutedBatch:
             self.discard()
             return needed(self._batch.number, needs)
         followed: Followed = self._outlets.finish()
+        tell(self._aside.reasons)
         quarantined = self._aside.finish()
         results = self._sieve.results(self._records())
         return BatchWritten(self._batch.number, results, (), quarantined, followed, self._ignored())
@@ -225,6 +227,9 @@ class RoutedBatch:
         self._outlets.discard()
 
     def _take(self, target: Target | None, chunk: Chunk) -> None:
+        if trouble := self._known.trouble(target):
+            self._aside.diverted(chunk, trouble)
+            return
         found = self._known.find(target)
         if found is None:
             return

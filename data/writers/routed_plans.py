@@ -14,9 +14,10 @@ from typing import Protocol
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.ports import Batch, BatchOutcome
+from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data.writers.failures import Wanting
 from headgate.data.writers.plan import (
@@ -30,6 +31,7 @@ from headgate.data.writers.plan import (
 from headgate.data.writers.routed_table import Making, RoutedTable
 from headgate.data.writers.routes import RAW_NAME_PROPERTY, Routing
 from headgate.data.writers.shaping import Shaping
+from headgate.tables.iceberg.catalog import rights_taken
 from headgate.tables.stores.object_stores import refuse_signing
 
 LISTED_S = 10.0
@@ -68,6 +70,8 @@ class RoutedPlans:
         self._now_s = monotonic_s
         self._listed: dict[str, tuple[float, frozenset[str]]] = {}
         self._loaded: dict[str, tuple[float, RoutedTable]] = {}
+        self._gone: set[str] = set()
+        self._parked: frozenset[str] = frozenset()
         self._told: dict[str, TableStart] = {}
 
     def written(
@@ -78,9 +82,17 @@ class RoutedPlans:
         for _ in range(_TRIES):
             outcome = write(self.plan_of(batch, source, wanted))
             if not isinstance(outcome, Wanting):
-                return outcome
+                break
             wanted |= outcome.names
-        return outcome
+        return self._with_troubles(outcome)
+
+    def _with_troubles(self, outcome: BatchOutcome) -> BatchOutcome:
+        """I1: the status says what is wrong with tables that took no records."""
+        if not isinstance(outcome, BatchWritten):
+            return outcome
+        known = {name: table.trouble for name, (_, table) in self._loaded.items()}
+        known |= {name: _dropped(name).trouble for name in self._gone}
+        return replace(outcome, troubles={name: why for name, why in known.items() if why})
 
     def plan_of(
         self, batch: Batch, source: SourcePlan, wanted: frozenset[str] = frozenset()
@@ -97,14 +109,15 @@ class RoutedPlans:
             replace(batch.table, file_prefix=f"{plan.data_location}/{batch.folder}"),
             plan.data_location,
         )
+        self._pass_over(frozenset(batch.parked))
         self._heed(batch.told)
         alone = {
             target.table
             for topic in {at.topic for at in batch.ranges}
             if (target := routing.named_by(topic))
-        }
+        } - self._parked
         self._list({_namespace(name) for name in (*alone, *wanted)}, alone)
-        names = sorted({*alone, *wanted, *self._loaded})[: routing.tables_max]
+        names = sorted({*alone, *wanted, *self._loaded, *self._gone})[: routing.tables_max]
         tables = {name: table for name in names if (table := self._table(name, source))}
         listed = {name: tables for name, (_, tables) in self._listed.items()}
         bounded = _bounded(listed, tables, routing)
@@ -148,6 +161,15 @@ class RoutedPlans:
         problem = "" if making else f"there is no table {name}, and none is declared"
         return RoutedTable(name, problem=problem, making=making)
 
+    def _pass_over(self, parked: frozenset[str]) -> None:
+        """What was known of parked tables is looked up afresh when they are open again."""
+        for name in parked:
+            self._loaded.pop(name, None)
+        self._gone -= parked
+        if parked != self._parked:
+            self._listed.clear()
+            self._parked = parked
+
     def forget_temporary(self) -> bool:
         """As ``Plans``: keys that are given out for a while are asked for again."""
         self._loaded.clear()
@@ -173,8 +195,11 @@ class RoutedPlans:
     def _table(self, name: str, source: SourcePlan) -> RoutedTable | None:
         listed = self._listed.get(_namespace(name))
         if listed is not None and _short(name) not in listed[1]:
-            self._loaded.pop(name, None)
-            return None
+            before = self._loaded.pop(name, None)
+            if before is not None and before[1].plan is not None:
+                self._gone.add(name)
+            return _dropped(name) if name in self._gone else None
+        self._gone.discard(name)
         until_s, known = self._loaded.get(name, (0.0, None))
         now_s = self._now_s()
         if known is None or now_s >= until_s:
@@ -182,17 +207,23 @@ class RoutedPlans:
             known = _loaded(self._catalog, name, own, self._plans.shaping)
             self._loaded[name] = (now_s + LOADED_S, known)
             if known.problem:
-                _log.warning("records of %s go nowhere else: %s", name, known.problem)
+                event = about(LogEvent.RECORDS_UNMATCHED, table=name)
+                _log.warning("records of %s go nowhere else: %s", name, known.problem, extra=event)
         return known
 
 
 def _loaded(catalog: Catalog, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
     try:
         table = catalog.load_table(name)
-    except NoSuchTableError:
-        return RoutedTable(name, problem=f"there is no table {name}")
-    except OSError as error:
-        raise Unreachable(f"{name} cannot be loaded: {error}") from error
+    except NoSuchTableError:  # it was listed a moment ago
+        return _dropped(name)
+    except Exception as error:
+        if refused := rights_taken(error):
+            why = f"{refused.code} {name} may not be loaded: {refused.message}"
+            return RoutedTable(name, problem=why, trouble=why)
+        if isinstance(error, OSError):
+            raise Unreachable(f"{name} cannot be loaded: {error}") from error
+        raise
     uuid, schema_id = str(table.metadata.table_uuid), table.schema().schema_id
     start = TableStart(name, uuid, schema_id, table.spec().spec_id, "")
     try:
@@ -202,6 +233,11 @@ def _loaded(catalog: Catalog, name: str, source: SourcePlan, shaping: Shaping) -
         return RoutedTable(name, problem=error.message)
     raw_name = table.properties.get(RAW_NAME_PROPERTY, "")
     return RoutedTable(name, plan, "", uuid, schema_id, raw_name)
+
+
+def _dropped(name: str) -> RoutedTable:
+    why = f"{TableMissing.code} there is no table {name} any more: it was dropped or renamed"
+    return RoutedTable(name, problem=why, trouble=why)
 
 
 def _bounded(

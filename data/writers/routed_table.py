@@ -24,7 +24,8 @@ class RoutedTable:
     """With a ``plan`` it is there, with ``making`` it may be made; else ``problem`` says why not.
 
     ``raw_name`` is what its property says of the records that it takes (R3), ``refused`` which
-    fields of them become no columns (S2).
+    fields of them become no columns (S2). ``trouble``: what is wrong with a table that took rows
+    before, or could: others' doing, not the route's (I1).
     """
 
     name: str
@@ -35,3 +36,4 @@ class RoutedTable:
     raw_name: str = ""
     making: Making | None = None
     refused: tuple[Refusal, ...] = ()
+    trouble: str = ""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from headgate.control_protocol.ports import ControlLog, Followers, Lead
+from headgate.control_protocol.followers import Followers
+from headgate.control_protocol.ports import ControlLog, Lead
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry.lookout import LagLookout
 from headgate.sink.telemetry.meters import CoordinatorMeters, SinkMeters

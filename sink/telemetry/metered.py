@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
     AbortCommit,
     Envelope,
@@ -18,6 +19,7 @@ from headgate.control_protocol.events import (
     Settlement,
     StartCommit,
 )
+from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import ControlOffset, Epoch
 from headgate.control_protocol.ports import (
     Batch,
@@ -30,7 +32,6 @@ from headgate.control_protocol.ports import (
     ControlLog,
     Draft,
     Evolved,
-    Followers,
     Landed,
     Lead,
     Refused,
@@ -158,10 +159,10 @@ class MeteredFollowers:
         self._followers = followers
         self._count = count
 
-    def describe(self, tables: Collection[str]) -> Mapping[str, TableView]:
+    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         return self._followers.describe(tables)
 
-    def draft(self, drafts: Sequence[Draft]) -> tuple[Debt, ...]:
+    def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
         return self._followers.draft(drafts)
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
@@ -169,7 +170,7 @@ class MeteredFollowers:
 
     def pay(
         self, payments: Sequence[CommitAttempt], timeout_ms: int
-    ) -> Mapping[str, CommitOutcome]:
+    ) -> Mapping[str, CommitOutcome | HeadgateError]:
         outcomes = self._followers.pay(payments, timeout_ms)
         for name, outcome in outcomes.items():
             self._count(names.COMMITS, 1, {"table": name, "outcome": _word(outcome)})
@@ -182,7 +183,7 @@ class MeteredFollowers:
         self._followers.close()
 
 
-def _word(outcome: CommitOutcome) -> str:
+def _word(outcome: CommitOutcome | HeadgateError) -> str:
     if isinstance(outcome, Landed):
         return "landed"
     return "refused" if isinstance(outcome, Refused) else "unknown"

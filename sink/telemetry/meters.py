@@ -14,8 +14,9 @@ from importlib.metadata import version
 
 from headgate.control_protocol.errors import CODE, RetryLater
 from headgate.control_protocol.events import Envelope, Settlement, StartCommit
+from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
-from headgate.control_protocol.ports import BatchWriter, ControlLog, Followers, Lead
+from headgate.control_protocol.ports import BatchWriter, ControlLog, Lead
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.state import State
 from headgate.sink.agreement import agreed, fingerprint

@@ -119,6 +119,21 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
     return Unreachable(said, "is the catalog up, and its address right?")
 
 
+def rights_taken(error: BaseException) -> MissingRights | None:
+    """Return the error for a table that answers that it may not be read or written any more.
+
+    Credentials that are not known (401) are no trouble of one table.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ForbiddenError) or (
+            isinstance(cause, OSError) and refused_operation(cause)
+        ):
+            return MissingRights(str(error).removeprefix(f"{Unreachable.code} "))
+        cause = cause.__cause__
+    return None
+
+
 def _opener(name: str, properties: Mapping[str, str], timeout_s: float) -> Callable[[], Catalog]:
     known = merge_config(Config().get_catalog_config(name) or {}, _recursive(properties))
     kind = refuse_kind(name, known)

@@ -7,12 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from headgate.control_protocol.column_growth import Refusal
-from headgate.control_protocol.errors import (
-    HeadgateError,
-    RetryLater,
-    TableMissing,
-    Unreachable,
-)
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -24,6 +19,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.table_changes import Changed, Want
+from headgate.tables.iceberg.catalog import rights_taken
 
 AT_ONCE = 16
 
@@ -35,8 +31,8 @@ class FollowerTables:
     """``ports.Followers``. ``open_table`` opens one by its name. ``told`` is called, and must not
     wait, when the followers are looked at for the first time and after every payment: rows may be
     there that nobody knows of. Without ``threads`` the caller makes one call after another.
-    ``required``: of others one that is missing cannot be reached, which is no reason to stop.
-    ``make`` makes a table that is asked for, and says why when it does not.
+    ``required``: an error of any other is an answer (rule I1). ``make`` makes a table that is asked
+    for, and says why when it does not.
     """
 
     def __init__(
@@ -55,10 +51,10 @@ class FollowerTables:
         self._make = make
         self._pool: ThreadPoolExecutor | None = None
         self._opened: dict[str, Follower] = {}
-        self._paying: dict[str, Future[CommitOutcome]] = {}
+        self._paying: dict[str, Future[CommitOutcome | HeadgateError]] = {}
         self._looked = False
 
-    def describe(self, tables: Collection[str]) -> Mapping[str, TableView]:
+    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         free = [name for name in tables if not self._busy(name)]
         views = self._each(self._read, free)
         if not self._looked:
@@ -66,24 +62,24 @@ class FollowerTables:
             self._told()
         return {name: view for name, view in zip(free, views, strict=True) if view is not None}
 
-    def draft(self, drafts: Sequence[Draft]) -> tuple[Debt, ...]:
+    def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
         drafted = self._each(self._draft, drafts)
-        return tuple(debt for debts in drafted for debt in debts)
+        return {d.table.table: debts for d, debts in zip(drafts, drafted, strict=True)}
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
         return tuple(self._each(self._changed, wants))
 
     def pay(
         self, payments: Sequence[CommitAttempt], timeout_ms: int
-    ) -> Mapping[str, CommitOutcome]:
+    ) -> Mapping[str, CommitOutcome | HeadgateError]:
         if not self._threads:
-            outcomes = {p.base.table: self._table(p.base.table).commit(p) for p in payments}
+            outcomes = {p.base.table: self._pay(p) for p in payments}
             self._told()
             return outcomes
         begun = [payment for payment in payments if not self._busy(payment.base.table)]
         for payment in begun:
-            table = self._table(payment.base.table)
-            self._paying[payment.base.table] = self._executor().submit(table.commit, payment)
+            self._table(payment.base.table)  # it is opened by this thread
+            self._paying[payment.base.table] = self._executor().submit(self._pay, payment)
         wait(self._paying.values(), timeout_ms / 1000)
         self._told()
         return {p.base.table: self._outcome(p.base.table) for p in payments}
@@ -102,13 +98,14 @@ class FollowerTables:
         for table in self._opened.values():
             table.close()
 
-    def _read(self, name: str) -> TableView | None:
+    def _read(self, name: str) -> TableView | HeadgateError | None:
         try:
             return self._table(name).read()
-        except (RetryLater, TableMissing) as error:
-            if isinstance(error, TableMissing) and self._is_required(name):
+        except HeadgateError as error:
+            trouble = self._trouble(name, error)
+            if trouble is None and not isinstance(error, RetryLater):
                 raise
-            return None
+            return trouble
 
     def _changed(self, want: Want) -> Changed:
         name = want.at.table
@@ -144,14 +141,33 @@ class FollowerTables:
             refused,
         )
 
-    def _draft(self, draft: Draft) -> tuple[Debt, ...]:
+    def _draft(self, draft: Draft) -> tuple[Debt, ...] | HeadgateError:
         name = draft.table.table
         try:
             return self._table(name).draft(draft)
-        except TableMissing as error:
-            if self._is_required(name):
+        except HeadgateError as error:
+            trouble = self._trouble(name, error)
+            if trouble is None:
                 raise
-            raise Unreachable(error.message, error.hint) from error
+            return trouble
+
+    def _pay(self, payment: CommitAttempt) -> CommitOutcome | HeadgateError:
+        name = payment.base.table
+        try:
+            return self._table(name).commit(payment)
+        except HeadgateError as error:
+            trouble = self._trouble(name, error)
+            if trouble is None:
+                raise
+            return trouble
+
+    def _trouble(self, name: str, error: HeadgateError) -> HeadgateError | None:
+        """What is wrong with a table that the sink can do without, but for not being reachable."""
+        if self._is_required(name):
+            return None
+        if isinstance(error, RetryLater):
+            return rights_taken(error)
+        return error
 
     def _is_required(self, name: str) -> bool:
         return self._required is None or name in self._required
@@ -164,7 +180,7 @@ class FollowerTables:
     def _busy(self, name: str) -> bool:
         return name in self._paying and not self._paying[name].done()
 
-    def _outcome(self, name: str) -> CommitOutcome:
+    def _outcome(self, name: str) -> CommitOutcome | HeadgateError:
         if self._busy(name):
             return Unknown(f"{name} does not answer in time")
         return self._paying.pop(name).result()

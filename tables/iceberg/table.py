@@ -267,7 +267,7 @@ class IcebergTable:
         except (ForbiddenError, UnauthorizedError, OAuthError) as error:
             # Rights and credentials come back without a restart: it is tried again, by this name.
             named = catalog_failure(error, f"table {self._identifier} cannot be committed to")
-            return Unknown(str(named))
+            return Unknown(str(named), rights=isinstance(error, ForbiddenError))
         except NotImplementedError as error:
             raise StopSink(
                 f"table {self._identifier}: its catalog cannot write what was proposed: {error}",

@@ -20,14 +20,14 @@ GOLDEN: dict[str, str] = json.loads(
     (Path(__file__).parent / "control_messages_v1.json").read_text("utf-8")
 )
 FROZEN = {
-    "start-commit": "8f03ae6b3ed75455",
+    "start-commit": "962872bbb1b63eaa",
     "end-commit": "a29768ba91fa5253",
-    "write-status": "3b890a76d09d6385",
-    "ack-commit": "9d2db65c770bcb34",
-    "abort-commit": "80ead7a97e30919c",
+    "write-status": "6d1e03f3269cac23",
+    "ack-commit": "c20184690aaf72d9",
+    "abort-commit": "a610fc019a0bd53e",
     "presence": "a3e9b35912a486f4",
     "pause": "2ffae80a43e52f00",
-    "resume": "9620c18921dd736e",
+    "resume": "8196e43389f80f28",
     "notice": "5e55fbb20ebcc188",
     "proposal": "8f82775c5cda7210",
     "tables": "005f5eecaeaf8c81",

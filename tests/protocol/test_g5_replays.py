@@ -14,17 +14,17 @@ from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
     Answer,
-    Departure,
     EndCommit,
     Event,
     LogRecord,
+    Notice,
+    NoticeKind,
     Pause,
     PresenceKind,
     Resume,
     StartCommit,
     Tables,
     TableStart,
-    Trouble,
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import ControlOffset
@@ -73,7 +73,7 @@ def experienced(phase: Phase) -> Coordinator:
         coordinator.hears(said, RIVAL, epoch=EPOCH - 1)
     answer = Tables((Answer(ALICE, 1),), (TABLE_START,))
     coordinator.hears(answer, RIVAL, epoch=EPOCH - 1, transaction=4)
-    for report in (Departure("HG-100", "ended"), Trouble("HG-403", "in vain")):
+    for report in (Notice(kind, "HG-100", "said") for kind in NoticeKind):
         coordinator.hears(report, BOB, epoch=EPOCH - 1)
     coordinator.until(Phase.OPEN)
     one_transaction(coordinator)
@@ -153,7 +153,7 @@ def practised(phase: Part) -> Participant:
     participant.hears(gain(P0), BOB)
     said = AbortCommit(ControlOffset(participant.next_offset), AT)
     answer = Tables((Answer(BOB, 1),), (TABLE_START,))
-    reports = Departure("HG-100", "ended"), Trouble("HG-403", "in vain")
+    reports = [Notice(kind, "HG-100", "said") for kind in NoticeKind]
     for event in (Pause(), Resume(), proposal(1), *reports):
         participant.hears(event, BOB)
     for event in (said, answer):

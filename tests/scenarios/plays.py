@@ -222,6 +222,67 @@ def follower_of_another_table(stage: Stage) -> None:
     stage.until("stops")
 
 
+def _three_tables(stage: Stage) -> None:
+    stage.route("lake.a", "lake.b", "lake.c")
+    both_at_work(stage)
+    stage.produce(3, 3)
+    stage.settles()
+
+
+@play("One table of many is dropped, broken, refused or renamed")
+def one_table_is_dropped(stage: Stage) -> None:
+    """Parked as its next rows are drafted; its records go to the quarantine, the others go on."""
+    _three_tables(stage)
+    stage.direct("lake.b is dropped")
+    stage.others["lake.b"].drop()
+    stage.produce(3, 3)
+    stage.until("lake.b=parked")
+    stage.produce(3, 3)
+    stage.until("ACK", 2)
+    stage.direct("it is restored, and an operator resumes it")
+    stage.others["lake.b"].exists = True
+    stage.operator_resumes("lake.b")
+    stage.until("ACK", 2)
+    stage.produce(3, 3)
+    stage.until("lake.b: alice commits")
+    stage.settles()
+
+
+@play("One table of many is dropped, broken, refused or renamed")
+def one_table_refuses(stage: Stage) -> None:
+    """Three payments in a row are not allowed: it is parked."""
+    _three_tables(stage)
+    stage.direct("rights on lake.c are taken")
+    stage.others["lake.c"].forbidden = True
+    stage.produce(3, 3)
+    stage.until("lake.c=parked")
+    stage.produce(3, 3)
+    stage.until("ACK", 2)
+    stage.direct("rights are given back, and an operator resumes it")
+    stage.others["lake.c"].forbidden = False
+    stage.operator_resumes("lake.c")
+    stage.until("lake.c: alice commits")
+    stage.produce(3, 3)
+    stage.settles()
+
+
+@play("One table of many is dropped, broken, refused or renamed", stops="HG-201")
+def quarantine_is_parked(stage: Stage) -> None:
+    """There is nowhere to put what is diverted: the sink stops by the quarantine's error."""
+    _three_tables(stage)
+    stage.direct("lake.b is dropped, and the quarantine is set back")
+    stage.others["lake.b"].drop()
+    stage.produce(3, 3)
+    stage.until("lake.b=parked")
+    stage.produce(3, 3)
+    stage.until("quarantine: alice commits")
+    assert stage.quarantine is not None
+    stage.quarantine.append()
+    stage.quarantine.roll_back(min(stage.quarantine.snapshots))
+    stage.produce(3, 3)
+    stage.until("stops")
+
+
 @play("The coordinator dies after the commit, before ACK")
 def coordinator_dies_before_ack(stage: Stage) -> None:
     """The table has the offsets; the new epoch's START carries them."""

@@ -8,6 +8,7 @@ from headgate.control_protocol.events import (
     EndCommit,
     Envelope,
     Presence,
+    Resume,
     Settlement,
     StartCommit,
     WriteStatus,
@@ -24,7 +25,9 @@ def brief(said: Envelope) -> str:
             schema = f" schema={start.tables[0].schema_id}" if start.tables[0].schema_id else ""
             ahead = start.tables[1].offsets if len(start.tables) > 1 else Offsets()
             aside = f" quarantine {brief_offsets(ahead)}" if ahead else ""
-            return f"START {number}  L={settled_to} {brief_offsets(start.offsets)}{schema}{aside}"
+            parked = "".join(f" {table}=parked" for table in start.parked)
+            said_of = f"L={settled_to} {brief_offsets(start.offsets)}{schema}{aside}{parked}"
+            return f"START {number}  {said_of}"
         case EndCommit():
             return f"END {number}"
         case WriteStatus() as status:
@@ -35,6 +38,8 @@ def brief(said: Envelope) -> str:
             return f"ABORT {number}  {_settlement(settlement)}"
         case Presence() as presence:
             return f"PRESENCE {presence.kind} {_partitions(presence.concerns)}, epoch {said.epoch}"
+        case Resume(tables=tables):
+            return f"RESUME {', '.join(tables)}".rstrip()
         case event:
             return f"{type(event).__name__.upper()}"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from scenarios.script import brief, brief_offsets
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.events import Envelope
+from headgate.control_protocol.events import Destination, Envelope, Resume
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicPartition, tag_name
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
@@ -80,6 +80,7 @@ class Stage:
         self.catalog = FakeCatalog(table="lake.trips")
         self.quarantine: FakeCatalog | None = None
         self.others: dict[str, FakeCatalog] = {}
+        self.routed: tuple[str, ...] = ()
         self.source = FakeSource()
         self.source.create("trips", partitions)
         self.group = FakeGroup(self.source, self.clock)
@@ -98,6 +99,11 @@ class Stage:
         kept = {self.quarantine.table: self.quarantine} if self.quarantine else {}
         return {**kept, **self.others}
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The followers that START names."""
+        return tuple(name for name in self.followers if name not in self.routed)
+
     def called(self, name: str) -> str:
         return "quarantine" if self.quarantine and name == self.quarantine.table else name
 
@@ -107,6 +113,20 @@ class Stage:
             name: FakeCatalog(storage=self.catalog.storage, table=name, uuid=f"uuid-{name}")
             for name in (f"lake.f{number:02}" for number in range(1, followers + 1))
         }
+
+    def route(self, *tables: str) -> None:
+        """The table is a ledger; a record's offset says which of these tables it goes to."""
+        self.keep_bad_records()
+        self.routed = tables
+        self.others = {
+            name: FakeCatalog(storage=self.catalog.storage, table=name, uuid=f"uuid-{name}")
+            for name in tables
+        }
+
+    def place(self, record: SourceRecord) -> tuple[Destination, str]:
+        """Where a record goes, as its writer finds it."""
+        name = self.routed[record.offset % len(self.routed)]
+        return Destination(name, self.others[name].uuid), f"memory://{name}"
 
     # --------------------------------------------------------------------------- directions
 
@@ -141,6 +161,16 @@ class Stage:
             at = TopicPartition("trips", number)
             if count:
                 self.source.produce(at, count, timestamp_ms=1_000)
+
+    def operator_resumes(self, table: str) -> None:
+        """As ``headgate tables resume`` says it."""
+        record = FakeTable(self.catalog, SINK).read().record
+        assert record is not None
+        newest, sender = record.transaction, Sender("operator", "1")
+        event = Resume((table,))
+        said = Envelope(SINK, newest.epoch, newest.number, sender, 1, 0, event)
+        FakeLog(self.log).append([said])
+        self.lines.append(f"        operator: {brief(said)}")
 
     # -------------------------------------------------------------------------------- turns
 
@@ -218,6 +248,9 @@ class Node:
         if stage.followers:
             self.writer.bad = lambda record: record.offset % 3 == 2
             self.writer.route = lambda record: record.offset // 3
+            if stage.routed:
+                self.writer.bad = lambda _record: False
+                self.writer.takes = stage.place
             self.writer.held = lambda: [
                 row for catalog in stage.followers.values() for row in catalog.records()
             ]
@@ -276,9 +309,16 @@ class Node:
                 followers=FollowerTables(
                     lambda name: Clerk(self, stage.followers[name], stage.called(name)),
                     threads=False,
+                    required=stage.named if stage.routed else None,
                 ),
             )
-            identity = Identity(SINK, "rides-group", sender, followers=tuple(stage.followers))
+            identity = Identity(
+                SINK,
+                "rides-group",
+                sender,
+                followers=stage.named,
+                routed=bool(stage.routed),
+            )
             self.coordinator = CoordinatorDriver(identity, stage.settings, world, StartAt())
         self.coordinator.lead()
 

@@ -74,7 +74,8 @@ class Calm:
             return
         self._end_comes_soon(envelope)
         refused = isinstance(event, AbortCommit) or (isinstance(event, Settlement) and event.reason)
-        if refused and not self._world.events.homeless_of_late():
+        known = isinstance(event, Settlement) and "which is parked" in event.reason  # I2
+        if refused and not known and not self._world.events.homeless_of_late():
             raise Violation(Kind.WASTE, f"calm, but honest work is not taken: {event.reason}")
         if isinstance(event, StartCommit) and event.settled_to is None:
             self.epochs += 1
@@ -162,7 +163,7 @@ class Calm:
 
     def reads(self, batch: Batch) -> None:
         """Nothing is read twice in an epoch; a new one voids what was not settled (P1)."""
-        if not self.on or self._world.log.generation:
+        if not self.on or self._world.log.generation or self._world.trouble.struck:
             return
         for at, offsets in batch.ranges.items():
             before = self._read.setdefault((batch.transaction.epoch, at), [])

@@ -31,6 +31,11 @@ class Course:
                 return
         self._heal()
         self._until_no_lag()
+        if not world.stopped() and world.trouble.strikes_late():
+            for _ in range(3):
+                self._something_new()
+                self._until_no_lag()
+        self._until_resumed()
         if world.stopped() or weather in (Weather.SLOW, Weather.UPHEAVAL) or world.climate.split:
             return
         if not world.calm.on:
@@ -104,6 +109,20 @@ class Course:
                     f"{world.oracle.owed()} debts are owed"
                 )
                 raise Violation(Kind.STARVATION, late)
+
+    def _until_resumed(self) -> None:
+        """I5: an operator's word for a parked table is heeded, and what it was owed is paid."""
+        world = self._world
+        if not world.trouble.struck or world.quarantine is None:
+            return
+        world.quarantine.kills_left = 0  # what is owed to a parked table keeps nobody waiting
+        self._wait(2 * SETTLED_AFTER_MS)
+        until_ms = world.clock.now_ms + PROGRESS_WITHIN_MS
+        while world.trouble.to_be_resumed() and not world.stopped():
+            world.turn()
+            if world.clock.now_ms > until_ms:
+                raise Violation(Kind.STARVATION, f"{world.trouble.table} is not resumed")
+        self._until_no_lag()
 
     def _left(self) -> tuple[object, int]:
         """What is to come; a coordinator that still dies unpaid makes it later."""

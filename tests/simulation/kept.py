@@ -10,7 +10,7 @@ from simulation.quarantine import Quarantine
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, Debt, Parked
 from headgate.control_protocol.testing import SourceRecord
 
 
@@ -23,11 +23,23 @@ class _Table:
         self.newest: CommitRecord | None = None
         self.snapshot: int | None = None
         self.rows: frozenset[SourceRecord] = frozenset()
+        self.gone: frozenset[SourceRecord] = frozenset()
+        """Rows that somebody took away by setting the table back: they must not come again."""
+        self.closed = False
+        """It was set back, and nobody resumed it since."""
+
+    def was_set_back(self) -> None:
+        self.branch.was_set()
+        self.gone |= self.rows - frozenset(self.catalog.records())
+        self.snapshot = self.branch.stored()[1]
+        self.closed = True
 
     def look(self) -> bool:
         """Whether anything has changed."""
         if not self.branch.moved():
             return False
+        if self.closed and self.branch.stored()[1] != self.snapshot:
+            raise Violation(Kind.UNTRUTH, f"{self.catalog.table} was set back, and is paid on")
         for record, snapshot in self.branch.stored_since(self.snapshot):
             if self.newest is not None and self.newest.lead == record.lead:
                 fell(self.newest, record)
@@ -42,9 +54,13 @@ class _Table:
             raise Violation(Kind.LOSS, f"{catalog.table} names files that are not there: {gone}")
         rows = catalog.records()
         self.rows = frozenset(rows)
+        again = sorted(self.rows & self.gone)
+        if again:
+            raise Violation(Kind.DOUBLE, f"rows came again into {catalog.table}: {again[:5]}")
         if len(self.rows) < len(rows):
             doubled = [row for row, times in Counter(rows).items() if times > 1]
             raise Violation(Kind.DOUBLE, f"rows twice in {catalog.table}: {sorted(doubled)[:5]}")
+        self.rows |= self.gone
         if before - self.rows:
             lost = sorted(before - self.rows)[:5]
             raise Violation(Kind.LOSS, f"rows are gone from {catalog.table}: {lost}")
@@ -69,6 +85,9 @@ class Kept:
         self._owed: tuple[Debt, ...] = ()
         self._given_up: tuple[Debt, ...] = ()
         self._lead = ""
+        self._parked: dict[str, Parked] = {}
+        self.asked = False
+        """An operator wanted parked tables filled again."""
         self._ids: dict[str, list[str]] = {}
         """Of each topic the ids that the lead has known, in order."""
         self.rows: frozenset[SourceRecord] = frozenset()
@@ -121,9 +140,36 @@ class Kept:
         """The lead has this record now. Q7: it is within the limits. D8: what lapses is named."""
         self._owed, self._given_up, self._lead = record.debts, record.lapsed, lead
         self.lapsed.update(row for debt in record.lapsed for row in self._of(debt))
+        self._beside_parked(record)
         objection = self._quarantine.limits.too_many(record.quarantined)
-        if objection:
+        if objection and not self._quarantine.diverts:  # what is diverted is not bad
             raise Violation(Kind.UNTRUTH, f"committed as {record.transaction}: {objection}")
+
+    def _beside_parked(self, record: CommitRecord) -> None:
+        """I1: parking is carried on until a person ends it. I2: nothing new is owed meanwhile."""
+        before, now = self._parked, {parked.table: parked for parked in record.parked}
+        ended = before.keys() - now.keys()
+        if ended and not self.asked:
+            raise Violation(Kind.UNTRUTH, f"{sorted(ended)} were parked, and nobody resumed them")
+        for debt in record.debts:
+            fresh = debt.manifest and debt.transaction == record.transaction
+            if fresh and debt.table in before.keys() & now.keys():
+                raise Violation(Kind.UNTRUTH, f"{debt.table} is parked, and is owed {debt}")
+        for parked in now.values():
+            if parked.resuming:
+                self._tables[parked.table].closed = False
+        for name in ended:
+            self._tables[name].closed = False
+        self._parked = now
+
+    def was_set_back(self, table: str) -> None:
+        """Somebody set a follower to an older snapshot."""
+        self._tables[table].was_set_back()
+
+    def waits(self, debt: Debt) -> bool:
+        """Whether the debt is of a table that is parked, and so is not paid."""
+        parked = self._parked.get(debt.table)
+        return parked is not None and not parked.resuming
 
     @property
     def debts(self) -> tuple[Debt, ...]:

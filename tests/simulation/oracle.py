@@ -219,8 +219,11 @@ class Oracle:
     # ----------------------------------------------------------------------------------- progress
 
     def owed(self) -> int:
-        """How many debts no follower shows as paid, or beyond being paid."""
-        return len(self._kept.debts) + len(self._kept.payable) if self._kept else 0
+        """How many debts no follower shows as paid, or beyond being paid; not of those parked."""
+        kept = self._kept
+        if kept is None:
+            return 0
+        return sum(not kept.waits(debt) for debt in (*kept.debts, *kept.payable))
 
     def stored(self) -> Mapping[TopicPartition, int]:
         """The next offsets, of the topics as they are now."""

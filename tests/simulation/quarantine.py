@@ -39,6 +39,8 @@ class Quarantine:
         self._changes_ms = dice.choice((NEVER_MS, 200, 1_000))
         records_max = dice.choice((0, 0, 0, 0, 0, 0, 4, 10))
         self.limits = BadRecordLimits(1_000, records_max) if records_max else NO_LIMITS
+        self.diverts = False
+        """Some table had trouble: good records may be here (I1)."""
         self.kills_left = dice.choice((0, 1, 3))
         """How often a coordinator dies between decision and payment."""
         self.catalogs: dict[str, Any] = {
@@ -47,7 +49,7 @@ class Quarantine:
         self._routes_change = dice.random() < 0.5
         if dice.random() < 0.5:
             self.catalogs[OTHER] = FakeCatalog(storage=storage, table=OTHER, uuid="uuid-other")
-        self.ledger = ledger and random.Random(f"a ledger in {seed}").random() < LEDGERS
+        self.ledger = ledger and is_ledger(seed)
         """Whether the lead takes no rows: they are routed to tables that START does not name."""
         if self.ledger:
             for name in (OTHER, THIRD):
@@ -63,6 +65,8 @@ class Quarantine:
     def misplaced(self, table: str, record: SourceRecord) -> bool:
         """Whether a follower holds what it can never have been given."""
         always = self.always(record)
+        if self.diverts and table == ASIDE:
+            return False
         return always is (self.ledger and table != ASIDE)
 
     def takes(self, life: object) -> Callable[[SourceRecord], tuple[Destination, str]] | None:
@@ -119,6 +123,11 @@ class Quarantine:
 
 def has_one(seed: int) -> bool:
     return _dice(seed).random() < SHARE
+
+
+def is_ledger(seed: int) -> bool:
+    """Whether its lead takes no rows, unless the climate breaks the lead."""
+    return has_one(seed) and random.Random(f"a ledger in {seed}").random() < LEDGERS
 
 
 def _dice(seed: int) -> random.Random:

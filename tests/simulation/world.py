@@ -28,6 +28,7 @@ from simulation.oracle import Oracle
 from simulation.quarantine import Quarantine, has_one
 from simulation.real_catalog import real_catalog
 from simulation.silence import Silence
+from simulation.trouble import Trouble
 from simulation.unheard import Unheard
 from simulation.whole import wholes
 from verdicts import Kind, Violation
@@ -102,13 +103,9 @@ class World:
         self.wholes = wholes(self) if real else []
         self.keeper = Keeper(self) if real and seed >= KEPT_FROM else None
         self.columns = Columns(seed, self.catalog) if has_some(seed) and not real else None
-        self.oracle = Oracle(
-            self.sink,
-            self.catalog,
-            self.source,
-            Kept(self.sink, self.quarantine) if self.quarantine else None,
-            columns=self.columns,
-        )
+        self.kept = Kept(self.sink, self.quarantine) if self.quarantine else None
+        self.oracle = Oracle(self.sink, self.catalog, self.source, self.kept, columns=self.columns)
+        self.trouble = Trouble(self)
         self.calm = Calm(self)
         self.poison: tuple[TopicPartition, int] | None = None
         self.broken = self.climate.upheaval is None
@@ -291,7 +288,7 @@ class World:
     def say(self, envelope: Envelope) -> None:
         self.note("somebody says {}", envelope)
         FakeLog(self.log, self.forger.wire).append([envelope])
-        if isinstance(envelope.event, Pause | Resume):
+        if isinstance(envelope.event, Pause) or envelope.event == Resume():
             paused = isinstance(envelope.event, Pause)
             self.paused_ms = self.clock.now_ms if paused else None
 
@@ -376,6 +373,7 @@ class World:
         breaks_ms = self.climate.upheaval_ms or self.climate.faults_until_ms // 3
         if not self.broken and self.clock.now_ms > breaks_ms:
             self.broken = upheaval.break_something(self)
+        self.trouble.look()
         actor = self._next_actor()
         if actor is not None:
             node, role, run = actor

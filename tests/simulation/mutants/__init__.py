@@ -14,6 +14,7 @@ from simulation.mutants import (
     following,
     forging,
     maintaining,
+    parking,
     positions,
     real_tables,
     requesting,
@@ -25,8 +26,7 @@ from simulation.mutants.mutant import Mutant
 
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
-    *(setting_aside, following, forging, evolving),
-    *(real_tables, maintaining),
+    *(setting_aside, following, forging, evolving, parking, real_tables, maintaining),
 )
 
 MUTANTS: dict[str, Mutant] = {
@@ -54,6 +54,9 @@ UNSHOWN = {
     "S8": "a schema that others change is one more that START names: protocol/test_s_evolution.py",
     "C12": "when END comes decides about size and progress alone: protocol/test_c12_size.py",
     "P12": "as C12: protocol/test_p12_presence.py",
+    "I3": "who owes too much, or for too long, is counted: protocol/test_i_isolation.py",
+    "I4": "the quarantine has no trouble there: protocol/test_i_isolation.py",
+    "I5": "what is resumed wrongly is what I1 falsifies: protocol/test_i_isolation.py",
     "P10": "a writer that hangs, or fails for no reason of others, is not in the simulation: "
     "protocol/test_p10_hopeless.py",
     "G5": "its parts are C3, C5, C6, C9, C11 and P7, and each is judged by itself: "

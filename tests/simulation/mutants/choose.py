@@ -27,6 +27,7 @@ from simulation.mutants.notice import Notice, noticed, notices, written
 from simulation.mutants.worlds import STATES_ROUGHLY, WORLDS
 from simulation.quarantine import has_one
 from simulation.run import play
+from simulation.trouble import has_trouble
 from verdicts import Kind, Violation
 
 ENOUGH = 3
@@ -123,6 +124,8 @@ def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     if mutant in forging.FAMILY:
         forger = WITH_KEY if mutant.rule == "G4" else WITHOUT_KEY
         seeds = (s for s in seeds if s % ONE_SEED_IN == forger)
+    if mutant.rule[0] == "I":
+        return filter(has_trouble, seeds)
     return filter(has_one, seeds) if mutant.rule[0] in "DQR" else seeds
 
 

@@ -111,8 +111,8 @@ def routed_not_owed(right: Any, statuses: Any, by: Any) -> Any:
 
 
 @FAMILY.replaces("R5", (commitment, "with_tables"))
-def routed_as_once_seen(right: Any, state: Any, given: Any) -> Any:
+def routed_as_once_seen(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """A routed table that was read is taken for one that is named, whose rows are quarantined."""
-    after = right(state, given)
-    named = (*state.identity.followers, *given.views)
-    return replace(after, identity=replace(state.identity, followers=tuple(dict.fromkeys(named))))
+    after, tells = right(state, given, now_ms)
+    named = tuple(dict.fromkeys((*state.identity.followers, *given.views)))
+    return replace(after, identity=replace(state.identity, followers=named)), tells

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from local_catalog import LocalCatalog, local_catalog
+from pyiceberg.exceptions import ForbiddenError
 
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import RecordUnmatched
@@ -26,6 +27,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.data.writers import unmatched
 from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data.writers.pools import OPEN_FILES_MAX
 from headgate.data.writers.put import chunk_of
@@ -71,6 +73,7 @@ class Desk:
     shaping: Shaping = field(default_factory=Shaping)
     now_s: float = 0.0
     looked: list[str] = field(default_factory=list)
+    parked: dict[str, str] = field(default_factory=dict)
     plans: RoutedPlans = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,6 +115,7 @@ class Desk:
             topic_ids={topic: TopicId(topic) for topic in topics},
             quarantine=self._start("db.q"),
             folder="headgate/shop/3-a1/7",
+            parked=self.parked,
         )
         chunk = chunk_of(records)
 
@@ -315,3 +319,93 @@ def test_point_3_a_failed_batch_leaves_no_file(desk: Desk, tmp_path: Path) -> No
     outcome = desk.outcome({"shop.orders": [*some(1), b"{"]})
     assert isinstance(outcome, BatchFailed)
     assert list(tmp_path.rglob("*.parquet")) == []
+
+
+# --------------------------------------------------------------------------------- isolation (I1)
+
+
+def classes(written: BatchOutcome) -> set[str]:
+    assert isinstance(written, BatchWritten), written
+    return {row["error_class"] for row in _rows(written.quarantined)}
+
+
+def test_point_6_records_of_a_parked_table_go_to_the_quarantine_and_are_not_bad(desk: Desk) -> None:
+    desk.table("db.orders", "db.event_a")
+    desk.parked = {"db.orders": "HG-102 dropped", "db.event_a": "HG-103 not allowed"}
+    written = desk.outcome({"shop.orders": some(1, 2), "events": some(3, kind="a")})
+    assert isinstance(written, BatchWritten)
+    assert classes(written) == {"table"}
+    assert {row["message"] for row in _rows(written.quarantined)} == {
+        "db.orders: HG-102 dropped",
+        "db.event_a: HG-103 not allowed",
+    }
+    assert sum(result.bad for result in written.partitions.values()) == 0
+    assert sum(result.quarantined for result in written.partitions.values()) == 3
+    assert written.troubles == {}, "the coordinator knows"
+    assert desk.looked == [""], "nobody loads them"
+
+
+@pytest.mark.parametrize("topics", [{"shop.orders": some(1)}, {"events": some(1, kind="a")}])
+def test_point_6_a_table_that_vanishes_is_told_and_its_records_are_kept(
+    desk: Desk, topics: dict[str, Any]
+) -> None:
+    """Whatever tables.unmatched says: it is no route's fault."""
+    desk.handling = replace(KEPT, unmatched=Disposal.FAIL)
+    desk.table("db.orders", "db.event_a")
+    desk.write(topics)
+    name = "db.orders" if "shop.orders" in topics else "db.event_a"
+    desk.local.catalog.drop_table(name)
+    desk.now_s += LISTED_S
+    for _ in range(2):
+        written = desk.outcome(topics)
+        assert classes(written) == {"table"}
+        assert isinstance(written, BatchWritten)
+        assert written.troubles.keys() == {name}
+        assert written.troubles[name].startswith("HG-102")
+
+
+def test_point_6_a_table_that_may_not_be_loaded_is_told(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.table("db.orders", "db.event_a")
+    catalog, load = desk.local.catalog, desk.local.catalog.load_table
+
+    def refusing(identifier: Any) -> Any:
+        if identifier == "db.orders":
+            raise ForbiddenError("not for you")
+        return load(identifier)
+
+    monkeypatch.setattr(catalog, "load_table", refusing)
+    written = desk.outcome({"shop.orders": some(1), "events": some(3, kind="a")})
+    assert isinstance(written, BatchWritten)
+    assert classes(written) == {"table"}
+    assert written.troubles["db.orders"].startswith("HG-103")
+    assert [at.table for at in written.followed] == ["db.event_a"]
+
+
+def test_point_6_what_was_parked_is_looked_up_afresh(desk: Desk) -> None:
+    """Else a table that was resumed would be told as gone, and parked again."""
+    desk.table("db.event_a")
+    batch = {"events": some(1, kind="a")}
+    desk.write(batch)
+    desk.local.catalog.drop_table("db.event_a")
+    desk.now_s += LISTED_S
+    desk.outcome(batch)
+    desk.parked = {"db.event_a": "HG-102"}
+    desk.outcome(batch)
+    desk.table("db.event_a")
+    desk.parked = {}
+    assert desk.write(batch) == {"event_a": [1]}
+    written = desk.outcome(batch)
+    assert isinstance(written, BatchWritten)
+    assert written.troubles == {}
+
+
+def test_point_6_records_without_a_table_are_told_once_a_minute(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    unmatched._told.clear()
+    for _ in range(2):
+        desk.write({"other": some(1, 2)})
+    (line,) = [r for r in caplog.records if r.headgate_event == "records.unmatched"]  # type: ignore[attr-defined]
+    assert "2 records of a batch go to no table" in line.getMessage()

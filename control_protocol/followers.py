@@ -1,0 +1,41 @@
+"""The port to all followers of a sink at once. Its adapter is ``FollowerTables``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.identifiers import Epoch
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, TableView
+from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_changes import Changed, Want
+
+
+class Followers(Protocol):
+    """All followers of a sink, by the names of their tables; several are called at once.
+
+    Where the sink can do without one of them, an error of it is an answer like any other (I1).
+    """
+
+    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+        """Those that answered; one that cannot be reached now is left out.
+
+        Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink`` for those that must be there.
+        """
+
+    def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
+        """The debts of each draft's table, in order; raises as ``Follower.draft`` does."""
+
+    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        """In their order; makes those that have no UUID and are not there. Never raises."""
+
+    def pay(
+        self, payments: Sequence[CommitAttempt], timeout_ms: int
+    ) -> Mapping[str, CommitOutcome | HeadgateError]:
+        """One catalog call per payment; what takes longer is ``Unknown``, and goes on meanwhile."""
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        """As ``Follower.tidy``, of all of them."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,272 @@
+"""Tables that rows are routed to and that have trouble: parked, while all others go on (I1 to I5).
+
+A parked table takes nothing: its records go to the quarantine, statuses with files of it are
+refused once, and what it is owed waits. The lead's record says so, claims carry it on, and only a
+person ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    HistoryUndecidable,
+    MissingRights,
+    SourceShared,
+    TableRolledBack,
+    TagMissing,
+    TooManyParked,
+    Unreachable,
+)
+from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.ports import Lineage, TableView, Unknown
+from headgate.control_protocol.record import Debt, Parked
+from headgate.coordinator.actions import FollowersRead, PaymentsAnswered, Tell
+from headgate.coordinator.debts import overdue
+from headgate.coordinator.moves import term_of
+from headgate.coordinator.recovery import refuse_shared
+from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
+from headgate.coordinator.speech import addressed
+from headgate.coordinator.state import State, Term
+
+PARKED_MAX = 100
+"""The lead's record and every START name them; beyond, it is not the tables' trouble."""
+
+REFUSALS_MAX = 3
+"""Rights come and go while somebody changes them: so often in a row they must be missing."""
+
+_WHY_CHARACTERS_MAX = 300
+_INTACT = (Lineage.CONTAINS_TAG, Lineage.FRESH)
+
+
+def refuse_lost(view: TableView, settings: CoordinatorSettings) -> None:
+    """What a table lost that the ledger's offsets have passed cannot be read again (Q2)."""
+    keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
+    if view.lineage in (Lineage.ROLLED_BACK, Lineage.UNDECIDABLE) and not keep:
+        back = view.lineage is Lineage.ROLLED_BACK
+        kind = TableRolledBack if back else HistoryUndecidable
+        what = "was rolled back" if back else "may have been rolled back, as far as is left to see"
+        raise kind(
+            f"{view.table} {what} behind the sink's tag; the ledger's offsets have passed "
+            "what it lost",
+            'coordinator.on_rollback = "keep-offsets" goes on: its rows stay out',
+        )
+    if view.lineage is Lineage.TAG_MISSING:
+        raise TagMissing(
+            f"{view.table}: the sink's tag is gone, but the table once had it",
+            "restore the tag on the sink's newest snapshot of this table",
+        )
+
+
+def trouble_of(view: TableView, state: State, topic_ids: Mapping[str, str]) -> HeadgateError | None:
+    """What is wrong with a table, as a read of it shows."""
+    try:
+        refuse_lost(view, state.settings)
+        refuse_shared(view, topic_ids, state.identity.shared_with)  # type: ignore[arg-type]
+    except (HistoryUndecidable, SourceShared, TableRolledBack, TagMissing) as error:
+        return error
+    return None
+
+
+def examined(
+    state: State, given: FollowersRead, words: Mapping[str, str], now_ms: int
+) -> tuple[State, tuple[Tell, ...]]:
+    """I1: park the routed tables that are not in order, of those that were just read.
+
+    ``words``: what participants say. It counts where this coordinator finds nothing wrong, and they
+    say so again and again. Raises the error where there is no quarantine (I4).
+    """
+    term, named = term_of(state), addressed(state)
+    troubles = {n: error for n, error in given.troubles.items() if n not in term.parked}
+    refused = {n for n, error in troubles.items() if isinstance(error, MissingRights)}
+    for name, view in given.views.items():
+        if name in named or name in term.parked:
+            continue
+        if error := trouble_of(view, state, term.topic_ids):
+            troubles[name] = error
+        elif words.get(name, "").startswith(MissingRights.code):
+            troubles[name] = MissingRights(words[name].removeprefix(f"{MissingRights.code} "))
+            refused.add(name)
+    asked = {*given.views, *given.troubles}
+    refusals = {n: count for n, count in term.refusals.items() if n not in asked}
+    refusals |= {n: term.refusals.get(n, 0) + 1 for n in refused}
+    state = replace(state, term=replace(term, refusals=refusals))
+    early = {n for n in refused if refusals[n] < REFUSALS_MAX}
+    return park(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
+
+
+def unpayable(state: State, given: PaymentsAnswered, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
+    """I1: what payments were answered with that is the table's own trouble."""
+    term, outcomes = term_of(state), given.outcomes.items()
+    refused = {n: o.reason for n, o in outcomes if isinstance(o, Unknown) and o.rights}
+    refused |= {n: e.message for n, e in given.troubles.items() if isinstance(e, MissingRights)}
+    counts = {n: term.refused_payments.get(n, 0) + 1 for n in refused}
+    troubles = {n: e for n, e in given.troubles.items() if n not in refused}
+    troubles |= {n: MissingRights(why) for n, why in refused.items() if counts[n] >= REFUSALS_MAX}
+    named = addressed(state)
+    state = replace(state, term=replace(term, refused_payments=counts))
+    return park(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
+
+
+def park(
+    state: State, troubles: Mapping[str, HeadgateError], now_ms: int
+) -> tuple[State, tuple[Tell, ...]]:
+    """Park these tables, from now on. Raises one's error where there is no quarantine (I4)."""
+    term = term_of(state)
+    found = parked_for(state, troubles, now_ms + state.wall_ahead_ms)
+    parked = {**term.parked, **found}
+    refuse_too_many_parked(parked)
+    refusals = {name: n for name, n in term.refusals.items() if name not in parked}
+    return replace(state, term=replace(term, parked=parked, refusals=refusals)), told(found)
+
+
+def parked_for(
+    state: State, troubles: Mapping[str, HeadgateError], wall_ms: int
+) -> dict[str, Parked]:
+    """Return what the record says of tables with these troubles."""
+    for _, error in sorted(troubles.items()):
+        if not state.identity.followers:
+            raise error
+    return {
+        name: Parked(name, f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX], max(0, wall_ms))
+        for name, error in sorted(troubles.items())
+    }
+
+
+def told(found: Mapping[str, Parked]) -> tuple[Tell, ...]:
+    return tuple(
+        Tell(
+            f"{name} is parked, its records go to the quarantine: {parked.why}",
+            trouble=True,
+            event=LogEvent.TABLE_PARKED,
+        )
+        for name, parked in sorted(found.items())
+    )
+
+
+def refuse_too_many_parked(parked: Mapping[str, Parked]) -> None:
+    """Raises ``TooManyParked``: diverting everything helps nobody."""
+    if len(parked) > PARKED_MAX:
+        some = "; ".join(f"{name}: {p.why}" for name, p in sorted(parked.items())[:3])
+        raise TooManyParked(
+            f"{len(parked)} tables have trouble, and at most {PARKED_MAX} are parked: {some}",
+            "look into the catalog and its rights; headgate tables SINK lists what is parked",
+        )
+
+
+def said(term: Term) -> dict[str, str]:
+    """What START and settlements tell participants: also of those that are still to be paid."""
+    return {name: parked.why for name, parked in sorted(term.parked.items())}
+
+
+def closed(term: Term) -> frozenset[str]:
+    """The tables that are not even paid."""
+    return frozenset(name for name, parked in term.parked.items() if not parked.resuming)
+
+
+def payable(term: Term) -> tuple[Debt, ...]:
+    """What is owed to tables that are paid now."""
+    shut = closed(term)
+    return tuple(debt for debt in term.debts if debt.table not in shut)
+
+
+def wearied(
+    state: State, given: FollowersRead, debts_max: int, now_ms: int
+) -> tuple[State, tuple[Tell, ...]]:
+    """D8: park who could not be paid for too long, or owes so much that nothing else goes on.
+
+    That is who cannot be read now, or has just been paid and shows nothing of it.
+    """
+    term, named = term_of(state), addressed(state)
+    if not (state.identity.routed and state.identity.followers):
+        return state, ()
+    owed = payable(term)
+    wall_ms = now_ms + state.wall_ahead_ms
+    weary = {d.table for d in overdue(owed, wall_ms, state.settings.claim_age_max_ms // 2)}
+    if len(owed) >= debts_max:
+        counts = {name: sum(d.table == name for d in owed) for name in {d.table for d in owed}}
+        weary |= {name for name, count in counts.items() if count == max(counts.values())}
+    helpless = {n for n in weary if n not in named and (n not in given.views or term.asked)}
+    why = "could not be paid for so long that its debts pile up, or will lapse"
+    return park(
+        state, {n: Unreachable(f"{n} {why}") for n in helpless if n not in term.parked}, now_ms
+    )
+
+
+def asked_for(state: State, tables: Iterable[str], now_ms: int) -> State:
+    """I5: a person wants these parked tables filled again; they are looked at with the next END."""
+    term = term_of(state)
+    wanted = frozenset(n for n in tables if n in closed(term))
+    if wanted <= term.resume_asked:
+        return state
+    asked = replace(term, resume_asked=term.resume_asked | wanted, end_due_ms=now_ms)
+    return replace(state, term=asked)
+
+
+def resumed(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
+    """I5: what was asked for is open again, or is paid first; what still has trouble stays parked.
+
+    A table that lost rows is taken as it is: they stay out.
+    """
+    term = term_of(state)
+    if not term.resume_asked:
+        return state, ()
+    parked, followers, tells = dict(term.parked), dict(term.followers), list[Tell]()
+    wall_ms = max(0, now_ms + state.wall_ahead_ms)
+    for name in sorted(term.resume_asked & parked.keys()):
+        view, error = given.views.get(name), given.troubles.get(name)
+        if view is not None:
+            error = _shared(view, state, term)
+        if view is None or error is not None:
+            error = error or Unreachable(f"{name} cannot be reached")
+            why = f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX]
+            parked[name] = Parked(name, why, wall_ms)
+            text = f"{name} stays parked: {why}"
+            tells.append(Tell(text, trouble=True, event=LogEvent.TABLE_PARKED))
+            continue
+        followers[name] = view
+        parked[name] = replace(parked[name], since_ms=wall_ms, resuming=True)
+    asked = replace(term, parked=parked, followers=followers, resume_asked=frozenset())
+    opened, more = reopened(replace(state, term=asked), given.views)
+    return opened, (*tells, *more)
+
+
+def _shared(view: TableView, state: State, term: Term) -> HeadgateError | None:
+    try:
+        refuse_shared(view, term.topic_ids, state.identity.shared_with)
+    except SourceShared as error:
+        return error
+    return None
+
+
+def reopened(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[Tell, ...]]:
+    """I5: who was resumed, is in order and is owed nothing takes rows again."""
+    term = term_of(state)
+    owing = {debt.follower for debt in term.debts}
+    done = {
+        name
+        for name, parked in term.parked.items()
+        if parked.resuming
+        and (view := views.get(name))
+        and view.lineage in _INTACT
+        and view.uuid not in owing
+    }
+    if not done:
+        return state, ()
+    parked = {name: p for name, p in term.parked.items() if name not in done}
+    tells = tuple(
+        Tell(f"{name} takes rows again", event=LogEvent.TABLE_RESUMED) for name in sorted(done)
+    )
+    return replace(state, term=replace(term, parked=parked)), tells
+
+
+def to_be_paid(term: Term, owed: Iterable[Debt]) -> tuple[TableView, ...]:
+    """Tables that were resumed and need a payment before they are open: one that brings nothing."""
+    have = {debt.follower for debt in owed}
+    return tuple(
+        term.followers[name]
+        for name, parked in sorted(term.parked.items())
+        if parked.resuming and name in term.followers and term.followers[name].uuid not in have
+    )

@@ -1,0 +1,142 @@
+"""I1 to I5 on a real broker and catalog: three tables go wrong, and the sink goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from integration.conftest import Deploy
+from integration.deployment import Deployment
+from integration.tables.routed_sink import routed, rows_of, table_of, with_zones
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import ForbiddenError
+
+from headgate.control_protocol.errors import TableStillParked
+from headgate.operations.audit import audit
+from headgate.operations.resume_tables import resume_tables
+from headgate.operations.status import status
+from headgate.operations.tables import tables
+from headgate.sink.assembly import run
+
+pytestmark = pytest.mark.integration
+
+ORDERS, ZONE_A, ZONE_B, MOVED = "db.orders", "db.zone_a", "db.zone_b", "db.moved_by_hand"
+
+
+@contextmanager
+def running(sink: Deployment) -> Iterator[None]:
+    """One participant in this process, which must not stop by itself."""
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def participate() -> None:
+        try:
+            run(sink.settings, stop=stop)
+        except BaseException as error:  # noqa: BLE001 - told below
+            failures.append(error)
+
+    thread = threading.Thread(target=participate)
+    thread.start()
+    try:
+        yield
+        assert thread.is_alive(), failures
+    finally:
+        stop.set()
+        thread.join()
+    assert failures == []
+
+
+@pytest.fixture
+def forbidden(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Tables for which the catalog answers 403."""
+    names: set[str] = set()
+    load = SqlCatalog.load_table
+
+    def refusing(self: SqlCatalog, identifier: Any) -> Any:
+        if ".".join(self.identifier_to_tuple(identifier)) in names:
+            raise ForbiddenError("this principal may not")
+        return load(self, identifier)
+
+    monkeypatch.setattr(SqlCatalog, "load_table", refusing)
+    return names
+
+
+def parked_of(sink: Deployment) -> dict[str, str]:
+    record = sink.record()
+    return {parked.table: parked.why for parked in record.parked} if record else {}
+
+
+def wait_until_decided(sink: Deployment) -> None:
+    """Nothing of the source is left to read; what parked tables are owed stays owed."""
+
+    def decided() -> bool:
+        lag = sink.lag()
+        return lag is not None and lag <= sum(debt.rows for debt in sink.owed())
+
+    sink.wait_until(decided, "offsets at the end")
+
+
+def states(sink: Deployment) -> dict[str, str]:
+    return {table.table: table.state for table in tables(sink.settings).tables}
+
+
+def test_point_6_dropped_renamed_and_refused_tables_are_parked_and_the_sink_goes_on(
+    deploy: Deploy, forbidden: set[str]
+) -> None:
+    sink = routed(deploy)
+    with_zones(sink)
+    by_name = table_of(sink, sink.topics[1])
+
+    def produce_everywhere() -> None:
+        for topic in sink.topics:
+            sink.produce(90, topic)
+
+    def more_until(parked: set[str]) -> None:
+        while not parked <= parked_of(sink).keys():
+            produce_everywhere()
+            wait_until_decided(sink)
+
+    with running(sink):
+        produce_everywhere()
+        sink.wait_until_lag_zero()
+        with sink.catalog() as catalog:
+            catalog.drop_table(ZONE_A)
+            catalog.rename_table(ZONE_B, MOVED)
+        forbidden.add(ORDERS)
+        more_until({ORDERS, ZONE_A, ZONE_B})
+        whys = parked_of(sink)
+        assert whys[ORDERS].startswith("HG-103")
+        assert whys[ZONE_A].startswith("HG-102")
+        assert whys[ZONE_B].startswith("HG-102")
+        before = rows_of(sink, by_name).num_rows
+        produce_everywhere()
+        wait_until_decided(sink)
+        sink.wait_until(lambda: rows_of(sink, by_name).num_rows == before + 90, "the other table")
+        assert states(sink) == {
+            by_name: "open",
+            **dict.fromkeys((ORDERS, ZONE_A, ZONE_B), "parked"),
+        }
+        assert status(sink.settings).exit_code == 0
+        diverted = rows_of(sink, "db.rejected")
+        assert set(diverted["error_class"].to_pylist()) == {"route", "table"}
+        report = audit(sink.settings)
+        assert report.findings == ()
+        assert any("cannot be examined" in text for text in report.unproven)
+
+        with sink.catalog() as catalog:
+            catalog.rename_table(MOVED, ZONE_B)
+        forbidden.clear()
+        with pytest.raises(TableStillParked, match=r"zone_a.*HG-102"):
+            resume_tables(sink.settings, [])
+        sink.wait_until(lambda: parked_of(sink).keys() == {ZONE_A}, "both are open again")
+        filled = {name: rows_of(sink, name).num_rows for name in (ORDERS, ZONE_B)}
+        produce_everywhere()
+        wait_until_decided(sink)
+        sink.wait_until(
+            lambda: all(rows_of(sink, name).num_rows > n for name, n in filled.items()),
+            "rows in what was resumed",
+        )
+        assert states(sink)[ORDERS] == states(sink)[ZONE_B] == "open"
+    assert audit(sink.settings).findings == ()

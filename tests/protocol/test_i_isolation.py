@@ -1,0 +1,397 @@
+"""I1 to I5: a table that has trouble is parked, and all others go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.following import follower
+from protocol.parking import (
+    ASIDE,
+    CLICKS,
+    ORDERS,
+    UUID,
+    announces,
+    collecting,
+    ledgers,
+    owed,
+    reads,
+    table,
+)
+from protocol.values import BOB, P0, SINK, offsets, record
+
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    MissingRights,
+    RecordUnreadable,
+    TableMissing,
+    TableRolledBack,
+    TooManyParked,
+)
+from headgate.control_protocol.events import Resume, StartCommit
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import Lineage, TableView, Unknown
+from headgate.control_protocol.record import Parked
+from headgate.coordinator.actions import (
+    CommitTable,
+    DescribeFollowers,
+    Drafted,
+    DraftManifests,
+    PayDebts,
+    PaymentsAnswered,
+    Stop,
+)
+from headgate.coordinator.parking import PARKED_MAX, REFUSALS_MAX
+from headgate.coordinator.speech import start_event
+from headgate.coordinator.transitions import Phase
+
+GONE = TableMissing("there is no table lake.orders")
+NOT_ALLOWED = MissingRights("lake.orders cannot be read: Forbidden")
+DROPPED = Parked(ORDERS, "HG-102 there is no table lake.orders")
+SHARED = replace(table(), others={SinkName("twin"): {"trips": "id-trips"}})
+
+
+def begun(made: Coordinator) -> Coordinator:
+    """The judgement is over: what was let in is decided, or settled without."""
+    made.until(Phase.OPEN)
+    return made
+
+
+def parked_by(made: Coordinator) -> dict[str, str]:
+    stored = made.table.record
+    assert stored is not None
+    return {parked.table: parked.why for parked in stored.parked}
+
+
+@pytest.mark.parametrize(
+    ("view", "code"),
+    [
+        (table(lineage=Lineage.ROLLED_BACK), "HG-201"),
+        (table(lineage=Lineage.TAG_MISSING), "HG-203"),
+        (table(lineage=Lineage.UNDECIDABLE), "HG-204"),
+        (SHARED, "HG-113"),
+    ],
+)
+def test_point_6_i1_a_table_that_is_not_in_order_is_parked(view: TableView, code: str) -> None:
+    made = collecting()
+    made.state = replace(made.state, term=replace(made.term, topic_ids={"trips": "id-trips"}))
+    announces(made)
+    reads(made, view)
+    assert made.phase is not Phase.STOPPED
+    assert made.term.parked[ORDERS].why.startswith(code)
+
+
+@pytest.mark.parametrize("error", [GONE, RecordUnreadable("the tag carries no record")])
+def test_point_6_i1_one_that_is_gone_or_unreadable_is_parked_and_offsets_stay(
+    error: HeadgateError,
+) -> None:
+    made = collecting()
+    announces(made)
+    reads(made, troubles={ORDERS: error})
+    assert made.term.parked[ORDERS].why.startswith(error.code)
+    assert f"{ORDERS} is parked" in made.told
+    assert made.term.settlement is not None
+    assert made.term.settlement.offsets == offsets(10, 20), "I2: refused once, whole"
+    assert f"files of {ORDERS}, which is parked" in made.term.settlement.reason
+    assert made.term.settlement.parked == {ORDERS: made.term.parked[ORDERS].why}
+
+
+def test_point_6_i1_the_record_says_so_and_so_does_every_start() -> None:
+    made = collecting()
+    announces(made)
+    reads(made, troubles={ORDERS: GONE})
+    assert made.wants(CommitTable), "nothing else is new"
+    begun(made)
+    assert parked_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
+    assert start_event(made.state, first=False).parked == parked_by(made)
+
+
+def test_point_6_i1_rights_are_missing_only_when_they_are_missing_again_and_again() -> None:
+    made = collecting()
+    for number in range(1, REFUSALS_MAX + 1):
+        assert ORDERS not in made.term.parked
+        announces(made, number=number)
+        reads(made, troubles={ORDERS: NOT_ALLOWED})
+        made.until(Phase.COLLECTING)
+    assert made.term.parked[ORDERS].why.startswith("HG-103")
+
+
+def test_point_6_i1_what_participants_say_is_looked_into() -> None:
+    """They have kept its records in the quarantine; offsets move on."""
+    made = collecting()
+    announces(made, at=None, troubles={ORDERS: "HG-102 there is no table lake.orders any more"})
+    assert made.only(DescribeFollowers).tables == (ORDERS,)
+    reads(made, troubles={ORDERS: GONE})
+    assert made.term.parked[ORDERS].why.startswith("HG-102")
+    begun(made)
+    assert made.term.offsets[P0] == 13
+
+
+def test_point_6_i1_a_participants_word_alone_parks_nothing_that_is_in_order() -> None:
+    made = collecting()
+    announces(made, at=None, troubles={ORDERS: "HG-102 there is no table lake.orders any more"})
+    reads(made, table())
+    assert not made.term.parked
+
+
+def test_point_6_i1_one_without_rights_for_participants_is_parked_in_the_end() -> None:
+    made = collecting()
+    for number in range(1, REFUSALS_MAX + 1):
+        announces(made, at=None, number=number, troubles={ORDERS: "HG-103 not for this role"})
+        reads(made, table())
+        made.until(Phase.COLLECTING)
+    assert made.term.parked[ORDERS].why == "HG-103 not for this role"
+
+
+def test_point_6_i1_one_that_cannot_be_drafted_for_ends_the_epoch_parked() -> None:
+    made = collecting()
+    announces(made)
+    reads(made, table())
+    assert made.wants(DraftManifests)
+    made.given(Drafted((), {ORDERS: GONE}))
+    assert made.phase is Phase.RECOVERING
+    made.until(Phase.OPEN)
+    assert parked_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
+    assert made.term.epoch == EPOCH + 1
+
+
+def paying(view: TableView | None = None) -> Coordinator:
+    """The lead has decided rows for one table, which is about to be paid."""
+    made = collecting()
+    announces(made)
+    reads(made, table())
+    made.until(Phase.PAYING)
+    made.reads()
+    assert ORDERS in made.only(DescribeFollowers).tables
+    reads(made, follower(ASIDE), *([view] if view else []))
+    return made
+
+
+def test_point_6_i1_a_table_that_was_rolled_back_is_not_paid_and_the_loss_still_shows() -> None:
+    made = paying(table(lineage=Lineage.ROLLED_BACK))
+    assert not made.wants(PayDebts)
+    assert made.phase is Phase.OPEN
+    assert made.term.parked[ORDERS].why.startswith("HG-201")
+    assert [debt.table for debt in made.term.debts] == [ORDERS], "I3: it is owed still"
+    made.until(Phase.COLLECTING)
+    announces(made, at=None, number=2)
+    made.until(Phase.OPEN)
+    assert parked_by(made)[ORDERS].startswith("HG-201")
+    stored = made.table.record
+    assert stored is not None
+    assert ORDERS in {debt.table for debt in stored.debts}
+
+
+def test_point_6_i1_a_payment_that_is_forbidden_again_and_again_parks_its_table() -> None:
+    made = paying(table())
+    for _ in range(REFUSALS_MAX):
+        assert not made.term.parked
+        made.only(PayDebts)
+        made.given(PaymentsAnswered({ORDERS: Unknown("Forbidden", rights=True)}))
+        reads(made, follower(ASIDE), table())
+        if not made.term.parked:
+            made.waits(SETTINGS.retry_backoff_max_ms)
+            made.reads()
+            reads(made, follower(ASIDE), table())
+    assert made.term.parked[ORDERS].why.startswith("HG-103")
+    assert made.phase is Phase.OPEN
+
+
+def test_point_6_i2_status_of_a_table_parked_since_is_refused_and_others_are_in() -> None:
+    made = collecting(parked=(DROPPED,))
+    assert made.term.parked == {ORDERS: DROPPED}
+    announces(made)
+    assert made.term.settlement is not None
+    assert "which is parked" in made.term.settlement.reason
+    assert made.term.settlement.offsets == offsets(10, 20)
+    made.until(Phase.COLLECTING)
+    announces(made, at=None, number=2)
+    begun(made)
+    assert made.term.offsets == offsets(13, 20)
+
+
+def test_point_6_i3_one_that_cannot_be_reached_is_not_parked_and_its_debts_wait() -> None:
+    made = paying()
+    assert made.phase is Phase.OPEN
+    assert not made.term.parked
+    assert [debt.table for debt in made.term.debts] == [ORDERS]
+
+
+def test_point_6_i3_unless_its_debts_have_waited_for_half_of_what_they_may() -> None:
+    late = replace(owed(EPOCH - 1, 4), since_ms=0)
+    settings = replace(SETTINGS, claim_age_max_ms=1_100_000_000)
+    made = ledgers(late, settings=settings)
+    made.until(Phase.PAYING)
+    made.reads()
+    reads(made, follower(ASIDE))
+    assert made.term.parked[ORDERS].why.startswith("HG-401")
+    assert made.term.debts == (late,), "it is owed still"
+
+
+def test_point_6_i3_nor_does_one_that_owes_too_much_hold_up_the_others() -> None:
+    debts = tuple(owed(EPOCH - 1, 4) for _ in range(200))
+    made = ledgers(*debts, owed(EPOCH - 1, 4, name=CLICKS))
+    made.until(Phase.PAYING)
+    made.reads()
+    reads(made, follower(ASIDE))
+    assert set(made.term.parked) == {ORDERS}
+    assert made.phase is Phase.OPEN
+
+
+def test_point_6_i4_without_a_quarantine_the_sink_stops_by_name() -> None:
+    made = collecting()
+    made.state = replace(made.state, identity=replace(made.state.identity, followers=()))
+    announces(made)
+    reads(made, table(lineage=Lineage.ROLLED_BACK))
+    assert made.phase is Phase.STOPPED
+    assert isinstance(made.only(Stop).error, TableRolledBack)
+
+
+def test_point_6_i4_a_quarantine_that_has_trouble_stops_the_sink() -> None:
+    made = paying(table())
+    made.pays()
+    reads(made, replace(follower(ASIDE), lineage=Lineage.ROLLED_BACK), table())
+    assert made.phase is Phase.RECOVERING
+    made.followers[ASIDE] = replace(follower(ASIDE), lineage=Lineage.ROLLED_BACK)
+    made.until(Phase.STOPPED)
+    assert isinstance(made.only(Stop).error, TableRolledBack)
+
+
+def test_point_6_i4_trouble_of_all_tables_is_not_theirs() -> None:
+    many = tuple(Parked(f"lake.t{number}", "HG-103 no") for number in range(PARKED_MAX))
+    made = collecting(parked=many)
+    announces(made)
+    reads(made, troubles={ORDERS: GONE})
+    assert isinstance(made.only(Stop).error, TooManyParked)
+
+
+# ------------------------------------------------------------------------------------- lives on
+
+
+def test_point_6_i1_a_claim_carries_on_what_is_parked() -> None:
+    made = ledgers(owed(EPOCH - 1, 4), parked=(DROPPED,))
+    made.until(Phase.STARTING)
+    assert parked_by(made) == {ORDERS: DROPPED.why}
+    (start,) = (event for event in made.said if isinstance(event, StartCommit))
+    assert start.parked == {ORDERS: DROPPED.why}
+    made.until(Phase.OPEN)
+    assert Phase.PAYING not in {phase for step in made.walk for phase in step}, "nothing is paid"
+
+
+@pytest.mark.parametrize("lineage", [Lineage.ROLLED_BACK, Lineage.TAG_MISSING])
+def test_point_6_i1_a_claim_parks_what_went_wrong_meanwhile(lineage: Lineage) -> None:
+    made = ledgers(owed(EPOCH - 1, 4))
+    made.followers[ORDERS] = table(lineage=lineage)
+    made.until(Phase.OPEN)
+    assert list(parked_by(made)) == [ORDERS]
+
+
+# -------------------------------------------------------------------------------------- resumed
+
+
+def asks(made: Coordinator, *tables: str) -> None:
+    """A person wants them filled again."""
+    made.until(Phase.OPEN)
+    seen = made.table.record
+    assert seen is not None
+    made.hears(Resume(tables), BOB, epoch=EPOCH, transaction=seen.transaction.number)
+    made.waits(0)
+    assert ORDERS in made.only(DescribeFollowers).tables
+
+
+def test_point_6_i5_a_table_that_is_in_order_again_is_open_at_once() -> None:
+    made = ledgers(parked=(DROPPED,))
+    asks(made, ORDERS)
+    reads(made, table())
+    assert f"{ORDERS} takes rows again" in made.told
+    made.described()
+    assert not start_event(made.state, first=False).parked
+    made.until(Phase.COLLECTING)
+    announces(made)
+    begun(made)
+    assert parked_by(made) == {}
+    assert made.term.offsets == offsets(13, 20)
+
+
+def test_point_6_i5_one_that_lost_rows_is_paid_first_and_takes_rows_then() -> None:
+    """The payment moves the tag to where a person has put the branch."""
+    back = replace(DROPPED, why="HG-201 was rolled back")
+    made = ledgers(owed(EPOCH - 1, 4), parked=(back,))
+    made.followers[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
+    asks(made, ORDERS)
+    reads(made, made.followers[ORDERS])
+    assert made.term.parked[ORDERS].resuming
+    made.described()
+    made.until(Phase.COLLECTING)
+    announces(made, at=None)
+    made.until(Phase.PAYING)
+    stored = made.table.record
+    assert stored is not None
+    assert stored.parked[0].resuming
+    assert ORDERS in {debt.table for debt in stored.debts}
+    made.until(Phase.OPEN)
+    assert not made.term.parked
+    assert made.followers[ORDERS].lineage is Lineage.CONTAINS_TAG
+    made.until(Phase.COLLECTING)
+    announces(made, at=None, number=2)
+    begun(made)
+    assert parked_by(made) == {}
+
+
+def test_point_6_i5_without_any_debt_it_is_paid_nothing_all_the_same() -> None:
+    made = ledgers(parked=(replace(DROPPED, why="HG-201 was rolled back"),))
+    made.followers[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
+    asks(made, ORDERS)
+    reads(made, made.followers[ORDERS])
+    made.described()
+    made.until(Phase.COLLECTING)
+    announces(made, at=None)
+    made.until(Phase.PAYING)
+    assert [debt.manifest for debt in made.term.debts if debt.table == ORDERS] == [""]
+    made.until(Phase.OPEN)
+    assert not made.term.parked
+
+
+@pytest.mark.parametrize(("views", "troubles"), [((), {ORDERS: GONE}), ((), {}), ((SHARED,), {})])
+def test_point_6_i5_what_still_has_trouble_stays_parked_and_says_why(
+    views: tuple[TableView, ...], troubles: dict[str, HeadgateError]
+) -> None:
+    made = ledgers(parked=(DROPPED,))
+    asks(made, ORDERS)
+    made.state = replace(made.state, term=replace(made.term, topic_ids={"trips": "id-trips"}))
+    reads(made, *views, troubles=troubles)
+    assert f"{ORDERS} stays parked" in made.told
+    assert made.term.parked[ORDERS].since_ms > 0
+
+
+def test_point_6_i5_one_that_was_made_anew_is_filled_and_what_the_old_one_was_owed_lapses() -> None:
+    made = ledgers(owed(EPOCH - 1, 4), parked=(DROPPED,))
+    asks(made, ORDERS)
+    reads(made, table(uuid="uuid-anew"))
+    assert not made.term.parked
+    made.described()
+    made.until(Phase.COLLECTING)
+    announces(made, at=None)
+    begun(made)
+    stored = made.table.record
+    assert stored is not None
+    assert [debt.follower for debt in stored.lapsed] == [UUID]
+    assert stored.debts == () or all(debt.follower != UUID for debt in stored.debts)
+
+
+def test_point_6_i5_nobody_resumes_what_is_not_parked() -> None:
+    made = ledgers()
+    made.until(Phase.OPEN)
+    made.hears(Resume((ORDERS,)), BOB, epoch=EPOCH, transaction=0)
+    assert not made.term.resume_asked
+    assert not made.term.paused
+
+
+def test_parked_tables_travel_in_the_record() -> None:
+    from headgate.control_protocol.record_codec import decode, encode
+
+    stored = replace(
+        record(EPOCH, 4, offsets(10, 20)), parked=(DROPPED, Parked("a.b", "x", 7, True))
+    )
+    assert decode(SINK, encode(stored)) == stored
