@@ -206,26 +206,15 @@ def audit(
 @_as_json
 @click.pass_context
 def tables(
-    ctx: click.Context, sink: Path, action: str, names: tuple[str, ...], *, as_json: bool
+    ctx: click.Context, sink: Path, action: str, names: tuple[str], *, as_json: bool
 ) -> None:
     """List the tables that the routes fill, or fill parked ones again (docs/tables.md)."""
+    from headgate.operations.tables_command import resume, show
+
     if action == "resume":
-        from headgate.operations.resume_tables import resume_tables
-
-        for name in resume_tables(_loaded(ctx, sink), names):
-            click.echo(f"resumed: {name}")
-        return
-    if names:
-        raise click.UsageError("only headgate tables SINK resume takes tables")
-    from headgate.operations.rendering import show_tables
-    from headgate.operations.tables import tables as look
-
-    report = look(_loaded(ctx, sink))
-    if as_json:
-        print_json(report.as_json())
+        resume(_loaded(ctx, sink), names)
     else:
-        show_tables(console(), report)
-    ctx.exit(report.exit_code)
+        show(ctx, _loaded(ctx, sink), names, as_json=as_json)
 
 
 @main.command()
@@ -293,9 +282,7 @@ def pause(ctx: click.Context, sink: Path) -> None:
     """Make the sink stop fetching; it stays so until resumed, whoever coordinates it."""
     from headgate.operations.pause import pause as ask
 
-    record = ask(_loaded(ctx, sink))
-    click.echo("paused: nothing is fetched until headgate resume")
-    _echo_positions(record)
+    _echo_positions(ask(_loaded(ctx, sink)), "paused: nothing is fetched until headgate resume")
 
 
 @main.command()
@@ -320,12 +307,11 @@ def resume(ctx: click.Context, sink: Path, accepted: tuple[str, ...]) -> None:
         return
     from headgate.operations.pause import resume as ask
 
-    record = ask(settings)
-    click.echo("resumed")
-    _echo_positions(record)
+    _echo_positions(ask(settings), "resumed")
 
 
-def _echo_positions(record: CommitRecord) -> None:
+def _echo_positions(record: CommitRecord, done: str) -> None:
+    click.echo(done)
     for at, offset in sorted(record.offsets.items()):
         click.echo(f"{at}: next offset {offset}")
 
