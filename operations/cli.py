@@ -172,26 +172,15 @@ def audit(
 @as_json_option
 @click.pass_context
 def tables(
-    ctx: click.Context, sink: Path, action: str, names: tuple[str, ...], *, as_json: bool
+    ctx: click.Context, sink: Path, action: str, names: tuple[str], *, as_json: bool
 ) -> None:
     """List the tables that the routes fill, or fill parked ones again (docs/tables.md)."""
+    from headgate.operations.tables_command import resume, show
+
     if action == "resume":
-        from headgate.operations.resume_tables import resume_tables
-
-        for name in resume_tables(loaded(ctx, sink), names):
-            click.echo(f"resumed: {name}")
-        return
-    if names:
-        raise click.UsageError("only headgate tables SINK resume takes tables")
-    from headgate.operations.rendering import show_tables
-    from headgate.operations.tables import tables as look
-
-    report = look(loaded(ctx, sink))
-    if as_json:
-        print_json(report.as_json())
+        resume(loaded(ctx, sink), names)
     else:
-        show_tables(console(), report)
-    ctx.exit(report.exit_code)
+        show(ctx, loaded(ctx, sink), names, as_json=as_json)
 
 
 @main.command()
