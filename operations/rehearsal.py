@@ -46,6 +46,7 @@ from headgate.sink.made_tables import TableMaker
 from headgate.sink.preconditions import refuse_table
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.tables.iceberg.creation import ensure_table
+from headgate.tables.iceberg.gate import Gates
 
 ROWS_SHOWN = 10
 BAD_SHOWN = 20
@@ -246,7 +247,8 @@ def _with_tables(
     ]
     with ExitStack() as opening:
         maker = TableMaker(settings, catalog)
-        changed = opened_followers(settings, catalog, opening, maker).change(wants)
+        followers = opened_followers(settings, catalog, opening, maker, gates=Gates())
+        changed = followers.change(wants)
     if failures := [said.failure for said in changed if said.failure]:
         raise WriteFailed(failures[0])
     told = {start.table: start for start in batch.told}
