@@ -2,6 +2,7 @@
 
 They are read once per epoch, and again where a status names another UUID, or what is wrong with
 one. One that has trouble is parked (I1); one that cannot be read now has its statuses refused.
+So are those that a coordinator before let debts lapse of, whose tags it may not have moved (D8).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headgate.control_protocol.errors import FollowerForeign
+from headgate.control_protocol.errors import FollowerForeign, TableMissing
 from headgate.coordinator.actions import (
     DescribeFollowers,
     DescribeSources,
@@ -24,10 +25,16 @@ from headgate.coordinator.state import State, Term
 
 
 def unknown_tables(state: State) -> tuple[str, ...]:
-    """Tables of statuses that wait for their judgement, which are not known as they name them."""
+    """Tables of statuses that wait for their judgement, which are not known as they name them; and
+    those that debts have lapsed of (D8)."""
     if not state.identity.routed:
         return ()
     term = term_of(state)
+    strangers = _named(term) | _lapsed(term)
+    return tuple(sorted(strangers - addressed(state).keys() - term.parked.keys()))
+
+
+def _named(term: Term) -> frozenset[str]:
     known = {(name, view.uuid) for name, view in term.followers.items()}
     named = {
         (table.table, table.uuid)
@@ -35,8 +42,17 @@ def unknown_tables(state: State) -> tuple[str, ...]:
         for table in heard.status.tables
         if table.files and table.table != term.view.table
     }
-    strangers = {name for name, uuid in named - known} | words(term).keys()
-    return tuple(sorted(strangers - addressed(state).keys() - term.parked.keys()))
+    return frozenset({name for name, _ in named - known} | words(term).keys())
+
+
+def _lapsed(term: Term) -> frozenset[str]:
+    """D8: a payment that somebody slept through may be under way to these as long as nobody looks.
+
+    Who let their debts lapse has read them, but it may have ended before its next decision.
+    """
+    record = term.view.record
+    lapsed = record.lapsed if record else ()
+    return frozenset(debt.table for debt in lapsed if debt.table not in term.followers)
 
 
 def words(term: Term) -> Mapping[str, str]:
@@ -62,7 +78,18 @@ def asked_again(state: State) -> DescribeFollowers | DescribeSources:
 
 
 def with_tables(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
-    """The answer. Raises ``FollowerForeign``, which is the ledger's own trouble."""
+    """The answer. Raises ``FollowerForeign``, which is the ledger's own trouble.
+
+    A table that nothing but a lapsed debt names, and that is not there, takes no payment: it is
+    asked for again, not parked, for whoever dropped it may have meant to.
+    """
+    named = _named(term_of(state))
+    troubles = {
+        name: error
+        for name, error in given.troubles.items()
+        if name in named or not isinstance(error, TableMissing)
+    }
+    given = replace(given, troubles=troubles)
     state, tells = examined(state, given, words(term_of(state)), now_ms)
     term = term_of(state)
     try:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
-from protocol.following import ONE, OTHER, follower, following, owed
+from protocol.following import ONE, OTHER, deciding, follower, following, owed
+from protocol.values import view
 
-from headgate.coordinator.actions import CommitTable, PayDebts
+from headgate.control_protocol.errors import HeadgateError, TableMissing
+from headgate.control_protocol.ports import TableView
+from headgate.coordinator.actions import (
+    CommitTable,
+    DescribeFollowers,
+    FollowersRead,
+    PayDebts,
+)
 from headgate.coordinator.debts import unfenced
 from headgate.coordinator.transitions import Phase
 
@@ -103,3 +112,58 @@ def test_what_has_lapsed_stays_named() -> None:
     heir.table = coordinator.table
     heir.until(Phase.CLAIMING)
     assert heir.attempt.record.lapsed == stored.lapsed
+
+
+def heir() -> Coordinator:
+    """A ledger's coordinator that judges nothing new. The one before let a routed table's debt
+    lapse with its claim, and ended before its next decision."""
+    lapsed = (owed(ONE, EPOCH - 2, 3),)
+    made = Coordinator(view(replace(deciding(EPOCH - 1, 4), lapsed=lapsed)), AGEING)
+    made.follow(follower("lake.trips_quarantine"))
+    made.state = replace(made.state, identity=replace(made.state.identity, routed=True))
+    judges(made)
+    return made
+
+
+def judges(made: Coordinator) -> None:
+    made.until(Phase.COLLECTING)
+    made.waits(SETTINGS.commit_timeout_ms)
+
+
+def reads(
+    made: Coordinator, *found: TableView, troubles: dict[str, HeadgateError] | None = None
+) -> None:
+    assert made.only(DescribeFollowers).tables == (ONE,)
+    made.owed = None
+    views = {each.table: each for each in found}
+    made.given(FollowersRead(views, made.now_ms + WALL_AHEAD_MS, troubles or {}))
+
+
+def test_a_routed_table_that_the_one_before_did_not_get_to_is_read_and_moved() -> None:
+    made = heir()
+    reads(made, follower(ONE, EPOCH - 2, 2))
+    assert made.wants(CommitTable)
+    (empty,) = made.attempt.record.debts
+    assert (empty.table, empty.manifest) == (ONE, "")
+
+
+def test_a_routed_table_that_has_moved_since_is_read_once() -> None:
+    made = heir()
+    reads(made, follower(ONE, EPOCH - 2, 3))
+    assert not made.wants(CommitTable)
+    judges(made)
+    assert not made.wants(DescribeFollowers)
+
+
+@pytest.mark.parametrize("troubles", [{}, {ONE: TableMissing("dropped", "create it")}])
+def test_a_routed_table_that_cannot_be_read_is_asked_for_again(
+    troubles: dict[str, HeadgateError],
+) -> None:
+    """It may come back. Nobody parks it when it is not there: no row goes to it."""
+    made = heir()
+    reads(made, troubles=troubles)
+    assert not made.wants(CommitTable)
+    assert not made.term.parked
+    judges(made)
+    reads(made, follower(ONE, EPOCH - 2, 2))
+    assert made.wants(CommitTable)

@@ -178,11 +178,15 @@ class Kept:
 
     @property
     def payable(self) -> tuple[Debt, ...]:
-        """D8: what has lapsed, and could still be paid by somebody who slept through that."""
+        """D8: what has lapsed, and could still be paid by somebody who slept through that.
+
+        Not while the table is dropped: no payment lands there. It counts again when it is back.
+        """
         return tuple(
             debt
             for debt in self._given_up
             if (table := self._tables[debt.table]).catalog.uuid == debt.follower
+            and getattr(table.catalog, "exists", True)
             and table.owes(debt, self._lead)
         )
 

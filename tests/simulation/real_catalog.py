@@ -87,6 +87,8 @@ class RealCatalog:
         self.storage, self.table = storage, table
         self.reachable = True
         self.faults: deque[CommitFault] = deque()
+        self.schema_faults = self.faults
+        """A change of columns is a call like any other here: the next one takes the next fault."""
         self.in_the_air: list[tuple[Call, object]] = []
         self.foreign: dict[str, frozenset[str]] = {}
         """Refs that others made, and the files that were live under each."""

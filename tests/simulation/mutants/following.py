@@ -10,7 +10,7 @@ from simulation.mutants.mutant import Family, Planted
 from headgate.control_protocol import record_codec
 from headgate.control_protocol.ports import CommitOutcome
 from headgate.control_protocol.testing import FakeTable
-from headgate.coordinator import claim, commitment, debts, drafting, machine
+from headgate.coordinator import claim, commitment, debts, drafting, machine, routed
 from headgate.coordinator.actions import Drafted
 from headgate.coordinator.moves import term_of
 
@@ -99,6 +99,12 @@ def lapses_unfenced(_right: Any, *_: object) -> bool:
 def followers_of_the_past_unclaimed(right: Any, *given: Any) -> Any:
     """A lead that went back claims no follower."""
     return ()
+
+
+@FAMILY.replaces("D8", (routed, "_lapsed"))
+def heirs_know_of_no_lapse(_right: Any, _term: Any) -> frozenset[str]:
+    """A coordinator leaves routed tables alone whose debts the one before let lapse."""
+    return frozenset()
 
 
 @FAMILY.replaces("R5", (commitment, "judge"))
