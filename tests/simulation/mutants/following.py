@@ -71,12 +71,12 @@ def paid_by_equality(right: Any, debt: Any, follower: Any, lead: str) -> bool:
 
 
 @FAMILY.replaces("D7", (machine, "payments_answered"))
-def unknown_answer_believed(right: Any, state: Any, given: Any) -> Any:
+def unknown_answer_believed(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """What was asked for counts as paid, whatever was answered."""
     term = term_of(state)
     asked = {name for name in given.outcomes if name in term.followers}
     left = tuple(debt for debt in term.debts if debt.table not in asked)
-    return right(replace(state, term=replace(term, debts=left)), given)
+    return right(replace(state, term=replace(term, debts=left)), given, now_ms)
 
 
 @FAMILY.patches("D8")
