@@ -37,26 +37,26 @@ def keeps_statuses(right: Any, state: State, epoch: Any) -> State:
 
 
 @FAMILY.replaces("P1", (participant, "_heard"))
-def obeys_older(right: Any, state: State, record: Any) -> Any:
+def obeys_older(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Lower epochs are obeyed."""
     said = record.envelope
     if said.epoch < state.epoch and not isinstance(said.event, Presence | WriteStatus):
         said = replace(said, epoch=state.epoch)
-    return right(state, replace(record, envelope=said))
+    return right(state, replace(record, envelope=said), now_ms)
 
 
 @FAMILY.replaces("P1", (participant, "_heard_coordinator"))
-def same_epoch_same_coordinator(right: Any, state: State, record: Any) -> Any:
+def same_epoch_same_coordinator(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Who speaks for the same epoch is taken for who began it."""
-    return right(_taken_for(state, record), record)
+    return right(_taken_for(state, record), record, now_ms)
 
 
 @FAMILY.replaces("P1", (participant, "_heard_coordinator"))
-def only_first_start_tells(right: Any, state: State, record: Any) -> Any:
+def only_first_start_tells(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Another coordinator of the same epoch is known by its first START only."""
     event = record.envelope.event
     first = isinstance(event, StartCommit) and event.settled_to is None
-    return right(state if first else _taken_for(state, record), record)
+    return right(state if first else _taken_for(state, record), record, now_ms)
 
 
 def _taken_for(state: State, record: Any) -> State:

@@ -119,8 +119,8 @@ def older_ack_applies() -> tuple[Planted, ...]:
     """An ACK that comes twice, or late, is obeyed again."""
     heard, settled = participant._heard_coordinator, participant.settled
 
-    def obeys(state: State, record: Any) -> Any:
-        return heard(replace(state, settled_to=ControlOffset(0)), record)
+    def obeys(state: State, record: Any, now_ms: int) -> Any:
+        return heard(replace(state, settled_to=ControlOffset(0)), record, now_ms)
 
     def applies(state: State, offsets: Offsets, settled_to: Any) -> State:
         return settled(replace(state, settled_to=ControlOffset(0)), offsets, settled_to)
