@@ -8,7 +8,7 @@ from typing import cast
 import pyarrow as pa
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from pyiceberg.manifest import WrittenFile as ManifestDataFile
+from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 

@@ -68,7 +68,9 @@ def written(
     for begin in range(0, table.num_rows, size):
         encoder.write(table.slice(begin, size))
     encoder.close()
-    return io.BytesIO(stream.getvalue()), encoder.described()
+    count, statistics = encoder.described()
+    assert count == table.num_rows
+    return io.BytesIO(stream.getvalue()), statistics
 
 
 def table_of(schema: Schema, values: list[dict[str, Any]]) -> pa.Table:
