@@ -25,7 +25,7 @@ class FakeWorld:
 
     def file(self, number: int) -> WrittenFile:
         record = SourceRecord(TopicId("id-of-trips"), "trips", 0, number)
-        return self._catalog.storage.write("memory://files-", 0, [record])
+        return self._catalog.storage.write("memory://files-", [record])
 
     def numbers(self, branch: str = "main") -> list[int]:
         return sorted(record.offset for record in self._catalog.records(branch))
