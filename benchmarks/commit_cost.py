@@ -21,7 +21,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.events import DataFile
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -35,6 +34,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.record import CommitRecord
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.file_detail import FileDetail
 from headgate.tables.iceberg.table import IcebergTable
 
 MARKS = (1, 100, 300, 1000, 2000, 5000)
@@ -86,7 +86,7 @@ def headgate(catalog: Catalog, partitions: int, keep: int | None) -> Callable[[i
             offsets=Offsets({TopicPartition("topic", p): number for p in range(partitions)}),
         )
         # Commits never open data files: a path and counts are enough.
-        file = DataFile(f"{view.location}/data/{number}.parquet", view.spec_id, 1, 1000)
+        file = FileDetail(view.spec_id).of(f"{view.location}/data/{number}.parquet", 1, 1000)
         outcome = table.commit(CommitAttempt(view, record, (file,)))
         assert isinstance(outcome, Landed), outcome
         view = outcome.view

@@ -27,29 +27,24 @@ DIGEST = "sha256:"
 """How a value of ``StartCommit.configuration`` begins that is a digest of what a file says."""
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One data file as Iceberg needs it (table spec, manifest entry), in adapter-neutral form.
+class FileKind(StrEnum):
+    """What a written file holds."""
 
-    ``partition`` holds one value per field of partition spec ``spec_id``, in the spec's order, and
-    the bounds one per column's field id, all in Iceberg's single-value binary serialisation
-    (``None``: null). Sizes are in bytes.
+    ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """One file as every kind of table knows it.
+
+    ``detail`` is the table adapter's own: what its commit needs besides, opaque to the protocol.
     """
 
     path: str
-    spec_id: int
-    record_count: int
-    file_size_bytes: int
-    partition: tuple[bytes | None, ...] = ()
-    file_format: str = "parquet"
-    sort_order_id: int | None = None
-    column_sizes: Mapping[int, int] = field(default_factory=dict)
-    value_counts: Mapping[int, int] = field(default_factory=dict)
-    null_value_counts: Mapping[int, int] = field(default_factory=dict)
-    nan_value_counts: Mapping[int, int] = field(default_factory=dict)
-    lower_bounds: Mapping[int, bytes] = field(default_factory=dict)
-    upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
-    split_offsets: tuple[int, ...] = ()
+    records: int
+    size_bytes: int
+    kind: FileKind = FileKind.ROWS
+    detail: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +147,7 @@ class TableStatus:
     """
 
     table: str
-    files: tuple[DataFile, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     uuid: str = ""
     schema_id: int = 0
 

@@ -16,10 +16,10 @@ from headgate.control_protocol import codec
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import (
     Claim,
-    DataFile,
     Envelope,
     TableStatus,
     WriteStatus,
+    WrittenFile,
 )
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -193,7 +193,7 @@ def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
 @dataclass(slots=True)
 class _TableSum:
     first: TableStatus
-    files: list[DataFile] = field(default_factory=list)
+    files: list[WrittenFile] = field(default_factory=list)
 
     def add(self, table: TableStatus) -> None:
         if table.schema_id != self.first.schema_id:

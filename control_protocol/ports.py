@@ -14,7 +14,13 @@ from typing import Protocol
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.events import DataFile, Destination, Envelope, LogRecord, TableStart
+from headgate.control_protocol.events import (
+    Destination,
+    Envelope,
+    LogRecord,
+    TableStart,
+    WrittenFile,
+)
 from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,
@@ -114,7 +120,7 @@ class CommitAttempt:
 
     base: TableView
     record: CommitRecord
-    files: tuple[DataFile, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     debts: tuple[Debt, ...] = ()
 
 
@@ -188,7 +194,7 @@ class Draft:
     table: TableView
     transaction: TransactionId
     coordinator: Sender
-    files: tuple[DataFile, ...]
+    files: tuple[WrittenFile, ...]
     since_ms: int = 0
 
 
@@ -306,14 +312,14 @@ class BatchWritten:
 
     number: int
     partitions: Mapping[TopicPartition, PartitionResult]
-    files: tuple[DataFile, ...] = field(default=())
-    quarantined: tuple[DataFile, ...] = field(default=())
-    followed: Mapping[Destination, tuple[DataFile, ...]] = field(default_factory=dict)
+    files: tuple[WrittenFile, ...] = field(default=())
+    quarantined: tuple[WrittenFile, ...] = field(default=())
+    followed: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
     ignored: Mapping[str, int] = field(default_factory=dict)
     troubles: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def every_file(self) -> tuple[DataFile, ...]:
+    def every_file(self) -> tuple[WrittenFile, ...]:
         """The files of all tables."""
         followed = (file for files in self.followed.values() for file in files)
         return (*self.files, *self.quarantined, *followed)

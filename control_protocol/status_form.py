@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from headgate.control_protocol.events import Claim, DataFile, TableStatus, WriteStatus
+from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.topic_form import (
     Form,
     by_topic,
     natural,
     once,
-    optional_natural,
     partition_of,
     partitions_form,
     partitions_of,
@@ -102,49 +99,21 @@ def _claim(form: Form) -> Claim:
     )
 
 
-_STATISTICS = (
-    "column_sizes",
-    "value_counts",
-    "null_value_counts",
-    "nan_value_counts",
-    "lower_bounds",
-    "upper_bounds",
-)
-
-
-def _file_form(file: DataFile) -> Form:
-    form: Form = {
+def _file_form(file: WrittenFile) -> Form:
+    return {
         "path": file.path,
-        "file_format": file.file_format,
-        "spec_id": file.spec_id,
-        "partition": list(file.partition),
-        "record_count": file.record_count,
-        "file_size_bytes": file.file_size_bytes,
-        "sort_order_id": file.sort_order_id,
-        "split_offsets": list(file.split_offsets),
+        "records": file.records,
+        "size_bytes": file.size_bytes,
+        "kind": file.kind.value,
+        "detail": file.detail,
     }
-    for name in _STATISTICS:
-        values = getattr(file, name)
-        form[name] = {"columns": list(values), "values": list(values.values())}
-    return form
 
 
-def _file(form: Form) -> DataFile:
-    return DataFile(
+def _file(form: Form) -> WrittenFile:
+    return WrittenFile(
         path=form["path"],
-        spec_id=natural(form["spec_id"]),
-        record_count=natural(form["record_count"]),
-        file_size_bytes=natural(form["file_size_bytes"]),
-        partition=tuple(form["partition"]),
-        file_format=form["file_format"],
-        sort_order_id=optional_natural(form["sort_order_id"]),
-        split_offsets=tuple(form["split_offsets"]),
-        **{name: _by_column(form[name]) for name in _STATISTICS},
+        records=natural(form["records"]),
+        size_bytes=natural(form["size_bytes"]),
+        kind=FileKind(form["kind"]),
+        detail=form["detail"],
     )
-
-
-def _by_column(form: Form) -> dict[int, Any]:
-    values = dict(zip(form["columns"], form["values"], strict=True))
-    if len(values) < len(form["columns"]):
-        raise ValueError("a column is named twice")
-    return values

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headgate.control_protocol.events import Claim, DataFile, TableStatus, WriteStatus
+from headgate.control_protocol.events import Claim, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.state import Committed, HeardStatus
@@ -26,8 +26,8 @@ class Verdict:
     """
 
     offsets: Offsets
-    files: tuple[DataFile, ...] = ()
-    follower_files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    files: tuple[WrittenFile, ...] = ()
+    follower_files: Mapping[str, tuple[WrittenFile, ...]] = field(default_factory=dict)
     claims: tuple[tuple[TopicPartition, Claim], ...] = ()
     unsure: frozenset[TopicPartition] = frozenset()
     refused: tuple[str, ...] = ()
@@ -126,8 +126,8 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
     Ranges decide, ownership does not: whoever wrote the range, it is in the table once. A status
     with a file outside the prefixes that were issued, or with a file twice, is refused.
     """
-    files: dict[str, DataFile] = {}
-    aside: dict[str, dict[str, DataFile]] = {name: {} for name in by.followers}
+    files: dict[str, WrittenFile] = {}
+    aside: dict[str, dict[str, WrittenFile]] = {name: {} for name in by.followers}
     claims: list[tuple[TopicPartition, Claim]] = []
     refused: list[str] = []
     sure: set[TopicPartition] = set()
@@ -217,7 +217,7 @@ def _misaddressed(status: WriteStatus, by: Standard) -> str | None:
     return None
 
 
-def _miscounted(status: WriteStatus, files: Mapping[str, DataFile], by: Standard) -> str | None:
+def _miscounted(status: WriteStatus, files: Mapping[str, WrittenFile], by: Standard) -> str | None:
     """The rows of all tables but those of quarantined records add up to the claims'."""
     written = _of_table(status, by.table)
     if _named_twice(written, files):
@@ -230,7 +230,7 @@ def _miscounted(status: WriteStatus, files: Mapping[str, DataFile], by: Standard
         if claim.bad > claim.quarantined + claim.skipped:
             return "a claim has more bad records than quarantined and skipped ones"
     tables = [written, *(t for t in status.tables if _takes_rows(t, by))]
-    held = sum(file.record_count for table in tables for file in table.files)
+    held = sum(file.records for table in tables for file in table.files)
     if held != sum(claim.records for claim in status.claims.values()):
         return "the files' record counts do not add up to the claims'"
     return None
@@ -254,7 +254,7 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def with_committed(by: Standard, files: Iterable[DataFile]) -> Committed:
+def with_committed(by: Standard, files: Iterable[WrittenFile]) -> Committed:
     """Remember the files of a commit, and those before it whose folders are allowed still."""
     kept = {folder: paths for folder, paths in by.committed.items() if _allowed(by, folder)}
     for file in files:
@@ -268,13 +268,13 @@ def _allowed(by: Standard, folder: str) -> bool:
     return any(place.allow(f"{folder}/any", place.newest) for place in places)
 
 
-def _named_twice(written: TableStatus, files: Mapping[str, DataFile]) -> bool:
+def _named_twice(written: TableStatus, files: Mapping[str, WrittenFile]) -> bool:
     paths = [file.path for file in written.files]
     return len(set(paths)) < len(paths) or any(path in files for path in paths)
 
 
 def _misfollowed(
-    heard: HeardStatus, aside: Mapping[str, Mapping[str, DataFile]], by: Standard
+    heard: HeardStatus, aside: Mapping[str, Mapping[str, WrittenFile]], by: Standard
 ) -> str | None:
     """Each file of a follower is in its folder and named once; and the quarantine's add up (Q4)."""
     for name, follower in by.followers.items():
@@ -295,7 +295,7 @@ def _misquarantined(status: WriteStatus, by: Standard) -> str | None:
     kept = [_of_table(status, n) for n, follower in by.followers.items() if not follower.uuid]
     if not kept:
         return "quarantined records, but there is no quarantine" if claimed else None
-    held = sum(file.record_count for table in kept for file in table.files)
+    held = sum(file.records for table in kept for file in table.files)
     if held > claimed or (held < claimed and not _may_hold_some(status, by)):
         return "the quarantine's files do not hold the claims' quarantined records"
     return None

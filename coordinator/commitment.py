@@ -282,7 +282,7 @@ def _settlements(view: TableView, verdict: Verdict) -> tuple[TableSettlement, ..
     return (
         TableSettlement(view.table, None, verdict.records),
         *(
-            TableSettlement(name, None, sum(file.record_count for file in files))
+            TableSettlement(name, None, sum(file.records for file in files))
             for name, files in verdict.follower_files.items()
         ),
     )

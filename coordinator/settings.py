@@ -119,7 +119,8 @@ class CoordinatorSettings:
         metadata={
             "unit": "ms",
             "sentence": "A transaction that could not be committed for so long is given up and "
-            "read again; keep it below the age at which orphan files are removed.",
+            "read again; keep it below the age at which orphan files are removed. At least four "
+            "times commit_interval_ms and commit_timeout_ms together.",
         },
     )
     pay_timeout_ms: int = field(

@@ -20,7 +20,7 @@ from pyiceberg.catalog import Catalog
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import TableMissing, WriteFailed
-from headgate.control_protocol.events import DataFile, Destination, TableStart
+from headgate.control_protocol.events import Destination, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
     TopicPartition,
@@ -133,18 +133,18 @@ def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
         )
 
 
-def _table(name: str, files: Sequence[DataFile], catalog: RehearsalCatalog) -> RehearsedTable:
+def _table(name: str, files: Sequence[WrittenFile], catalog: RehearsalCatalog) -> RehearsedTable:
     return RehearsedTable(
         name,
         name in catalog.copied,
-        sum(file.record_count for file in files),
+        sum(file.records for file in files),
         len(files),
-        sum(file.file_size_bytes for file in files),
+        sum(file.size_bytes for file in files),
         tuple(_first_rows(files, ROWS_SHOWN)),
     )
 
 
-def _unmatched(quarantined: Iterable[DataFile]) -> int:
+def _unmatched(quarantined: Iterable[WrittenFile]) -> int:
     columns = (
         pq.read_table(_local(file), columns=["error_class"])["error_class"] for file in quarantined
     )
@@ -261,7 +261,7 @@ def _with_tables(
     return replace(batch, told=tuple(told.values()))
 
 
-def _first_rows(files: Iterable[DataFile], count: int) -> Iterator[Mapping[str, Any]]:
+def _first_rows(files: Iterable[WrittenFile], count: int) -> Iterator[Mapping[str, Any]]:
     for file in files:
         with pq.ParquetFile(_local(file)) as parquet:
             for rows in parquet.iter_batches(batch_size=count):
@@ -272,7 +272,7 @@ def _first_rows(files: Iterable[DataFile], count: int) -> Iterator[Mapping[str, 
                     return
 
 
-def _local(file: DataFile) -> str:
+def _local(file: WrittenFile) -> str:
     return file.path.removeprefix("file://")
 
 

@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from headgate.control_protocol.events import (
     Claim,
-    DataFile,
     Destination,
     Event,
     Limits,
@@ -16,6 +15,7 @@ from headgate.control_protocol.events import (
     StartCommit,
     TableStart,
     WriteStatus,
+    WrittenFile,
 )
 from headgate.control_protocol.identifiers import (
     ControlOffset,
@@ -161,9 +161,9 @@ class State:
     paused: bool = False
     owned: Mapping[TopicPartition, Ownership] = field(default_factory=dict)
     leaving: frozenset[TopicPartition] = frozenset()
-    files: tuple[DataFile, ...] = ()
-    quarantined: tuple[DataFile, ...] = ()
-    followed: Mapping[Destination, tuple[DataFile, ...]] = field(default_factory=dict)
+    files: tuple[WrittenFile, ...] = ()
+    quarantined: tuple[WrittenFile, ...] = ()
+    followed: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
     troubles: Mapping[str, str] = field(default_factory=dict)
     batch: Batch | None = None
     batch_due_ms: int = 0

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headgate.control_protocol.events import Claim, DataFile, Destination, TableStatus, WriteStatus
+from headgate.control_protocol.events import (
+    Claim,
+    Destination,
+    TableStatus,
+    WriteStatus,
+    WrittenFile,
+)
 from headgate.control_protocol.identifiers import TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
@@ -104,7 +110,7 @@ def _mean(written: BatchWritten, before: float) -> float:
     return octets / offsets if offsets else before
 
 
-def _followed(state: State, written: BatchWritten) -> Mapping[Destination, tuple[DataFile, ...]]:
+def _followed(state: State, written: BatchWritten) -> Mapping[Destination, tuple[WrittenFile, ...]]:
     """Files of one table go together, whatever its schema was; the newest is named."""
     known = {(at.table, at.uuid): (at, files) for at, files in state.followed.items()}
     for at, more in written.followed.items():

@@ -1,4 +1,4 @@
-"""The Avro schemas of the control events and their frozen fingerprints.
+"""The Avro schemas of the control events and their frozen fingerprints, and of files' details.
 
 A schema file never changes once released: a fingerprint names it on the wire, and readers of an
 older release know it by that. What must change becomes ``v2`` beside ``v1``, read by both.
@@ -34,3 +34,8 @@ def control_schemas() -> list[ControlSchema]:
         )
         for name, fingerprint in frozen.items()
     ]
+
+
+def file_schema(name: str) -> Any:
+    """The schema of a file's detail, as parsed JSON: ``iceberg-v1``."""
+    return json.loads(files(__name__).joinpath("files", f"{name}.avsc").read_text("utf-8"))

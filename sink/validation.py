@@ -29,6 +29,8 @@ _DURATION_MS_MAX = 366 * 24 * 3_600_000
 _MAX_POLL_INTERVAL_MS = 300_000
 _SESSION_TIMEOUT_MS = 45_000
 """Both are librdkafka's defaults."""
+_ROUNDS_MIN = 4
+"""Two and a time-out can pass before a late status is judged; ageing rounds off a quarter."""
 
 
 def check_sink(settings: SinkSettings) -> None:
@@ -266,6 +268,15 @@ def _check_times(settings: SinkSettings) -> None:
             f"participant.presence_interval_ms ({participant.presence_interval_ms}) is not below "
             f"coordinator.election_timeout_ms ({coordinator.election_timeout_ms})",
             "signs of life must come more often than the silence that they break",
+        )
+    # A file is as old as its START; a status that came late is judged one round later (P8, P9).
+    least_ms = _ROUNDS_MIN * (coordinator.commit_interval_ms + coordinator.commit_timeout_ms)
+    if coordinator.claim_age_max_ms < least_ms:
+        _wrong(
+            f"coordinator.claim_age_max_ms ({coordinator.claim_age_max_ms}) is below {least_ms}, "
+            f"{_ROUNDS_MIN} times commit_interval_ms and commit_timeout_ms together",
+            "raise it, and the age of every orphan clean-up with it, or commit more often: files "
+            "would be too old before their turn, and be written again for ever",
         )
     # While a partition waits to be released, nobody polls: Kafka would expel the member.
     poll_ms = _kafka_ms(settings, "max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)

@@ -11,7 +11,6 @@ from headgate.control_protocol.events import (
     AckCommit,
     Answer,
     Claim,
-    DataFile,
     EndCommit,
     Envelope,
     Event,
@@ -30,6 +29,7 @@ from headgate.control_protocol.events import (
     TableStart,
     TableStatus,
     WriteStatus,
+    WrittenFile,
 )
 from headgate.control_protocol.identifiers import (
     ControlOffset,
@@ -44,20 +44,11 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
-DATA_FILE = DataFile(
+WRITTEN_FILE = WrittenFile(
     path="s3://lake/orders/data/headgate-3.7-ab/00000.parquet",
-    spec_id=1,
-    record_count=90,
-    file_size_bytes=12_345,
-    partition=(b"\x01\x00\x00\x00", None),
-    sort_order_id=2,
-    column_sizes={1: 400, 2: 800},
-    value_counts={1: 90, 2: 90},
-    null_value_counts={1: 0, 2: 5},
-    nan_value_counts={2: 1},
-    lower_bounds={1: b"\x00", 2: b"a"},
-    upper_bounds={1: b"\x09", 2: b"z"},
-    split_offsets=(4, 9_000),
+    records=90,
+    size_bytes=12_345,
+    detail=bytes(range(90)),
 )
 
 EXAMPLES: dict[str, Event] = {
@@ -86,7 +77,10 @@ EXAMPLES: dict[str, Event] = {
     "write-status": WriteStatus(
         status_number=5,
         claims={P0: Claim(OffsetRange(100, 200), 90, 4, 6, 7, 4_096, 1_700_000_000_000)},
-        tables=(TableStatus("lake.orders", (DATA_FILE,), "uuid-1", 3), TableStatus("lake.empty")),
+        tables=(
+            TableStatus("lake.orders", (WRITTEN_FILE,), "uuid-1", 3),
+            TableStatus("lake.empty"),
+        ),
         unknown=frozenset({P1}),
         failure="disk full",
         troubles={"lake.gone": "HG-102 dropped"},
@@ -153,26 +147,8 @@ _PARTITIONS = st.builds(
 )
 _SETS = st.frozensets(_PARTITIONS, max_size=5)
 _OFFSETS = st.dictionaries(_PARTITIONS, _NATURALS, max_size=5).map(Offsets)
-_COUNTS = st.dictionaries(st.integers(1, 400), _NATURALS, max_size=4)
-_BOUNDS = st.dictionaries(st.integers(1, 400), st.binary(max_size=9), max_size=4)
 _RANGES = st.tuples(_NATURALS, _NATURALS).map(lambda two: OffsetRange(min(two), max(two)))
-_FILES = st.builds(
-    DataFile,
-    path=_TEXT,
-    spec_id=st.integers(0, 9),
-    record_count=_NATURALS,
-    file_size_bytes=_NATURALS,
-    partition=st.lists(st.none() | st.binary(max_size=9), max_size=3).map(tuple),
-    file_format=_TEXT,
-    sort_order_id=st.none() | st.integers(0, 9),
-    column_sizes=_COUNTS,
-    value_counts=_COUNTS,
-    null_value_counts=_COUNTS,
-    nan_value_counts=_COUNTS,
-    lower_bounds=_BOUNDS,
-    upper_bounds=_BOUNDS,
-    split_offsets=st.lists(_NATURALS, max_size=3).map(tuple),
-)
+_FILES = st.builds(WrittenFile, _TEXT, _NATURALS, _NATURALS, detail=st.binary(max_size=20))
 _COUNTED = (_NATURALS,) * 5
 _CLAIMS = st.builds(Claim, _RANGES, *_COUNTED, _OPTIONAL)
 _TABLES = st.lists(

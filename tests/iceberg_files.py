@@ -12,16 +12,17 @@ from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
+from headgate.tables.iceberg.file_detail import FileDetail
 
 
-def write_files(table: Table, rows: pa.Table) -> tuple[DataFile, ...]:
+def write_files(table: Table, rows: pa.Table) -> tuple[WrittenFile, ...]:
     """The rows as files of the table's current spec; nothing is committed."""
     written = _dataframe_to_data_files(table.metadata, rows, table.io, uuid.uuid4())
     return tuple(described(table, file) for file in written)
 
 
-def described(table: Table, file: ManifestDataFile) -> DataFile:
+def described(table: Table, file: ManifestDataFile) -> WrittenFile:
     """A file of the table's current spec, as it travels in a status."""
     fields = table.spec().partition_type(table.schema()).fields
     types = [cast("PrimitiveType", field.field_type) for field in fields]
@@ -30,11 +31,8 @@ def described(table: Table, file: ManifestDataFile) -> DataFile:
         None if value is None else to_bytes(kind, value)
         for kind, value in zip(types, values, strict=True)
     )
-    return DataFile(
-        path=file.file_path,
+    detail = FileDetail(
         spec_id=table.spec().spec_id,
-        record_count=file.record_count,
-        file_size_bytes=file.file_size_in_bytes,
         partition=tuple(partition),
         column_sizes=file.column_sizes or {},
         value_counts=file.value_counts or {},
@@ -44,3 +42,4 @@ def described(table: Table, file: ManifestDataFile) -> DataFile:
         upper_bounds=file.upper_bounds or {},
         split_offsets=tuple(file.split_offsets or ()),
     )
+    return detail.of(file.file_path, file.record_count, file.file_size_in_bytes)

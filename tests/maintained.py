@@ -13,7 +13,7 @@ from integration.readers import read_with_duckdb
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -109,7 +109,7 @@ class Maintained:
         for _ in range(count):
             self.commit(**how)
 
-    def _commit(self, files: tuple[DataFile, ...], rows: int = 0) -> None:
+    def _commit(self, files: tuple[WrittenFile, ...], rows: int = 0) -> None:
         for _ in range(3):
             outcome = self.sink.commit(CommitAttempt(self.view, self._record(rows), files))
             if isinstance(outcome, Landed):
@@ -129,7 +129,7 @@ class Maintained:
             records=rows,
         )
 
-    def written(self, rows: int, day: Any = 1, **columns: Any) -> tuple[DataFile, ...]:
+    def written(self, rows: int, day: Any = 1, **columns: Any) -> tuple[WrittenFile, ...]:
         """Files of the sink's folder that nobody has committed yet."""
         table = self.table
         first, self.next_offset = self.next_offset, self.next_offset + rows

@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 from headgate.control_protocol import record_codec
 from headgate.control_protocol.columns import Column, Struct, Type
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.testing.source import SourceRecord
@@ -39,7 +39,7 @@ class FakeSnapshot:
     snapshot_id: int
     parent_id: int | None
     sequence_number: int
-    files: tuple[DataFile, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -90,14 +90,14 @@ class FakeCatalog:
 
     # ---------------------------------------------------------------------- what others do to it
 
-    def append(self, files: Iterable[DataFile] = (), branch: str = MAIN) -> int:
+    def append(self, files: Iterable[WrittenFile] = (), branch: str = MAIN) -> int:
         """A foreign writer appends."""
         return self._add(self.new_snapshot(branch, tuple(files), {}), branch)
 
     def compact(self, branch: str = MAIN) -> int:
         """A foreign writer rewrites all live files as one."""
         records = self.records(branch)
-        merged = self.storage.write(f"{self.table}/compacted-", self.spec_id, records)
+        merged = self.storage.write(f"{self.table}/compacted-", records)
         snapshot = self.new_snapshot(branch, (), {})
         return self._add(replace(snapshot, files=(merged,) if records else ()), branch)
 
@@ -170,7 +170,7 @@ class FakeCatalog:
             yield snapshot
             snapshot_id = snapshot.parent_id
 
-    def files(self, branch: str = MAIN) -> tuple[DataFile, ...]:
+    def files(self, branch: str = MAIN) -> tuple[WrittenFile, ...]:
         head = self.head(branch)
         return head.files if head else ()
 
@@ -181,7 +181,7 @@ class FakeCatalog:
     # ------------------------------------------------------------------------------- commit calls
 
     def new_snapshot(
-        self, branch: str, files: tuple[DataFile, ...], summary: Mapping[str, str]
+        self, branch: str, files: tuple[WrittenFile, ...], summary: Mapping[str, str]
     ) -> FakeSnapshot:
         """A snapshot on top of the branch, not yet in it, with these files more."""
         self._ids += 1

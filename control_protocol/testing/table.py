@@ -9,7 +9,7 @@ from headgate.control_protocol import record_codec
 from headgate.control_protocol.column_growth import former, grown
 from headgate.control_protocol.columns import Struct, changes
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
     SinkName,
@@ -102,7 +102,7 @@ class FakeTable:
         )
         path = f"{folder}/{draft.transaction.number}-{len(catalog.storage.manifests)}.avro"
         catalog.storage.manifests[path] = draft.files
-        rows = sum(file.record_count for file in draft.files)
+        rows = sum(file.records for file in draft.files)
         return (
             Debt(
                 draft.transaction,
@@ -217,5 +217,5 @@ class FakeTable:
         )
 
 
-def _rows(files: tuple[DataFile, ...]) -> int:
-    return sum(file.record_count for file in files)
+def _rows(files: tuple[WrittenFile, ...]) -> int:
+    return sum(file.records for file in files)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import HeadgateError, Unreachable
-from headgate.control_protocol.events import DataFile, Destination, TableStart
+from headgate.control_protocol.events import Destination, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import (
@@ -33,14 +33,14 @@ class FakeStorage:
     """
 
     files: dict[str, list[SourceRecord]] = field(default_factory=dict)
-    manifests: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    manifests: dict[str, tuple[WrittenFile, ...]] = field(default_factory=dict)
     columns: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def write(self, prefix: str, spec_id: int, records: list[SourceRecord]) -> DataFile:
+    def write(self, prefix: str, records: list[SourceRecord]) -> WrittenFile:
         path = f"{prefix}{len(self.files):05}.parquet"
         self.files[path] = records
         size_bytes = _RECORD_BYTES * len(records)
-        return DataFile(path, spec_id, record_count=len(records), file_size_bytes=size_bytes)
+        return WrittenFile(path, len(records), size_bytes)
 
 
 class FakeBatchWriter:
@@ -178,20 +178,20 @@ class FakeBatchWriter:
 
     def _routed(
         self, batch: Batch, rows: list[SourceRecord]
-    ) -> dict[Destination, tuple[DataFile, ...]]:
+    ) -> dict[Destination, tuple[WrittenFile, ...]]:
         """Files of tables that no START names, below the folder that it does (rule R5)."""
         assert self.takes is not None, "asked only then"
         by_table: dict[tuple[Destination, str], list[SourceRecord]] = {}
         for record in rows:
             by_table.setdefault(self.takes(record), []).append(record)
         return {
-            at: (self._storage.write(f"{location}/data/{batch.folder}/", 0, share),)
+            at: (self._storage.write(f"{location}/data/{batch.folder}/", share),)
             for (at, location), share in sorted(by_table.items())
         }
 
     def _aside(
         self, batch: Batch, records: list[SourceRecord]
-    ) -> tuple[tuple[DataFile, ...], dict[Destination, tuple[DataFile, ...]]]:
+    ) -> tuple[tuple[WrittenFile, ...], dict[Destination, tuple[WrittenFile, ...]]]:
         """The files of the quarantine, and those of the other followers."""
         tables = _followers(batch)
         if not tables:
@@ -205,10 +205,10 @@ class FakeBatchWriter:
         named = [Destination(table.table) for table in tables[1:]]
         return first, {at: files for at, files in zip(named, others, strict=True) if files}
 
-    def _files(self, table: TableStart, records: list[SourceRecord]) -> tuple[DataFile, ...]:
+    def _files(self, table: TableStart, records: list[SourceRecord]) -> tuple[WrittenFile, ...]:
         if not records:
             return ()
-        return (self._storage.write(f"{table.file_prefix}/", table.spec_id, records),)
+        return (self._storage.write(f"{table.file_prefix}/", records),)
 
     def _result(
         self, at: TopicPartition, offsets: OffsetRange, found: list[SourceRecord], bad: int

@@ -16,7 +16,7 @@ from functools import partial
 from uuid import uuid4
 
 from headgate.control_protocol.errors import HeadgateError, TransformRaised, WriterGone
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data.spark.accounts import settled
@@ -123,7 +123,7 @@ class SparkBatchWriter:
                 self._outcomes.put((job, outcome))
 
     def _written(self, job: _Job) -> BatchOutcome:
-        written: list[DataFile] = []
+        written: list[WrittenFile] = []
         plans: list[WriterPlan] = []
 
         def write(plan: WriterPlan) -> BatchOutcome:
@@ -144,12 +144,12 @@ class SparkBatchWriter:
             self._discard(plans, written)
         return whole
 
-    def _discard(self, plans: Sequence[WriterPlan], written: list[DataFile]) -> None:
+    def _discard(self, plans: Sequence[WriterPlan], written: list[WrittenFile]) -> None:
         if written:
             discard(plans[0], written)
             written.clear()
 
-    def _by(self, plan: WriterPlan, job: _Job, written: list[DataFile]) -> BatchOutcome:
+    def _by(self, plan: WriterPlan, job: _Job, written: list[WrittenFile]) -> BatchOutcome:
         shares = shares_of(job.batch, self._session.parallelism)
         with self._session.tagged(job.tag):
             if not shares or (one_stage(plan) and not self._died):
@@ -165,7 +165,7 @@ class SparkBatchWriter:
         return BatchFailed(job.batch.number, reason, gone)
 
     def _in_one_stage(
-        self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], written: list[DataFile]
+        self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], written: list[WrittenFile]
     ) -> BatchOutcome:
         """``written`` takes the files as they become known, whatever comes of the batch."""
         if not shares:
@@ -177,7 +177,7 @@ class SparkBatchWriter:
         write: Callable[[Batch], BatchOutcome],
         batch: Batch,
         shares: Sequence[Batch],
-        written: list[DataFile],
+        written: list[WrittenFile],
     ) -> BatchOutcome:
         numbers = self._session.spark.range(0, len(shares), 1, len(shares))
         rows = numbers.mapInArrow(share_writer(write, shares), RESULT_COLUMNS).collect()
@@ -186,14 +186,14 @@ class SparkBatchWriter:
         written += files_of(outcomes)
         return joined(batch, outcomes)
 
-    def _narrowed(self, plan: WriterPlan, job: _Job, written: list[DataFile]) -> BatchOutcome:
+    def _narrowed(self, plan: WriterPlan, job: _Job, written: list[WrittenFile]) -> BatchOutcome:
         """A few records that make that fail are found by jobs over parts of the batch."""
         write = self._in_shares if one_stage(plan) else self._in_stages
 
         def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
             if job is not self._current:
                 return BatchFailed(part.number, "abandoned")
-            files: list[DataFile] = []
+            files: list[WrittenFile] = []
             outcome: BatchOutcome | None = None
             try:
                 outcome = write(plan, part, files)
@@ -212,11 +212,13 @@ class SparkBatchWriter:
 
         return narrowed(attempt, plan, job.batch)
 
-    def _in_shares(self, plan: WriterPlan, part: Batch, written: list[DataFile]) -> BatchOutcome:
+    def _in_shares(self, plan: WriterPlan, part: Batch, written: list[WrittenFile]) -> BatchOutcome:
         shares = shares_of(part, self._session.parallelism)
         return self._in_one_stage(plan, part, shares, written)
 
-    def _in_stages(self, plan: WriterPlan, batch: Batch, written: list[DataFile]) -> BatchOutcome:
+    def _in_stages(
+        self, plan: WriterPlan, batch: Batch, written: list[WrittenFile]
+    ) -> BatchOutcome:
         shares = shares_of(batch, self._session.parallelism)
         done = run_job(self._session, plan, batch, shares)
         written += done.files

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import TransformFailed, TransformRaised, WriteFailed
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed
 from headgate.data.spark import routed_stages, stages
 from headgate.data.spark.packets import PLACE, Packing
@@ -43,7 +43,7 @@ class JobDone:
     parts: Sequence[PartWritten | BatchFailed]
 
     @property
-    def files(self) -> tuple[DataFile, ...]:
+    def files(self) -> tuple[WrittenFile, ...]:
         """Everything that was written, whatever comes of it; of both tables."""
         written = [part for part in self.parts if isinstance(part, PartWritten)]
         aside = files_of([read.outcome for read in self.reads])

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Protocol
 
 from headgate.control_protocol.columns import joined as joined_columns
-from headgate.control_protocol.events import DataFile, Destination
+from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import (
@@ -111,19 +111,19 @@ def _by_table(needs: Sequence[TableNeed]) -> tuple[TableNeed, ...]:
 
 class _Wrote(Protocol):
     @property
-    def followed(self) -> Mapping[Destination, tuple[DataFile, ...]]: ...
+    def followed(self) -> Mapping[Destination, tuple[WrittenFile, ...]]: ...
 
 
-def together(written: Iterable[_Wrote]) -> dict[Destination, tuple[DataFile, ...]]:
+def together(written: Iterable[_Wrote]) -> dict[Destination, tuple[WrittenFile, ...]]:
     """The files of followers, table by table."""
-    files: dict[Destination, tuple[DataFile, ...]] = {}
+    files: dict[Destination, tuple[WrittenFile, ...]] = {}
     for share in written:
         for at, more in share.followed.items():
             files[at] = (*files.get(at, ()), *more)
     return files
 
 
-def files_of(outcomes: Sequence[BatchOutcome]) -> tuple[DataFile, ...]:
+def files_of(outcomes: Sequence[BatchOutcome]) -> tuple[WrittenFile, ...]:
     """Every file that the outcomes name, of all tables."""
     written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
     return tuple(file for share in written for file in share.every_file)

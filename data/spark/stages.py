@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.events import DataFile, Destination
+from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.data.spark.packets import PACKET, PLACE, Packing
 from headgate.data.spark.tasks import keep_worker_light
@@ -57,15 +57,15 @@ class PartWritten:
     tables: ``followed``, their files; ``unmatched``, records that went to none, by the reason.
     """
 
-    files: tuple[DataFile, ...]
+    files: tuple[WrittenFile, ...]
     rows: int
     numbers: BitMap64
     twice: BitMap64
-    followed: Mapping[Destination, tuple[DataFile, ...]] = field(default_factory=dict)
+    followed: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
     unmatched: Mapping[str, BitMap64] = field(default_factory=dict)
 
     @property
-    def every_file(self) -> tuple[DataFile, ...]:
+    def every_file(self) -> tuple[WrittenFile, ...]:
         return (*self.files, *(file for some in self.followed.values() for file in some))
 
 
@@ -85,8 +85,8 @@ class Tally:
 
     def part(
         self,
-        files: tuple[DataFile, ...],
-        followed: Mapping[Destination, tuple[DataFile, ...]] | None = None,
+        files: tuple[WrittenFile, ...],
+        followed: Mapping[Destination, tuple[WrittenFile, ...]] | None = None,
         unmatched: Mapping[str, BitMap64] | None = None,
     ) -> PartWritten:
         """What the task wrote."""

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
     RecordUnmatched,
     TooManyBadRecords,
 )
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.encodings import FORMAT
@@ -120,7 +120,7 @@ class Aside:
                 "mend the producer or the table, or raise the limits under [quarantine]",
             )
 
-    def finish(self) -> tuple[DataFile, ...]:
+    def finish(self) -> tuple[WrittenFile, ...]:
         return self._quarantine.finish() if self._quarantine else ()
 
     def discard(self) -> None:
@@ -198,7 +198,7 @@ class _Quarantine:
         ]
         self._rows.take(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
-    def finish(self) -> tuple[DataFile, ...]:
+    def finish(self) -> tuple[WrittenFile, ...]:
         self._rows.flush()
         return self._files.finish()
 

@@ -121,8 +121,8 @@ class _AvroFile:
     def close(self) -> None:
         """Nothing stands behind the rows of an Avro file."""
 
-    def described(self) -> dict[str, Any]:
-        return self._metrics.of_rows()
+    def described(self) -> tuple[int, dict[str, Any]]:
+        return self._metrics.rows, self._metrics.of_rows()
 
     def _write_block(self, rows: list[dict[str, Any]]) -> None:
         """Write the rows as an array, which is their number, each of them, and a zero."""

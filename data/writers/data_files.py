@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.io import FileIO, OutputStream
 
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.data.writers.encoding import Encoder, Encoding
 from headgate.data.writers.encodings import FORMAT, encoding_of, target_bytes
 from headgate.data.writers.metrics import leaves_of
@@ -20,6 +20,7 @@ from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.pools import OPEN_FILES_MAX, OpenFiles
 from headgate.data.writers.sorting import Sorter
 from headgate.data.writers.spread import Spread
+from headgate.tables.iceberg.file_detail import FileDetail
 from headgate.tables.stores.files import Unhurried, delete_quietly, open_files
 
 _SHRINKAGE_GUESS = 4
@@ -89,7 +90,7 @@ class DataFiles:
         self._open: dict[PartitionKey, _OpenFile] = {}
         self._paths: list[str] = []
         self._endings: list[Future[None]] = []
-        self._finished: list[DataFile] = []
+        self._finished: list[WrittenFile] = []
         self._written_rows = 0
         self._written_bytes = 0
 
@@ -114,7 +115,7 @@ class DataFiles:
         if self._shape.sorter and key in self._open:
             self._close(key)
 
-    def finish(self) -> tuple[DataFile, ...]:
+    def finish(self) -> tuple[WrittenFile, ...]:
         """Close and describe all files, in the order in which they were completed."""
         for key in list(self._open):
             self._close(key)
@@ -178,16 +179,16 @@ class DataFiles:
         self._finished.append(_described(self._shape, key, file, size))
 
 
-def _described(shape: FileShape, key: PartitionKey, file: _OpenFile, size: int) -> DataFile:
-    return DataFile(
-        path=file.path,
+def _described(shape: FileShape, key: PartitionKey, file: _OpenFile, size: int) -> WrittenFile:
+    records, statistics = file.encoder.described()
+    detail = FileDetail(
         spec_id=shape.spec_id,
-        file_size_bytes=size,
         partition=key.values,
         file_format=file.kind,
         sort_order_id=shape.sorter.order_id,
-        **file.encoder.described(),
+        **statistics,
     )
+    return detail.of(file.path, records, size)
 
 
 def _quietly(action: Any) -> None:

@@ -23,8 +23,8 @@ class Encoder(Protocol):
     def close(self) -> None:
         """Write what stands behind the rows."""
 
-    def described(self) -> dict[str, Any]:
-        """Return the ``record_count`` and the statistics of ``DataFile``; only behind ``close``."""
+    def described(self) -> tuple[int, dict[str, Any]]:
+        """Return the rows written, and ``FileDetail``'s statistics of them; after ``close``."""
 
 
 class Encoding(Protocol):

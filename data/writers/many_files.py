@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headgate.control_protocol.events import DataFile, Destination
+from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.decoding import Decoded
@@ -15,7 +15,7 @@ from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.pools import OpenFiles
 from headgate.data.writers.routed_table import RoutedTable
 
-Followed = dict[Destination, tuple[DataFile, ...]]
+Followed = dict[Destination, tuple[WrittenFile, ...]]
 
 
 class TableOutlet(Protocol):

@@ -129,7 +129,7 @@ class FileMetrics:
                 self._see_texts(leaf, column_at(rows, leaf.name))
 
     def described(self, footer: pq.FileMetaData) -> dict[str, Any]:
-        """The fields of ``DataFile`` that are statistics."""
+        """The fields of ``FileDetail`` that are statistics."""
         groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
         sizes, values, nulls = {}, {}, {}
         for place, leaf in enumerate(self.leaves):

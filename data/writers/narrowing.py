@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import TransformRaised
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import (
@@ -135,7 +135,7 @@ def _halves(ranges: Ranges) -> Iterable[Ranges]:
     return (second,) if total == 1 else (first, second)
 
 
-def discard(plan: WriterPlan, files: Iterable[DataFile]) -> None:
+def discard(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
     """Remove files that were never announced: only this process ever knew their names."""
     for file in files:
         owner = _owner(plan, file)
@@ -146,7 +146,7 @@ def discard(plan: WriterPlan, files: Iterable[DataFile]) -> None:
             log.warning("%s stays behind, unused: %s", file.path, error)
 
 
-def _owner(plan: WriterPlan, file: DataFile) -> WriterPlan:
+def _owner(plan: WriterPlan, file: WrittenFile) -> WriterPlan:
     """The plan of the table that the file was for."""
     routed = (table.plan for table in plan.tables.values() if table.plan)
     return next((own for own in routed if file.path.startswith(f"{own.data_location}/")), plan)

@@ -74,8 +74,8 @@ class _OrcFile:
     def close(self) -> None:
         self._writer.close()
 
-    def described(self) -> dict[str, Any]:
-        return self._metrics.of_rows()
+    def described(self) -> tuple[int, dict[str, Any]]:
+        return self._metrics.rows, self._metrics.of_rows()
 
 
 def _labels(field: NestedField) -> dict[str, str]:

@@ -66,6 +66,6 @@ class _ParquetFile:
     def close(self) -> None:
         self._writer.close()
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> tuple[int, dict[str, Any]]:
         footer = self._writer.writer.metadata
-        return {"record_count": footer.num_rows, **self._metrics.described(footer)}
+        return footer.num_rows, self._metrics.described(footer)

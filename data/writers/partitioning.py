@@ -20,7 +20,7 @@ from headgate.data.writers.transforms import TransformedColumn
 
 @dataclass(frozen=True, slots=True)
 class PartitionKey:
-    """One table partition. ``values`` as ``DataFile.partition`` wants them.
+    """One table partition. ``values`` as ``FileDetail.partition`` wants them.
 
     ``folder``: escaped as Hive does, without slashes at its ends; empty when not partitioned.
     """

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headgate.control_protocol.column_growth import Refusal
-from headgate.data.writers.plan import SourcePlan, WriterPlan
+
+if TYPE_CHECKING:  # what only checks settings imports no Arrow
+    from headgate.data.writers.plan import SourcePlan, WriterPlan
 
 
 @dataclass(frozen=True, slots=True)

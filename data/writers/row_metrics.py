@@ -37,9 +37,8 @@ class RowMetrics(FileMetrics):
                 self._range(leaf).widen(low, high)
 
     def of_rows(self) -> dict[str, Any]:
-        """Return the fields of ``DataFile`` that are statistics."""
+        """Return the fields of ``FileDetail`` that are statistics."""
         return {
-            "record_count": self.rows,
             "value_counts": dict.fromkeys(self.null_counts, self.rows),
             "null_value_counts": self.null_counts,
             "nan_value_counts": self.nan_counts,

@@ -22,7 +22,7 @@ from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.encodings import FORMAT
@@ -96,7 +96,7 @@ class Rewriting:
         since_s = now_s()
         done: list[tuple[SmallFile, ...]] = []
         files: list[DataFiles] = []
-        finished: list[DataFile] = []
+        finished: list[WrittenFile] = []
         unfit: dict[str, str] = {}
         try:
             for number, portion in enumerate(choice.portions):

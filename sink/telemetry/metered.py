@@ -84,7 +84,7 @@ class MeteredWriter:
         files = [*outcome.files, *outcome.quarantined, *followed]
         if files:
             self._count(names.WRITTEN_FILES, len(files), {})
-            self._count(names.WRITTEN_FILE_BYTES, sum(f.file_size_bytes for f in files), {})
+            self._count(names.WRITTEN_FILE_BYTES, sum(f.size_bytes for f in files), {})
 
     def close(self) -> None:
         self._writer.close()

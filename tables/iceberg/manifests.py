@@ -40,17 +40,19 @@ from pyiceberg.utils.bin_packing import ListPacker
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from headgate.control_protocol.errors import StopSink, TableChanged
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.tables.iceberg import row_ids
+from headgate.tables.iceberg.file_detail import FileDetail
 from headgate.tables.stores.files import MemoryFile, delete_later, store_files
 
 _VERSION: Final = 2
+_OTHER_WRITER = "the participant that wrote it is of another version, or broken"
 CODEC: Final[AvroCompressionCodec] = "deflate"
 """As in Java. ``write.avro.compression-codec``, which pyiceberg asks, is for data files, and says
 what some readers of manifests, or pyiceberg itself, do not know."""
 
 
-def manifest_files(table: Table, files: Sequence[DataFile]) -> list[ManifestDataFile]:
+def manifest_files(table: Table, files: Sequence[WrittenFile]) -> list[ManifestDataFile]:
     """The files as a manifest of ``table`` holds them.
 
     Raises ``TableChanged`` for a spec that the table does not have, ``StopSink`` for a file that is
@@ -58,8 +60,19 @@ def manifest_files(table: Table, files: Sequence[DataFile]) -> list[ManifestData
     """
     if len({file.path for file in files}) < len(files):
         raise StopSink(f"{_name(table)}: a commit names a data file twice; nothing was committed")
-    types = {spec_id: _partition_types(table, spec_id) for spec_id in {f.spec_id for f in files}}
-    return [_manifest_file(table, file, types[file.spec_id]) for file in files]
+    details = [_detail(table, file) for file in files]
+    types = {spec_id: _partition_types(table, spec_id) for spec_id in {d.spec_id for d in details}}
+    return [
+        _manifest_file(table, file, detail, types[detail.spec_id])
+        for file, detail in zip(files, details, strict=True)
+    ]
+
+
+def _detail(table: Table, file: WrittenFile) -> FileDetail:
+    try:
+        return FileDetail.decode(file.detail)
+    except ValueError as error:
+        raise StopSink(f"{_name(table)}: {file.path}: {error}", _OTHER_WRITER) from error
 
 
 def _partition_types(table: Table, spec_id: int) -> list[PrimitiveType]:
@@ -79,16 +92,16 @@ def writable(table: Table, spec: PartitionSpec) -> bool:
 
 
 def _manifest_file(
-    table: Table, file: DataFile, types: Sequence[PrimitiveType]
+    table: Table, file: WrittenFile, detail: FileDetail, types: Sequence[PrimitiveType]
 ) -> ManifestDataFile:
     try:
-        values = zip(types, file.partition, strict=True)
+        values = zip(types, detail.partition, strict=True)
         partition = Record(*(None if v is None else from_bytes(t, v) for t, v in values))
-        file_format = FileFormat(file.file_format.upper())
+        file_format = FileFormat(detail.file_format.upper())
     except Exception as error:
         raise StopSink(
-            f"{_name(table)}: {file.path} does not fit partition spec {file.spec_id}: {error!r}",
-            "the participant that wrote it is of another version, or broken",
+            f"{_name(table)}: {file.path} does not fit partition spec {detail.spec_id}: {error!r}",
+            _OTHER_WRITER,
         ) from error
     result = ManifestDataFile.from_args(
         _table_format_version=table.format_version,
@@ -96,20 +109,20 @@ def _manifest_file(
         file_path=file.path,
         file_format=file_format,
         partition=partition,
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size_bytes,
-        column_sizes=dict(file.column_sizes),
-        value_counts=dict(file.value_counts),
-        null_value_counts=dict(file.null_value_counts),
-        nan_value_counts=dict(file.nan_value_counts),
-        lower_bounds=dict(file.lower_bounds),
-        upper_bounds=dict(file.upper_bounds),
+        record_count=file.records,
+        file_size_in_bytes=file.size_bytes,
+        column_sizes=dict(detail.column_sizes),
+        value_counts=dict(detail.value_counts),
+        null_value_counts=dict(detail.null_value_counts),
+        nan_value_counts=dict(detail.nan_value_counts),
+        lower_bounds=dict(detail.lower_bounds),
+        upper_bounds=dict(detail.upper_bounds),
         key_metadata=None,
-        split_offsets=list(file.split_offsets) or None,
+        split_offsets=list(detail.split_offsets) or None,
         equality_ids=None,
-        sort_order_id=file.sort_order_id,
+        sort_order_id=detail.sort_order_id,
     )
-    result.spec_id = file.spec_id
+    result.spec_id = detail.spec_id
     return result
 
 

@@ -33,7 +33,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.record_codec import maintenance_property
 from headgate.control_protocol.redacted_log import redacted_logger
@@ -63,7 +63,7 @@ class Written:
     """Files with the rows of the choice's sources. ``since_s`` (``now_s``): none is older."""
 
     choice: Choice
-    files: tuple[DataFile, ...]
+    files: tuple[WrittenFile, ...]
     since_s: float
 
     @property
@@ -143,7 +143,7 @@ class Replacement:
             return None
         wanted = self._written.removed
         found = [entry.data_file for entry in data if entry.data_file.file_path in wanted]
-        ours = sum(file.record_count for file in self._written.files)
+        ours = sum(file.records for file in self._written.files)
         same = len(found) == len(wanted) and ours == sum(file.record_count for file in found)
         return found if same else None
 

@@ -18,10 +18,11 @@ from protocol.test_upgrade import old_form
 from scenarios.stage import COORDINATORS, SINK, Stage
 
 from headgate.control_protocol import record_codec
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition, tag_name
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import FakeCatalog, SourceRecord
+from headgate.tables.iceberg.file_detail import FileDetail
 
 WORLDS: dict[str, Any] = json.loads(Path(__file__).with_name("tables_v1.json").read_text())
 TOPIC = "trips"
@@ -51,11 +52,11 @@ def restored(stage: Stage, catalog: FakeCatalog, told: dict[str, Any]) -> None:
     catalog.tags[tag_name(SINK)] = head
 
 
-def data_file(stage: Stage, told: dict[str, Any]) -> DataFile:
+def data_file(stage: Stage, told: dict[str, Any]) -> WrittenFile:
     topic_id = stage.source.topic_ids[TOPIC]
     rows = [SourceRecord(topic_id, TOPIC, *place) for place in told["rows"]]
     stage.catalog.storage.files[told["path"]] = rows
-    return DataFile(told["path"], told["spec"], len(rows), 100 * len(rows))
+    return FileDetail(told["spec"]).of(told["path"], len(rows), 100 * len(rows))
 
 
 def goes_on(stage: Stage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record_codec import marker_property
@@ -23,9 +23,9 @@ class FakeWorld:
     def open(self, sink: str = "sink", branch: str = "main") -> Lead:
         return FakeTable(self._catalog, SinkName(sink), branch)
 
-    def file(self, number: int) -> DataFile:
+    def file(self, number: int) -> WrittenFile:
         record = SourceRecord(TopicId("id-of-trips"), "trips", 0, number)
-        return self._catalog.storage.write("memory://files-", 0, [record])
+        return self._catalog.storage.write("memory://files-", [record])
 
     def numbers(self, branch: str = "main") -> list[int]:
         return sorted(record.offset for record in self._catalog.records(branch))

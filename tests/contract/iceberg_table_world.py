@@ -17,7 +17,7 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
 )
 
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record_codec import marker_property
@@ -73,7 +73,7 @@ class IcebergWorld:
         self._lying.append(lying)
         return IcebergTable(lying, self.name, SinkName(sink), branch)  # type: ignore[arg-type]
 
-    def file(self, number: int) -> DataFile:
+    def file(self, number: int) -> WrittenFile:
         """A file of ``ROWS_PER_FILE`` rows that say ``number``."""
         (written,) = write_files(self.table(), _rows(number))
         return written

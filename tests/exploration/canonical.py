@@ -14,7 +14,6 @@ from exploration.small_world import Member, Seat, World
 from headgate.control_protocol.events import (
     Answer,
     Claim,
-    DataFile,
     Envelope,
     Presence,
     Proposal,
@@ -22,6 +21,7 @@ from headgate.control_protocol.events import (
     StartCommit,
     Tables,
     WriteStatus,
+    WrittenFile,
 )
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.ports import TableView
@@ -319,7 +319,7 @@ class Canon:
         span = (claim.range.begin, claim.range.end)
         return span, claim.records, claim.quarantined, claim.max_timestamp_ms
 
-    def _file(self, file: DataFile) -> Hashable:
+    def _file(self, file: WrittenFile) -> Hashable:
         return self._path(file.path)
 
     def _path(self, path: str) -> Hashable:

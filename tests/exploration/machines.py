@@ -17,7 +17,13 @@ from exploration.small_world import (
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.events import DataFile, Destination, Envelope, LogRecord, WriteStatus
+from headgate.control_protocol.events import (
+    Destination,
+    Envelope,
+    LogRecord,
+    WriteStatus,
+    WrittenFile,
+)
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.parts import Assembler
@@ -301,10 +307,10 @@ def _result(bounds: Bounds, at: TopicPartition, span: OffsetRange, bad: int) -> 
     return PartitionResult(span, len(span) - bad, len(span), newest, quarantined=bad, bad=bad)
 
 
-def _files(prefix: str, member: str, places: list[tuple[int, int]]) -> tuple[DataFile, ...]:
+def _files(prefix: str, member: str, places: list[tuple[int, int]]) -> tuple[WrittenFile, ...]:
     if not places:
         return ()
-    return (DataFile(file_path(prefix, member, places), 0, len(places), len(places)),)
+    return (WrittenFile(file_path(prefix, member, places), len(places), len(places)),)
 
 
 def _member_in_abstract_time(world: World, index: int, now_ms: int) -> World:

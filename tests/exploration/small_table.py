@@ -128,7 +128,7 @@ def drafted(draft: Draft) -> Debt:
         draft.table.uuid,
         draft.table.table,
         "|".join(file.path for file in draft.files),
-        rows=sum(file.record_count for file in draft.files),
+        rows=sum(file.records for file in draft.files),
     )
 
 

@@ -323,7 +323,7 @@ def drafted(draft: Draft) -> Debt:
         follower=draft.table.uuid,
         table=draft.table.table,
         manifest=f"{draft.table.table}/{draft.transaction}.avro",
-        rows=sum(file.record_count for file in draft.files),
+        rows=sum(file.records for file in draft.files),
         since_ms=draft.since_ms,
     )
 

@@ -233,4 +233,4 @@ def claimed(said: WriteStatus) -> dict[TopicPartition, tuple[int, int]]:
 
 
 def rows(said: WriteStatus) -> int:
-    return sum(file.record_count for table in said.tables for file in table.files)
+    return sum(file.records for table in said.tables for file in table.files)

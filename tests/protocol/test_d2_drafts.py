@@ -22,7 +22,7 @@ def test_per_follower_its_files_are_drafted_and_nothing_is_decided_yet() -> None
     coordinator = drafting()
     assert coordinator.phase is Phase.DRAFTING
     drafts = {draft.table.table: draft for draft in coordinator.only(DraftManifests).drafts}
-    assert {name: sum(f.record_count for f in d.files) for name, d in drafts.items()} == {
+    assert {name: sum(f.records for f in d.files) for name, d in drafts.items()} == {
         ONE: 2,
         OTHER: 1,
     }

@@ -92,6 +92,35 @@ def test_f75_a_status_that_comes_after_days_brings_no_files_into_a_young_transac
     assert not coordinator.wants(CommitTable)
 
 
+def test_the_least_age_that_a_sink_file_may_say_leaves_a_late_status_its_turn() -> None:
+    """One round too late, and both rounds at their time-outs (simulation, seeds 3686 and 9136)."""
+    coordinator = judged_a_round_late(rounds=4)
+    assert coordinator.wants(CommitTable)
+
+    coordinator = judged_a_round_late(rounds=2)
+    (settlement,) = coordinator.said
+    assert isinstance(settlement, AckCommit)
+    assert "too old" in settlement.reason
+
+
+def judged_a_round_late(rounds: int) -> Coordinator:
+    """The files' time is so many intervals with their time-outs; of P1 nobody says anything."""
+    round_ms = SETTINGS.commit_interval_ms + SETTINGS.commit_timeout_ms
+    settings = replace(SETTINGS, claim_age_max_ms=rounds * round_ms)
+    coordinator = Coordinator.at(Phase.COLLECTING, settings)
+    for _ in range(2):  # files of 2 are issued as the statuses of 1 are awaited
+        coordinator.waits(SETTINGS.commit_timeout_ms)
+        coordinator.until(Phase.OPEN)
+        coordinator.until(Phase.COLLECTING)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    coordinator.until(Phase.OPEN)
+    late = status(1, {P0: (10, 15)}, written_in=(EPOCH, 2))
+    coordinator.hears(late, ALICE, transaction=2)
+    coordinator.until(Phase.COLLECTING)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    return coordinator
+
+
 def test_f75_a_commit_that_never_gets_an_answer_is_given_up_by_a_new_claim() -> None:
     coordinator = collected()
     coordinator.waits(1)

@@ -9,7 +9,7 @@ from protocol.quarantining import at_work, exactly_once
 from protocol.values import ALICE, P0, SINK, TABLE, data_file, folder, offsets
 from scenarios.stage import COORDINATORS, Stage
 
-from headgate.control_protocol.events import Claim, DataFile, TableStatus, WriteStatus
+from headgate.control_protocol.events import Claim, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.identifiers import ControlOffset, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.coordinator.admission import (
@@ -27,7 +27,7 @@ ROOT = f"s3://lake/aside/data/headgate/{SINK}/7-c1"
 
 
 def verdict(
-    claim: Claim, aside: tuple[DataFile, ...], *, ahead: Offsets | None = None, kept: bool = True
+    claim: Claim, aside: tuple[WrittenFile, ...], *, ahead: Offsets | None = None, kept: bool = True
 ) -> Verdict:
     first = Prefixes(folder(7, 1).rpartition("/")[0], TransactionNumber(1))
     second = Prefixes(ROOT, TransactionNumber(1))
@@ -39,7 +39,7 @@ def verdict(
     return judge([heard], Standard(offsets(10), frozenset({P0}), TABLE, first, followers))
 
 
-def aside_file(records: int, path: str = f"{ROOT}/1/q.parquet") -> DataFile:
+def aside_file(records: int, path: str = f"{ROOT}/1/q.parquet") -> WrittenFile:
     return data_file(path, records)
 
 
@@ -65,7 +65,7 @@ def test_both_are_in_or_neither() -> None:
     ],
 )
 def test_files_that_do_not_hold_just_that_are_refused_with_the_rows(
-    aside: tuple[DataFile, ...], objection: str
+    aside: tuple[WrittenFile, ...], objection: str
 ) -> None:
     found = verdict(CLAIM, aside)
     assert objection in found.refused[0]

@@ -45,7 +45,7 @@ def test_the_claim_is_the_sum_of_its_batches() -> None:
     claim = made.status.claims[P0]
     assert (claim.records, claim.quarantined, claim.skipped, claim.bad) == (104, 3, 3, 4)
     assert aside.table == ASIDE.table
-    assert sum(file.record_count for file in aside.files) == 3
+    assert sum(file.records for file in aside.files) == 3
 
 
 def test_what_a_settlement_contradicts_is_dropped_with_its_quarantined_files() -> None:

@@ -20,7 +20,7 @@ def test_files_and_offsets_are_one_call() -> None:
     coordinator.waits(1)
 
     attempt = coordinator.attempt
-    assert sum(file.record_count for file in attempt.files) == attempt.record.records == 7
+    assert sum(file.records for file in attempt.files) == attempt.record.records == 7
     assert attempt.record.offsets == offsets(15, 22)
 
 

@@ -14,7 +14,7 @@ from protocol.quarantining import at_work, exactly_once, offsets_in
 from scenarios.stage import SINK, Stage
 
 from headgate.control_protocol import record_codec
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition, TransactionNumber, tag_name
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
@@ -69,7 +69,7 @@ def crashes_between_its_two_calls(stage: Stage) -> None:
         for row in stage.source.records(at, OffsetRange(before.offsets.get(at, 0), end))
         if row.offset % 3 == 2
     ]
-    file: DataFile = stage.catalog.storage.write("memory://old/", 0, rows)
+    file: WrittenFile = stage.catalog.storage.write("memory://old/", rows)
     number = TransactionNumber(before.transaction.number + 1)
     record = replace(
         before,

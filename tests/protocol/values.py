@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import (
     Claim,
-    DataFile,
     Envelope,
     Event,
     LogRecord,
@@ -16,6 +15,7 @@ from headgate.control_protocol.events import (
     Proposal,
     TableStatus,
     WriteStatus,
+    WrittenFile,
 )
 from headgate.control_protocol.identifiers import (
     ControlOffset,
@@ -107,8 +107,8 @@ def topics(
     return {name: TopicState(topic_id, ranges)}
 
 
-def data_file(path: str, records: int) -> DataFile:
-    return DataFile(path=path, spec_id=0, record_count=records, file_size_bytes=10 * records)
+def data_file(path: str, records: int) -> WrittenFile:
+    return WrittenFile(path=path, records=records, size_bytes=10 * records)
 
 
 def folder(epoch: int, transaction: int, incarnation: str = COORDINATOR.incarnation) -> str:
@@ -134,7 +134,7 @@ def status(
     claims: Mapping[TopicPartition, tuple[int, int]],
     *,
     unknown: Collection[TopicPartition] = (),
-    files: tuple[DataFile, ...] | None = None,
+    files: tuple[WrittenFile, ...] | None = None,
     written_in: tuple[int, int] = (1, 1),
     timestamps: Mapping[TopicPartition, int] | None = None,
     failure: str | None = None,

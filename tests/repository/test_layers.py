@@ -24,7 +24,11 @@ IMPURE = {
 
 # Who may import a foreign system; an entry that is a package speaks for its modules.
 ADAPTERS = {
-    "fastavro": {"headgate.control_protocol.codec", "headgate.data.writers.avro"},
+    "fastavro": {
+        "headgate.control_protocol.codec",
+        "headgate.data.writers.avro",
+        "headgate.tables.iceberg.file_detail",
+    },
     "confluent_kafka": {
         "headgate.kafka",
         "headgate.data.formats.schema_registry",

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.testing import FakeCatalog, SourceRecord
 
 ONE_SEED_IN, WITH_NEW_FIELDS = 18, 7
@@ -55,7 +55,7 @@ class Columns:
         self._catalog.change_columns(Struct((*self._catalog.columns.fields, *added)))
         return True
 
-    def look(self, files: Iterable[DataFile]) -> None:
+    def look(self, files: Iterable[WrittenFile]) -> None:
         """S1: of each file that is in the table, once."""
         storage = self._catalog.storage
         for file in files:

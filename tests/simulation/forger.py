@@ -27,7 +27,6 @@ from headgate.control_protocol.events import (
     AckCommit,
     Answer,
     Claim,
-    DataFile,
     EndCommit,
     Envelope,
     Event,
@@ -44,6 +43,7 @@ from headgate.control_protocol.events import (
     TableStart,
     TableStatus,
     WriteStatus,
+    WrittenFile,
 )
 from headgate.control_protocol.identifiers import (
     LEAP_MAX,
@@ -59,6 +59,7 @@ from headgate.control_protocol.seal import SEAL_BYTES, Keys
 from headgate.control_protocol.testing import FakeLog
 from headgate.control_protocol.topic_form import NUMBER_MAX
 from headgate.control_protocol.wire import Wire
+from headgate.tables.iceberg.file_detail import FileDetail
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -289,7 +290,7 @@ class Forger:
         return self.world.source.partitions[at].end
 
     def table(
-        self, start: StartCommit, claims: Mapping[TopicPartition, Claim], *files: DataFile
+        self, start: StartCommit, claims: Mapping[TopicPartition, Claim], *files: WrittenFile
     ) -> _Made:
         return claims, (TableStatus(start.tables[0].table, files),) if files else ()
 
@@ -367,7 +368,7 @@ def _with_file(
     records = rows if records is None else records
     if end - next_ < records:
         return None
-    file = DataFile(path, start.tables[0].spec_id, rows, 100 * rows)
+    file = FileDetail(start.tables[0].spec_id).of(path, rows, 100 * rows)
     return by.table(start, {at: Claim(OffsetRange(next_, end), records)}, file)
 
 

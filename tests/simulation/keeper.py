@@ -80,7 +80,7 @@ class Keeper:
         files = []
         for portion in choice.portions:
             rows = [row for file in portion for row in stored[file.path]]
-            files.append(world.catalog.storage.write(prefix, 0, rows))
+            files.append(world.catalog.storage.write(prefix, rows))
             world.written_ms[files[-1].path] = world.clock.now_ms
         yield
         replacement = Replacement(

@@ -10,8 +10,9 @@ from typing import Any
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table.metadata import TableMetadata
 
-from headgate.control_protocol.events import DataFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.testing import FakeStorage, SourceRecord
+from headgate.tables.iceberg.file_detail import FileDetail
 
 Strike = Callable[[str], None]
 """Called before a file is written, read or deleted; raises what storage raises."""
@@ -26,13 +27,13 @@ class MemoryStorage(FakeStorage):
     deleted: int = 0
     written: int = 0
 
-    def write(self, prefix: str, spec_id: int, records: list[SourceRecord]) -> DataFile:
+    def write(self, prefix: str, records: list[SourceRecord]) -> WrittenFile:
         """Under a name that no file ever had."""
         self.written += 1
         path = f"{prefix}{self.written:05}.parquet"
         self.files[path] = records
         size_bytes = 100 * len(records)
-        return DataFile(path, spec_id, record_count=len(records), file_size_bytes=size_bytes)
+        return FileDetail().of(path, len(records), size_bytes)
 
     def holds(self, path: str) -> bool:
         return path in self.blobs or path in self.files or path in self.versions

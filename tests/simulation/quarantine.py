@@ -9,7 +9,7 @@ from zlib import crc32
 
 from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import Unreachable
-from headgate.control_protocol.events import DataFile, Destination
+from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.testing import FakeCatalog, FakeClock, FakeStorage, SourceRecord
 
@@ -54,7 +54,7 @@ class Quarantine:
         if self.ledger:
             for name in (OTHER, THIRD):
                 self.catalogs[name] = FakeCatalog(storage=storage, table=name, uuid=f"uuid-{name}")
-        self.drafted: dict[str, tuple[DataFile, ...]] = {}
+        self.drafted: dict[str, tuple[WrittenFile, ...]] = {}
         """What each manifest holds that was ever drafted."""
 
     @property

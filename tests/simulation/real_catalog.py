@@ -179,7 +179,7 @@ class RealCatalog:
             for file in live:
                 overwrite.delete_data_file(file)
             if records:
-                merged = self.storage.write(f"{self.location}/compacted-", 0, records)
+                merged = self.storage.write(f"{self.location}/compacted-", records)
                 overwrite.append_data_file(_manifest_file(merged.path, len(records)))
 
     def _foreign(self) -> Table:

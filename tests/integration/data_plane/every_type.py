@@ -34,7 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_for
@@ -137,7 +137,7 @@ def arrow_rows(table: Table, some: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(some, schema_to_pyarrow(table.schema()))
 
 
-def append(catalog: Catalog, table: Table, some: list[dict[str, Any]]) -> tuple[DataFile, ...]:
+def append(catalog: Catalog, table: Table, some: list[dict[str, Any]]) -> tuple[WrittenFile, ...]:
     """The rows in our files, in the table."""
     start = TableStart(
         table=".".join(table.name()),

@@ -118,7 +118,7 @@ def peak_bytes() -> int:
 
 def main() -> None:
     result = written(json.loads(sys.argv[1]))
-    records = sum(file.record_count for file in result.files)
+    records = sum(file.records for file in result.files)
     print(json.dumps({"peak": peak_bytes(), "records": records, "files": len(result.files)}))
 
 

@@ -24,6 +24,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from headgate.tables.iceberg.file_detail import FileDetail
+
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 FORMAT = "write.format.default"
@@ -44,7 +46,8 @@ def test_point_6_spark_sees_every_value_of_other_formats(
     table_of(sqlite_catalog.catalog, "db.t", wanted)
     table = as_pyiceberg_packs(sqlite_catalog)
     written = append(sqlite_catalog.catalog, table, rows()[1:])
-    assert [(f.file_format, f.path.rpartition(".")[2]) for f in written] == [(kind, kind)]
+    (file,) = written
+    assert FileDetail.decode(file.detail).file_format == file.path.rpartition(".")[2] == kind
     append(sqlite_catalog.catalog, as_pyiceberg_packs(sqlite_catalog), rows()[:1])
     expected = comparable(arrow_rows(table, rows()))
     seen = iceberg_spark.read(sqlite_catalog.name, sqlite_catalog.database, "db.t")

@@ -35,6 +35,7 @@ from headgate.data.writers.failures import Abandoned
 from headgate.data.writers.in_process import InProcessWriter
 from headgate.data.writers.plan import Handling, SourcePlan, WriterPlan, plan_for
 from headgate.data.writers.ranges import write_ranges
+from headgate.tables.iceberg.file_detail import FileDetail
 
 pytestmark = pytest.mark.integration
 
@@ -133,7 +134,7 @@ def test_every_record_of_the_ranges_is_in_the_files_once(
     rows = rows_of(written)
     places = {(row["from_topic"], row["from_partition"], row["from_offset"]) for row in rows}
     assert places == {(here.topic, p, offset) for p, end in ends.items() for offset in range(end)}
-    assert len(rows) == len(places) == sum(file.record_count for file in written.files)
+    assert len(rows) == len(places) == sum(file.records for file in written.files)
     assert all(row["id"] == row["from_offset"] for row in rows)
     assert {row["stamped"].timestamp() for row in rows} == {1_785_585_600.0, 1_785_585_600.001}
     sizes = [sum(len(event(number)) for number in range(end)) for end in ends.values()]
@@ -160,8 +161,9 @@ def test_partitions_of_the_table_get_files_of_their_own(
         file.path.removeprefix(f"{here.start.file_prefix}/").split("/")[0] for file in written.files
     ]
     assert sorted(folders) == [f"at_day=2026-08-0{day}" for day in (1, 2, 3)]
-    assert [file.record_count for file in written.files] == [1000] * 3
-    assert {file.spec_id for file in written.files} == {here.table.spec().spec_id}
+    assert [file.records for file in written.files] == [1000] * 3
+    specs = {FileDetail.decode(file.detail).spec_id for file in written.files}
+    assert specs == {here.table.spec().spec_id}
 
 
 def test_a_poison_record_is_named_and_leaves_no_file(

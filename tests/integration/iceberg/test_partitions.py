@@ -23,6 +23,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.transforms import DayTransform
 
+from headgate.tables.iceberg.file_detail import FileDetail
+
 pytestmark = pytest.mark.integration
 
 COLUMNS = {
@@ -185,7 +187,7 @@ def test_files_of_two_specs_land_in_one_commit(catalog: Catalog) -> None:
         update.add_field("at", DayTransform(), "at_day")
     sink.view = sink.table.read()
     new = sink.attempt(rows(12, 12))
-    assert {file.spec_id for file in (*old.files, *new.files)} == {0, 1}
+    assert {FileDetail.decode(file.detail).spec_id for file in (*old.files, *new.files)} == {0, 1}
     sink.landed(sink.table.commit(replace(new, files=(*old.files, *new.files))))
     location = sink.loaded().metadata_location
     assert in_order(read_with_pyiceberg(location)) == rows(24).to_pylist()

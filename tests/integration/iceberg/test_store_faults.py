@@ -20,7 +20,7 @@ from contract.test_sink_table import claimed, commit, landed, own_table, record
 from object_store import BUCKET, ObjectStore
 from store_proxy import CUTS, HANGS, RESETS, STOPS, TRICKLES, Answer, Request, StoreProxy, s3_error
 
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, Lead, TableView
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.failures import failed
@@ -236,7 +236,7 @@ class Sink:
         (written,) = files
         self.view = landed(commit(self.table, self.view, record(1, number, 1000), written))
 
-    def _batch(self, number: int) -> tuple[DataFile, ...]:
+    def _batch(self, number: int) -> tuple[WrittenFile, ...]:
         self.number += 1
         view = self.view
         start = TableStart(

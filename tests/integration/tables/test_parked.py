@@ -19,7 +19,7 @@ from headgate.operations.audit import audit
 from headgate.operations.resume_tables import resume_tables
 from headgate.operations.status import status
 from headgate.operations.tables import tables
-from headgate.sink.assembly import run
+from headgate.sink.process import run
 
 pytestmark = pytest.mark.integration
 

@@ -142,9 +142,9 @@ def test_point_6_absurd_values_are_undecodable(name: str, changes: dict[str, obj
     assert reason(written(name, **changes)) == SkipReason.UNDECODABLE
 
 
-def test_columns_named_twice_are_undecodable() -> None:
+def test_a_file_of_an_unknown_kind_is_undecodable() -> None:
     _, form = to_form(envelope(EXAMPLES["write-status"]))
-    form["tables"][0]["files"][0]["lower_bounds"] = {"columns": [1, 1], "values": [b"a", b"b"]}
+    form["tables"][0]["files"][0]["kind"] = "wishes"
     assert reason(written("write-status", tables=form["tables"])) == SkipReason.UNDECODABLE
 
 

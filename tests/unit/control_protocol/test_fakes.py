@@ -267,7 +267,7 @@ def attempt(table: FakeTable, number: int, catalog: FakeCatalog | None = None) -
         offsets=Offsets({P0: number}),
     )
     row = SourceRecord(TopicId("id"), "orders", 0, number)
-    files = () if catalog is None else (catalog.storage.write("memory://x-", 0, [row]),)
+    files = () if catalog is None else (catalog.storage.write("memory://x-", [row]),)
     return CommitAttempt(table.read(), record, files)
 
 

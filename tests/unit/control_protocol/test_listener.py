@@ -8,7 +8,7 @@ import pytest
 from control_envelopes import EXAMPLES, envelope
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.control_protocol.events import DataFile, Envelope, TableStatus, WriteStatus
+from headgate.control_protocol.events import Envelope, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.listener import Listener
 from headgate.control_protocol.parts import split
@@ -41,7 +41,7 @@ def test_it_hears_its_own_sink_from_the_end_on(server: FakeLogServer, listener: 
 
 
 def test_parts_are_heard_once_and_whole(server: FakeLogServer, listener: Listener) -> None:
-    files = tuple(DataFile(f"s3://lake/{number}", 0, 1, 100) for number in range(50))
+    files = tuple(WrittenFile(f"s3://lake/{number}", 1, 100) for number in range(50))
     status = WriteStatus(1, {}, (TableStatus("lake.orders", files),))
     first, *others = [envelope(part) for part in split(status, 700)]
     assert others

@@ -7,21 +7,22 @@ import struct
 from dataclasses import replace
 
 import pytest
-from control_envelopes import DATA_FILE, EXAMPLES, P0, STATUSES, envelope
+from control_envelopes import EXAMPLES, P0, STATUSES, WRITTEN_FILE, envelope
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.control_protocol import codec
 from headgate.control_protocol.errors import StopSink
-from headgate.control_protocol.events import Claim, DataFile, TableStatus, WriteStatus
+from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.parts import PART_BYTES_MAX, Assembler, split
+from headgate.tables.iceberg.file_detail import FileDetail
 
 
 def status_of(files: int, number: int = 1) -> WriteStatus:
     claims = {P0: Claim(OffsetRange(0, files), records=files)}
-    return WriteStatus(number, claims, (TableStatus("t", (DATA_FILE,) * files),))
+    return WriteStatus(number, claims, (TableStatus("t", (WRITTEN_FILE,) * files),))
 
 
 THREE = [envelope(part) for part in split(status_of(9), 700)]
@@ -119,11 +120,7 @@ def test_many_files_of_three_hundred_columns_go_in_parts() -> None:
     def bounds() -> dict[int, bytes]:
         return {column: struct.pack("<q", coin.getrandbits(62)) for column in columns}
 
-    wide = DataFile(
-        path="",
-        spec_id=0,
-        record_count=10**6,
-        file_size_bytes=10**8,
+    detail = FileDetail(
         column_sizes={column: coin.randrange(10**7) for column in columns},
         value_counts=dict.fromkeys(columns, 10**6),
         null_value_counts=dict.fromkeys(columns, 10**5),
@@ -132,6 +129,7 @@ def test_many_files_of_three_hundred_columns_go_in_parts() -> None:
         upper_bounds=bounds(),
         split_offsets=(4, 10**7),
     )
+    wide = detail.of("", 10**6, 10**8)
     files = tuple(
         replace(wide, path=f"s3://lake/orders/data/headgate-3.7-abcdef/{n:05}.parquet")
         for n in range(500)

@@ -59,7 +59,7 @@ def test_files_and_claims_are_in_together_or_not_at_all(heard: list[HeardStatus]
     claims = [claim for h in heard for claim in h.status.claims.items()]
     paths = [file.path for h in heard for t in h.status.tables for file in t.files]
 
-    assert sum(file.record_count for file in verdict.files) == verdict.records
+    assert sum(file.records for file in verdict.files) == verdict.records
     assert (len(verdict.claims) == len(claims)) is (verdict.refused == ())
     assert {file.path for file in verdict.files} <= set(paths)
 

@@ -258,6 +258,14 @@ def test_a_wrong_type_says_what_it_must_be(section: str, message: str) -> None:
         ),
         (
             "[table]",
+            "[coordinator]\ncommit_interval_ms = 60000\nclaim_age_max_ms = 359999\n[table]",
+            (
+                "coordinator.claim_age_max_ms (359999) is below 360000, 4 times commit_interval_ms "
+                "and commit_timeout_ms together"
+            ),
+        ),
+        (
+            "[table]",
             "[coordinator]\ncommit_timeout_ms = 0\n[table]",
             "coordinator.commit_timeout_ms cannot be 0",
         ),

@@ -20,7 +20,7 @@ from local_catalog import LocalCatalog, local_catalog
 from headgate.control_protocol.column_growth import FIELDS_MAX, Refusal
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue
-from headgate.control_protocol.events import DataFile, Destination, TableStart
+from headgate.control_protocol.events import Destination, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
     TopicId,
@@ -177,12 +177,12 @@ def _octets(value: Any) -> bytes:
     return value if isinstance(value, bytes) else json.dumps(value).encode()
 
 
-def _rows(files: Sequence[DataFile]) -> list[Any]:
+def _rows(files: Sequence[WrittenFile]) -> list[Any]:
     rows = [pq.read_table(pa.BufferReader(_bytes(file))).to_pylist() for file in files]
     return [row for some in rows for row in some]
 
 
-def _bytes(file: DataFile) -> bytes:
+def _bytes(file: WrittenFile) -> bytes:
     return Path(file.path.removeprefix("file://")).read_bytes()
 
 

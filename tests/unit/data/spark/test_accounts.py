@@ -6,7 +6,7 @@ import pytest
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import TransformFailed, WriteFailed
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
     TopicPartition,
@@ -43,7 +43,7 @@ EVERYTHING = [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13]
 def part(*numbers: int) -> PartWritten:
     held = BitMap64(numbers)
     twice = BitMap64(n for n in held if numbers.count(n) > 1)
-    return PartWritten((DataFile(f"f{numbers}", 0, len(numbers), 1),), len(numbers), held, twice)
+    return PartWritten((WrittenFile(f"f{numbers}", len(numbers), 1),), len(numbers), held, twice)
 
 
 def test_what_was_read_and_not_written_was_filtered_and_counts_as_skipped() -> None:
@@ -53,7 +53,7 @@ def test_what_was_read_and_not_written_was_filtered_and_counts_as_skipped() -> N
         ONE: PartitionResult(OffsetRange(10, 20), 3, 90, 77, skipped=6),
         TWO: PartitionResult(OffsetRange(0, 5), 1, 40, 88, skipped=4),
     }
-    assert sum(file.record_count for file in outcome.files) == 4
+    assert sum(file.records for file in outcome.files) == 4
 
 
 def test_a_share_that_was_read_twice_counts_once() -> None:

@@ -97,7 +97,7 @@ def test_point_5_a_distributed_batch_asks_for_what_all_its_shares_need(job: Job)
     assert isinstance(needs, BatchNeeds)
     assert {c.name: c.type for c in needs.columns.fields} == {"tip": "double", "who": "string"}
     assert (needs.first, needs.records) == (Offsets({ZERO: 1, ONE: 2}), 2)
-    assert all(file.record_count for file in done.files), "of records before: removed with it"
+    assert all(file.records for file in done.files), "of records before: removed with it"
     table = IcebergTable(job.local.catalog, "db.t", SinkName("s"))
     assert set(table.evolve(table.read(), needs.columns).changes) == {"+tip", "+who"}
     written, done = job.outcome(first, second)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.control_protocol.errors import PoisonRecord
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
     TopicPartition,
@@ -39,7 +39,7 @@ def written(share: Batch) -> BatchWritten:
         at: PartitionResult(r, records=len(r), bytes_read=2 * len(r), max_timestamp_ms=r.end)
         for at, r in share.ranges.items()
     }
-    return BatchWritten(share.number, results, (DataFile(str(share.ranges), 0, 1, 1),))
+    return BatchWritten(share.number, results, (WrittenFile(str(share.ranges), 1, 1),))
 
 
 @given(ranges, st.integers(1, 9))

@@ -22,7 +22,7 @@ from headgate.control_protocol.errors import (
     TagMissing,
     TooManyBadRecords,
 )
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -120,7 +120,7 @@ class Desk:
         plan = Plans(self.local.catalog).plan_of(batch, self.source)
         return write_chunks(plan, batch, [chunk_of(found)])
 
-    def commit(self, files: tuple[DataFile, ...]) -> None:
+    def commit(self, files: tuple[WrittenFile, ...]) -> None:
         """Into the quarantine, under the sink's tag."""
         aside = IcebergTable(self.local.catalog, "db.q", SINK)
         record = CommitRecord(
@@ -145,7 +145,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     local.catalog.close()
 
 
-def rows_of(files: tuple[DataFile, ...]) -> list[dict[str, Any]]:
+def rows_of(files: tuple[WrittenFile, ...]) -> list[dict[str, Any]]:
     tables = [pq.ParquetFile(file.path.removeprefix("file://")).read() for file in files]
     return list(pa.concat_tables(tables).to_pylist()) if tables else []
 
@@ -185,7 +185,7 @@ def test_every_record_counts_once(desk: Desk) -> None:
         at: (r.records, r.quarantined, r.skipped, r.bad) for at, r in written.partitions.items()
     }
     assert results == {P0: (1, 2, 0, 1), P1: (1, 1, 0, 1)}
-    assert sum(file.record_count for file in written.quarantined) == 3
+    assert sum(file.records for file in written.quarantined) == 3
 
 
 def test_a_bad_key_takes_its_row_with_it(desk: Desk) -> None:

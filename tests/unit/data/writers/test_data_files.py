@@ -30,13 +30,14 @@ from pyiceberg.types import (
 from unit.data.formats.json_tables import EVERYTHING
 
 from headgate.control_protocol.errors import ConfigurationError, TableChanged, WriteFailed
-from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import Plans, SourcePlan, plan_for
 from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.file_detail import FileDetail
 
 V3_ONLY = {"timestamp_ns", "timestamptz_ns"}
 ALL_TYPES = pa.schema([field for field in EVERYTHING if field.name not in V3_ONLY])
@@ -66,6 +67,10 @@ def start_of(table: Table) -> TableStart:
         spec_id=table.spec().spec_id,
         file_prefix=f"{table.location()}/data/nonce",
     )
+
+
+def detail_of(file: WrittenFile) -> FileDetail:
+    return FileDetail.decode(file.detail)
 
 
 def files_of(catalog: Catalog, table: Table, target_bytes: int = 1 << 27, **more: Any) -> DataFiles:
@@ -115,13 +120,13 @@ def test_files_are_described_as_the_library_describes_its_own(catalog: Catalog) 
         "lower_bounds",
         "upper_bounds",
     ):
-        mine, others = dict(getattr(ours, name)), dict(getattr(theirs, name))
+        mine, others = dict(getattr(detail_of(ours), name)), dict(getattr(theirs, name))
         for field in table.schema().fields:  # nested ones, zeros and NaN: as Spark's, elsewhere
             assert mine.get(field.field_id) == others.get(field.field_id) or name[:3] == "nan"
-    assert dict(ours.column_sizes) == dict(theirs.column_sizes)
-    assert ours.record_count == theirs.record_count == 2
-    assert ours.split_offsets == tuple(theirs.split_offsets or ())
-    assert ours.file_size_bytes == Path(ours.path.removeprefix("file://")).stat().st_size
+    assert dict(detail_of(ours).column_sizes) == dict(theirs.column_sizes)
+    assert ours.records == theirs.record_count == 2
+    assert detail_of(ours).split_offsets == tuple(theirs.split_offsets or ())
+    assert ours.size_bytes == Path(ours.path.removeprefix("file://")).stat().st_size
     assert pq.read_table(ours.path.removeprefix("file://")).to_pylist() == rows.to_pylist()
 
 
@@ -139,7 +144,9 @@ def test_nanoseconds_are_bounded_to_the_nanosecond(catalog: Catalog) -> None:
     )
     (file,) = files.finish()
     least, most = ((-(2**63)).to_bytes(8, "little", signed=True), b"\xff" * 7 + b"\x7f")
-    assert (file.lower_bounds, file.upper_bounds) == ({1: least, 2: least}, {1: most, 2: most})
+    detail = detail_of(file)
+    assert detail.lower_bounds == {1: least, 2: least}
+    assert detail.upper_bounds == {1: most, 2: most}
     stored = pq.read_table(file.path.removeprefix("file://"))
     assert [column.cast(pa.int64()).to_pylist() for column in stored.columns] == [
         counts.to_pylist()
@@ -172,9 +179,9 @@ def test_metrics_modes_of_the_table_are_kept(catalog: Catalog) -> None:
     rows = {"a": ["abcdef"], "b": [1], "c": [1]}
     files.write(PartitionKey(), pa.table(rows, schema=schema_to_pyarrow(table.schema())))
     (ours,) = files.finish()
-    assert ours.lower_bounds == {1: b"abc"}
-    assert ours.upper_bounds == {1: b"abd"}
-    assert set(ours.value_counts) == {1, 2}
+    assert detail_of(ours).lower_bounds == {1: b"abc"}
+    assert detail_of(ours).upper_bounds == {1: b"abd"}
+    assert set(detail_of(ours).value_counts) == {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +226,7 @@ def test_row_groups_are_no_longer_than_the_table_wants(catalog: Catalog) -> None
     footer = pq.read_metadata(ours.path.removeprefix("file://"))
     lengths = [footer.row_group(at).num_rows for at in range(footer.num_row_groups)]
     assert lengths == [3000, 3000, 3000, 1000]
-    assert len(ours.split_offsets) == 4
+    assert len(detail_of(ours).split_offsets) == 4
 
 
 def test_files_are_rolled_near_the_target_on_disk(catalog: Catalog) -> None:
@@ -228,9 +235,9 @@ def test_files_are_rolled_near_the_target_on_disk(catalog: Catalog) -> None:
     for _ in range(10):
         files.write(PartitionKey(), numbers(table, 30_000))
     written = files.finish()
-    assert sum(file.record_count for file in written) == 300_000
+    assert sum(file.records for file in written) == 300_000
     assert len({file.path for file in written}) == len(written) > 5
-    assert all(150_000 < file.file_size_bytes < 300_000 for file in written[:-1])
+    assert all(150_000 < file.size_bytes < 300_000 for file in written[:-1])
 
 
 def test_no_more_files_are_open_than_allowed(catalog: Catalog) -> None:
@@ -240,8 +247,10 @@ def test_no_more_files_are_open_than_allowed(catalog: Catalog) -> None:
     for key in [*keys, *keys, keys[3]]:
         files.write(key, numbers(table, 10))
     written = files.finish()
-    assert sorted(file.partition for file in written) == sorted(2 * [key.values for key in keys])
-    assert sum(file.record_count for file in written) == 90
+    assert sorted(detail_of(file).partition for file in written) == sorted(
+        2 * [key.values for key in keys]
+    )
+    assert sum(file.records for file in written) == 90
 
 
 def test_partitions_have_folders_below_the_prefix(catalog: Catalog) -> None:
@@ -250,7 +259,7 @@ def test_partitions_have_folders_below_the_prefix(catalog: Catalog) -> None:
     files.write(PartitionKey((b"x",), "p=x"), numbers(table, 1))
     (ours,) = files.finish()
     assert ours.path.startswith(f"{start_of(table).file_prefix}/p=x/")
-    assert ours.partition == (b"x",)
+    assert detail_of(ours).partition == (b"x",)
 
 
 def test_discarded_files_are_gone_whether_open_or_closed(catalog: Catalog, tmp_path: Path) -> None:
@@ -321,7 +330,7 @@ def test_the_table_decides_how_large_files_become(catalog: Catalog) -> None:
         files.write(PartitionKey(), numbers(table, 30_000))
     written = files.finish()
     assert len(written) > 3
-    assert all(150_000 < file.file_size_bytes < 300_000 for file in written[:-1])
+    assert all(150_000 < file.size_bytes < 300_000 for file in written[:-1])
 
 
 def test_a_file_is_sorted_as_a_whole_and_says_so(catalog: Catalog) -> None:
@@ -331,8 +340,10 @@ def test_a_file_is_sorted_as_a_whole_and_says_so(catalog: Catalog) -> None:
     for _ in range(2):
         files.write(PartitionKey(), numbers(table, 50_000))
     written = files.finish()
-    assert {file.sort_order_id for file in written} == {table.sort_order().order_id} == {1}
-    assert sum(file.record_count for file in written) == 100_000
+    assert (
+        {detail_of(file).sort_order_id for file in written} == {table.sort_order().order_id} == {1}
+    )
+    assert sum(file.records for file in written) == 100_000
     for file in written:
         texts = pq.read_table(file.path.removeprefix("file://"))["t"].to_pylist()
         assert texts == sorted(texts)
@@ -342,7 +353,7 @@ def test_a_file_of_an_unsorted_table_says_so(catalog: Catalog) -> None:
     table = catalog.create_table("db.unsorted", numbers_schema())
     files = files_of(catalog, table)
     files.write(PartitionKey(), numbers(table, 1))
-    assert [file.sort_order_id for file in files.finish()] == [0]
+    assert [detail_of(file).sort_order_id for file in files.finish()] == [0]
 
 
 def test_bloom_filters_exclude_what_is_not_there(catalog: Catalog) -> None:

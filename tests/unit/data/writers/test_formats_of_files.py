@@ -43,6 +43,7 @@ from headgate.data.writers.metrics import leaves_of
 from headgate.data.writers.metrics_modes import metrics_modes
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_for
+from headgate.tables.iceberg.file_detail import FileDetail
 
 FORMAT = "write.format.default"
 EVERY = Schema(*SCHEMA.fields, TIME)
@@ -67,7 +68,9 @@ def written(
     for begin in range(0, table.num_rows, size):
         encoder.write(table.slice(begin, size))
     encoder.close()
-    return io.BytesIO(stream.getvalue()), encoder.described()
+    count, statistics = encoder.described()
+    assert count == table.num_rows
+    return io.BytesIO(stream.getvalue()), statistics
 
 
 def table_of(schema: Schema, values: list[dict[str, Any]]) -> pa.Table:
@@ -228,7 +231,7 @@ def test_point_6_moments_that_orc_would_garble_go_into_a_parquet_file(
     files = DataFiles(shape, start.file_prefix, 1 << 27)
     for rows_of_a_call in (good, other, good):
         files.write(PartitionKey(), rows_of_a_call)
-    found = [(file.file_format, file.record_count) for file in files.finish()]
+    found = [(FileDetail.decode(f.detail).file_format, f.records) for f in files.finish()]
     split = [("orc", 1), ("parquet", 1), ("orc", 1)]
     assert found == (split if kind == "parquet" else [("orc", 3)])
 
@@ -254,4 +257,7 @@ def test_point_6_a_plan_that_travelled_to_a_task_writes_the_tables_format(
     files = DataFiles(FileShape(pickle.loads(sent)), start.file_prefix, 1 << 27)
     files.write(PartitionKey(), arrow_rows(table, [{"id": 1}]))
     (file,) = files.finish()
-    assert (file.file_format, file.path.rpartition(".")[2]) == (kind, kind)
+    assert (FileDetail.decode(file.detail).file_format, file.path.rpartition(".")[2]) == (
+        kind,
+        kind,
+    )

@@ -408,7 +408,7 @@ def thrown(desk: Desk, world: World, seed: int, count: int) -> None:
     assert isinstance(outcome, BatchWritten), f"seed {seed}: {outcome}"
     (result,) = outcome.partitions.values()
     assert result.records + result.quarantined == count, f"seed {seed}"
-    assert sum(file.record_count for file in outcome.files) == result.records, f"seed {seed}"
+    assert sum(file.records for file in outcome.files) == result.records, f"seed {seed}"
     assert 0 < result.records < count, f"seed {seed}: neither all good nor all bad"
     assert took_s < 10 + 0.03 * count, f"seed {seed}"
 

@@ -157,7 +157,7 @@ def write(desk: Desk, values: list[bytes]) -> tuple[int, int]:
     )
     assert isinstance(outcome, BatchWritten), outcome
     (result,) = outcome.partitions.values()
-    assert sum(file.record_count for file in outcome.files) == result.records
+    assert sum(file.records for file in outcome.files) == result.records
     return result.records, result.quarantined
 
 

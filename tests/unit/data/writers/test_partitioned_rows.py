@@ -73,4 +73,4 @@ def test_partitions_with_few_rows_wait_for_more(
     rows.flush()
     written = files.finish()
     assert len(written) == 101
-    assert min(file.record_count for file in written) == 10
+    assert min(file.records for file in written) == 10

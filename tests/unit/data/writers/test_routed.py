@@ -16,7 +16,7 @@ from pyiceberg.exceptions import ForbiddenError
 
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import RecordUnmatched
-from headgate.control_protocol.events import DataFile, TableStart
+from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
     SinkName,
@@ -133,7 +133,7 @@ class Desk:
         written = self.outcome(topics)
         assert isinstance(written, BatchWritten), written
         assert written.files == ()
-        rows = sum(file.record_count for some in written.followed.values() for file in some)
+        rows = sum(file.records for some in written.followed.values() for file in some)
         assert rows == sum(result.records for result in written.partitions.values())
         found = {
             at.table.removeprefix("db."): _ids(files) for at, files in written.followed.items()
@@ -159,12 +159,12 @@ def _record(topic: str, offset: int, value: Any) -> Record:
     return Record(topic, 0, offset, 1_785_585_600_123, octets, b"key", headers)
 
 
-def _rows(files: Sequence[DataFile]) -> list[dict[str, Any]]:
+def _rows(files: Sequence[WrittenFile]) -> list[dict[str, Any]]:
     tables = [pq.ParquetFile(file.path.removeprefix("file://")).read() for file in files]
     return list(pa.concat_tables(tables).to_pylist()) if tables else []
 
 
-def _ids(files: Sequence[DataFile]) -> list[int]:
+def _ids(files: Sequence[WrittenFile]) -> list[int]:
     return sorted(row["id"] for row in _rows(files))
 
 

@@ -13,7 +13,7 @@ from pyiceberg.types import LongType, NestedField
 
 from headgate.tables.iceberg import condemned
 from headgate.tables.iceberg.condemned import Condemned
-from headgate.tables.iceberg.proposal import _AssertNumberFree
+from headgate.tables.iceberg.proposal import AssertNumberFree
 from headgate.tables.iceberg.removal import _AssertRefsAsRead
 
 NAME = "db.t"
@@ -95,10 +95,10 @@ def test_point_9_where_pyiceberg_checks_itself_it_checks_all_that_is_asked(
     table = catalog.load_table(NAME)
     table.append(pa.table({"id": [1]}))
     before = table.metadata
-    for requirement in (_AssertRefsAsRead(before), _AssertNumberFree(before)):
+    for requirement in (_AssertRefsAsRead(before), AssertNumberFree(before)):
         requirement.validate(before)
     table.append(pa.table({"id": [2]}))
-    for requirement in (_AssertRefsAsRead(before), _AssertNumberFree(before)):
+    for requirement in (_AssertRefsAsRead(before), AssertNumberFree(before)):
         with pytest.raises(CommitFailedException):
             requirement.validate(table.metadata)
     snapshot = table.metadata.snapshots[0].snapshot_id
@@ -107,7 +107,7 @@ def test_point_9_where_pyiceberg_checks_itself_it_checks_all_that_is_asked(
     with pytest.raises(CommitFailedException, match="a branch or tag is new"):
         requirement.validate(table.metadata)
     other = table.metadata.model_copy(update={"table_uuid": before.table_uuid.__class__(int=1)})
-    for made in (_AssertRefsAsRead(table.metadata), _AssertNumberFree(table.metadata)):
+    for made in (_AssertRefsAsRead(table.metadata), AssertNumberFree(table.metadata)):
         with pytest.raises(CommitFailedException, match="UUID"):
             made.validate(other)
         with pytest.raises(CommitFailedException):
