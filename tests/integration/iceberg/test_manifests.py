@@ -17,6 +17,7 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 from headgate.control_protocol.errors import StopSink, TableChanged
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.ports import CommitAttempt, Refused
+from headgate.tables.iceberg.file_detail import FileDetail
 
 pytestmark = pytest.mark.integration
 
@@ -263,12 +264,15 @@ def test_a_bad_file_stops_the_sink_and_commits_nothing(catalog: Catalog) -> None
     sink = SinkOnTable.claimed(catalog, COLUMNS, ["zone"])
     attempt = sink.attempt(rows(1))
     (file,) = attempt.files
-    for files in (
-        (file, file),
-        (replace(file, spec_id=7),),
-        (replace(file, partition=()),),
-        (replace(file, file_format="csv"),),
-    ):
+    detail = FileDetail.decode(file.detail)
+    spoiled = (
+        replace(detail, spec_id=7).encode(),
+        replace(detail, partition=()).encode(),
+        replace(detail, file_format="csv").encode(),
+        file.detail[:-1],
+        b"",
+    )
+    for files in ((file, file), *((replace(file, detail=said),) for said in spoiled)):
         with pytest.raises(StopSink):
             sink.table.commit(replace(attempt, files=files))
     assert sink.table.read() == sink.view
