@@ -194,12 +194,17 @@ class Deployment:
     def start(
         self, number: int = 1, command: Sequence[str | Path] = (HEADGATE, "run")
     ) -> list[Participant]:
-        """So many more participants, which may still be on their way when this returns."""
+        """So many more participants, which may still be on their way when this returns.
+
+        Each has a sink file of its own, as it is now: those at work do not read what changes later.
+        """
         started = []
         for _ in range(number):
             self._started += 1
             log = self._home / f"{self.name}-{self._started}.log"
-            started.append(Participant(self.sink_file, log, command))
+            own = log.with_suffix(".toml")
+            own.write_text(self.sink_file.read_text())
+            started.append(Participant(own, log, command))
         self.participants += started
         return started
 
