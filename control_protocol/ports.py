@@ -299,6 +299,7 @@ class PartitionResult:
     quarantined: int = 0
     skipped: int = 0
     bad: int = 0
+    deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ def _decided(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
 def _sampled(state: State, verdict: Verdict) -> Sample:
     """Q7: quiet topics are judged over several transactions. Raises ``TooManyBadRecords``."""
     before = term_of(state).sample
-    records = before.records + verdict.records + verdict.quarantined + verdict.skipped
+    records = before.records + verdict.read
     sample = Sample(records, before.bad + verdict.bad)
     objection = state.limits.too_many(verdict.bad) or state.limits.too_often(sample.bad, records)
     if objection:

@@ -45,7 +45,7 @@ class Identity:
     names of the tables that are paid for what the lead decides, the quarantine first; ``routing``:
     the fingerprint of what decides where and what a row is (rule D3); ``routed``: whether the lead
     is a ledger, and rows go to tables that no START names (rule R5); ``evolves``: whether columns
-    are taken up at all (rule S1).
+    are taken up at all (rule S1); ``keyed``: whether records replace rows of their key (rule U1).
     """
 
     sink: SinkName
@@ -58,6 +58,7 @@ class Identity:
     routing: str | None = None
     routed: bool = False
     evolves: bool = True
+    keyed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,7 @@ def _joined(claim: Claim, result: PartitionResult) -> Claim:
         bad=claim.bad + result.bad,
         bytes_read=claim.bytes_read + result.bytes_read,
         max_timestamp_ms=max(times, default=None),
+        deleted=claim.deleted + result.deleted,
     )
 
 

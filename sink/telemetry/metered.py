@@ -72,7 +72,7 @@ class MeteredWriter:
     def _written(self, outcome: BatchWritten) -> None:
         counted: Counter[tuple[str, str, str]] = Counter()
         for at, found in outcome.partitions.items():
-            records = found.records + found.quarantined + found.skipped
+            records = found.records + found.deleted + found.quarantined + found.skipped
             counted[names.READ_RECORDS, at.topic, ""] += records
             counted[names.READ_BYTES, at.topic, ""] += found.bytes_read
             counted[names.BAD_RECORDS, at.topic, "quarantined"] += found.quarantined
