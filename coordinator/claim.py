@@ -40,6 +40,7 @@ from headgate.coordinator.recovery import (
     Resumption,
     believed,
     fitted,
+    newest_epoch,
     next_epoch,
     recorded,
     refuse_other_group,
@@ -135,7 +136,8 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     refuse_shared(view, ids, state.identity.shared_with)
     resumption = _resumption(state, record, sources)
-    epoch = next_epoch((view, *followers.values()), state.highest_epoch)
+    tables = (view, *followers.values())
+    epoch = next_epoch(tables, state.highest_epoch)
     bare = CommitRecord(
         sink=state.identity.sink,
         group_id=state.identity.group_id,
@@ -163,7 +165,14 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         resumption.topic_ids,
     )
     attempt = CommitAttempt(view, record_claimed)
-    claiming = move(state, Phase.CLAIMING, attempt=attempt, table_uuid=view.uuid, topics=read)
+    claiming = move(
+        state,
+        Phase.CLAIMING,
+        attempt=attempt,
+        table_uuid=view.uuid,
+        table_epoch=newest_epoch(tables),
+        topics=read,
+    )
     tells = (*told_lapsed(record_claimed, record), *_told(record, record_claimed))
     return claiming, (*tells, CommitTable(attempt))
 
@@ -222,7 +231,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
     assert record is not None
     epoch = record.transaction.epoch
     tables = (view, *state.recovery_followers.values())
-    if believed(tables, state.highest_epoch) > epoch:
+    if believed(tables, state.highest_epoch) >= epoch:
         return recover(state, f"epoch {state.highest_epoch} was heard meanwhile: claims above it")
     followers = state.recovery_followers
     term = Term(
@@ -244,6 +253,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         state,
         term=replace(term, issued=first),
         highest_epoch=epoch,
+        table_epoch=epoch,
         rival_heard_ms=None,
         pause_asked=None,
         doubted=frozenset(),

@@ -192,7 +192,8 @@ class State:
     """``attempt`` is set while a commit's outcome is not known; ``retry_at_ms`` while waiting.
 
     ``topics`` are the source topics as last described (a configured pattern names several);
-    ``pause_asked`` is what an operator said while there was no term to remember it; ``rivals`` the
+    ``highest_epoch`` is the highest heard, ``table_epoch`` the highest that tables are known to
+    hold; ``pause_asked`` is what an operator said while there was no term to remember it; ``rivals`` the
     newest word (sequence) of each other coordinator of the highest epoch, ``gains`` the newest
     PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is ahead of
     the monotonic one, as of the last claim: where it jumps later, nothing grows older.
@@ -205,6 +206,7 @@ class State:
     limits: BadRecordLimits = field(default_factory=BadRecordLimits)
     phase: Phase = Phase.FOLLOWING
     highest_epoch: Epoch = Epoch(0)
+    table_epoch: Epoch = Epoch(0)
     rival_heard_ms: int | None = None
     rivals: Mapping[Sender, int] = field(default_factory=dict)
     gains: Mapping[Sender, int] = field(default_factory=dict)
