@@ -82,11 +82,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         if questions.well("table"):
             questions.ask("catalog rights", table.rights)
         if questions.well("table") and table.exists:
-            questions.ask("columns", table.columns)
-            questions.ask("files", table.files)
-            questions.ask("sink state", table.sink_state)
-            if questions.well("sink state", "source topics"):
-                questions.ask("stored offsets", table.stored_offsets)
+            _ask_of_table(questions, table, settings)
         questions.ask("storage", table.storage)
     questions.ask("writer", lambda: _writer(settings))
     if settings.spark.writer is WriterKind.SPARK and questions.well("writer", "storage"):
@@ -94,6 +90,16 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     if settings.transform and questions.well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
     return tuple(questions.answers)
+
+
+def _ask_of_table(questions: _Questions, table: TableCheck, settings: SinkSettings) -> None:
+    questions.ask("columns", table.columns)
+    questions.ask("files", table.files)
+    questions.ask("sink state", table.sink_state)
+    if settings.tables:
+        questions.ask("routed tables", table.routed)
+    if questions.well("sink state", "source topics"):
+        questions.ask("stored offsets", table.stored_offsets)
 
 
 def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:

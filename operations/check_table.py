@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pyiceberg.table import Table
 
-from headgate.control_protocol.errors import MissingRights, TableMissing
+from headgate.control_protocol.errors import (
+    MissingRights,
+    TableMissing,
+)
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.recovery import (
@@ -22,7 +25,9 @@ from headgate.data.writers.metrics_modes import metrics_modes
 from headgate.data.writers.parquet_options import unheeded
 from headgate.data.writers.store_trial import try_store
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
+from headgate.operations.history import read_history
 from headgate.operations.kafka_access import source_topics
+from headgate.operations.routed_tables import told_of_routed
 from headgate.operations.table_access import opened_catalog, opened_table
 from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.declaration import declared
@@ -112,6 +117,19 @@ class TableCheck:
         refuse_files(schema, properties, self._table.sort_order())
         ignored = unheeded(properties, leaves)
         return f"not followed: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
+
+    def routed(self) -> str:
+        """Whether the tables that the ledger remembers are there, and take rows (I1, N5)."""
+        settings = self._settings
+        with opened_table(settings) as ledger:
+            history = read_history(ledger, settings.name, settings.table.branch)
+            told = told_of_routed(settings, ledger, history)
+        if told:
+            raise TableMissing(
+                "; ".join(told),
+                "mend or restore them, then headgate tables SINK resume (docs/tables.md)",
+            )
+        return f"{len(history.filled)} were filled, and none of them is gone or parked"
 
     def sink_state(self) -> str:
         """Asks what a coordinator would ask before its first claim, with the same code."""

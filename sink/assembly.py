@@ -47,6 +47,7 @@ from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
+from headgate.sink.tables_settings import CreateFrom, OnMissing
 from headgate.sink.telemetry.measuring import Ports, metered
 from headgate.sink.telemetry.metered import MeteredLog
 from headgate.sink.telemetry.meters import SinkMeters
@@ -231,11 +232,15 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        maker = TableMaker(settings, catalog) if settings.tables else None
-        sources = MakingTopics(topics, maker) if maker else topics
         gates = Gates()
         table = iceberg_table(settings, catalog, settings.table.identifier, gates)
         opening.callback(table.close)
+        maker = (
+            TableMaker(settings, catalog, filled=lambda: table.read().filled)
+            if settings.tables
+            else None
+        )
+        sources = MakingTopics(topics, maker) if maker else topics
         followers = opened_followers(settings, catalog, opening, maker, gates=gates)
         if settings.maintenance:
             from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
@@ -277,9 +282,11 @@ def _identity(settings: SinkSettings, life: Sender) -> Identity:
         agreed(settings),
         follower_names(settings),
         routing(settings),
-        bool(settings.tables),
-        bool(settings.tables) or evolves,
-        bool(settings.table.key),
+        routed=bool(settings.tables),
+        makes=settings.tables.create.schema is not CreateFrom.OFF,
+        makes_anew=settings.tables.on_missing is OnMissing.CREATE,
+        evolves=bool(settings.tables) or evolves,
+        keyed=bool(settings.table.key),
     )
 
 
