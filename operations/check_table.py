@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import (
+    ConfigurationError,
     MissingRights,
+    RetryLater,
     TableMissing,
 )
 from headgate.control_protocol.identifiers import Sender
@@ -39,6 +43,7 @@ from headgate.sink.preconditions import (
     writable,
 )
 from headgate.sink.settings import SinkSettings
+from headgate.sink.starting import refuse_gone
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores.object_stores import for_files
 
@@ -68,6 +73,7 @@ class TableCheck:
         except TableMissing as error:
             if not self._settings.table.create:
                 raise
+            self._refuse_gone()
             return f"{error.message}: the first start makes it"
         if (database := sqlite_file(catalog)) and not writable(database):
             raise MissingRights(
@@ -86,8 +92,13 @@ class TableCheck:
                     error.message,
                     "create it, correct table.identifier, or set table.create with its columns",
                 ) from None
+            self._refuse_gone()
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
+
+    def _refuse_gone(self) -> None:
+        with suppress(RetryLater, ConfigurationError):  # what Kafka lacks is told by itself
+            refuse_gone(self._settings)
 
     def rights(self) -> str:
         """Whether the catalog lets this principal do what the sink will."""

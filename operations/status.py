@@ -15,6 +15,7 @@ from headgate.control_protocol.errors import (
     MissingRights,
     RetryLater,
     TableMissing,
+    TableRecreated,
 )
 from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
@@ -36,6 +37,7 @@ from headgate.sink.condition import (
     open_transaction,
 )
 from headgate.sink.settings import SinkSettings
+from headgate.sink.starting import refuse_gone
 
 TRANSACTIONS_SHOWN = 10
 CONTROL_RECORDS_READ = 2_000
@@ -254,7 +256,14 @@ def _table(
     except TableMissing:
         if not settings.table.create:
             raise
-        return nothing_of(settings.table.identifier, settings.table.branch), None, ()
+        nothing = nothing_of(settings.table.identifier, settings.table.branch)
+        try:
+            refuse_gone(settings)
+        except TableRecreated as error:
+            return nothing, _told(settings, error), ()
+        except (RetryLater, ConfigurationError):
+            pass  # what Kafka lacks is told by itself
+        return nothing, None, ()
     return history, _told(settings, refused) if refused else None, owed
 
 

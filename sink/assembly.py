@@ -37,7 +37,7 @@ from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.participant.task import SinkTask
 from headgate.sink.agreement import agreed
-from headgate.sink.catalog_place import refuse_catalog
+from headgate.sink.catalog_place import refuse_catalog, sqlite_file
 from headgate.sink.declaration import declaration, quarantine_declaration
 from headgate.sink.departure import Complaints, control_log, departing, say_started
 from headgate.sink.followers import iceberg_table, opened_followers
@@ -46,7 +46,7 @@ from headgate.sink.open_sink import Current, OpenSink, lookout
 from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
-from headgate.sink.starting import refuse_start, require_sources
+from headgate.sink.starting import PATIENCE_S, refuse_gone, refuse_start, require_sources
 from headgate.sink.tables_settings import CreateFrom, OnMissing
 from headgate.sink.telemetry.measuring import Ports, metered
 from headgate.sink.telemetry.metered import MeteredLog
@@ -202,6 +202,8 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
     """
     refuse_catalog(settings.catalog)
     require_sources(settings)
+    if (database := sqlite_file(settings.catalog)) and not database.exists():
+        refuse_gone(settings, PATIENCE_S)  # opening the catalog makes the file
     catalog = load_catalog(settings.catalog.name, settings.catalog.properties)
     stack.callback(catalog.close)
     refuse_start(catalog, settings)
