@@ -53,13 +53,17 @@ def test_point_4_n5_a_table_dropped_between_two_runs_is_parked_until_a_person_de
     (wrong,) = (each for each in check(sink.settings) if each.what == "routed tables")
     assert wrong.code == "HG-102"
     assert by_name in wrong.detail
-    produce(sink)
     with running(sink):
+        sink.wait_until(lambda: by_name in parked_of(sink), "it is parked before any record comes")
+        with sink.catalog() as catalog:
+            catalog.drop_table("db.orders")  # which nobody has touched in this epoch
+        produce(sink)
         wait_until_decided(sink)
-        assert parked_of(sink)[by_name].startswith("HG-102")
-        assert states(sink) == {"db.orders": "open", by_name: "parked"}
+        assert all(why.startswith("HG-102") for why in parked_of(sink).values())
+        assert states(sink) == {"db.orders": "parked", by_name: "parked"}
         assert any(f"{by_name} is parked" in note for note in status(sink.settings).notes)
         assert not exists(sink, by_name)
+        assert not exists(sink, "db.orders")
         sink.wait_until(
             lambda: "table" in rows_of(sink, "db.rejected")["error_class"].to_pylist(), "diverted"
         )
@@ -70,6 +74,7 @@ def test_point_4_n5_a_table_dropped_between_two_runs_is_parked_until_a_person_de
         wait_until_decided(sink)
         sink.wait_until(lambda: states(sink)[by_name] == "open", "a new table")
         sink.wait_until(lambda: rows_of(sink, by_name).num_rows == 50, "rows of after")
+        assert states(sink)["db.orders"] == "parked"
 
 
 def test_point_4_n5_a_new_one_is_made_where_the_file_asks_for_it(deploy: Deploy) -> None:

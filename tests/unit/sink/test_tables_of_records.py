@@ -649,6 +649,14 @@ def test_point_4_n5_create_makes_a_new_one_which_begins_empty(local: LocalCatalo
     assert rows == {"orders": [{"id": 2, "tip": 1.5}]}
 
 
+def test_point_4_n5_one_whose_columns_are_asked_for_is_known_as_dropped(shop: Shop) -> None:
+    wants = [Want(Destination("db.orders", "uuid-old"), Struct())]
+    (said,) = shop.followers.change(wants)
+    assert said.dropped
+    assert said.why.startswith("HG-102 ")
+    assert not shop.local.catalog.table_exists("db.orders")
+
+
 def test_point_4_n5_nobody_asks_for_a_new_one_that_is_never_made() -> None:
     with pytest.raises(TablesUnfit, match="on_missing"):
         parse(FILE.replace(*CREATES).replace('schema = "infer"', 'schema = "off"'))
