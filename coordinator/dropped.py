@@ -77,6 +77,21 @@ def told_anew(gone: Collection[str]) -> tuple[Tell, ...]:
     )
 
 
+def replaced(state: State, given: FollowersRead) -> tuple[Tell, ...]:
+    """N4: a table that somebody else put in the place of a filled one is filled, and said."""
+    known = term_of(state).view.filled
+    return tuple(
+        Tell(
+            f"{name} is another table now than the one that was filled before: what that one held "
+            "is not in it",
+            trouble=True,
+            event=LogEvent.TABLE_DROPPED,
+        )
+        for name, view in sorted(given.views.items())
+        if known.get(name, view.uuid) != view.uuid
+    )
+
+
 def given_up(debts: Collection[Debt], gone: Collection[str]) -> tuple[Debt, ...]:
     """What nobody will ever be paid: it was owed to tables that are forgotten."""
     return tuple(debt for debt in debts if debt.table in gone)

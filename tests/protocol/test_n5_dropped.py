@@ -288,6 +288,18 @@ def test_point_4_n5_create_gives_up_what_cannot_be_paid_any_more() -> None:
     assert [debt.table for debt in decision(made).record.lapsed] == [ORDERS]
 
 
+@pytest.mark.parametrize("uuid", [UUID, "uuid-anew"])
+def test_point_4_n5_n4_one_that_somebody_else_made_in_its_place_is_filled_and_said(
+    uuid: str,
+) -> None:
+    made = remembering()
+    made.until(Phase.COLLECTING)
+    announces(made)
+    reads(made, table(uuid=uuid))
+    assert ("another table now" in made.told) is (uuid != UUID)
+    assert not made.term.parked
+
+
 def test_point_4_n5_a_participant_forgets_the_answer_when_it_hears_who_is_parked() -> None:
     """Else it would divert records of the table still, long after a person has resumed it."""
     participant = Participant.writing(offsets(10, 20))
