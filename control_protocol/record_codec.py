@@ -75,6 +75,11 @@ def marker_property(sink: SinkName) -> str:
     return f"headgate.{sink}.claimed"
 
 
+def key_property(sink: SinkName) -> str:
+    """The table property by which the first claim of a keyed table says its key (rule U1)."""
+    return f"headgate.{sink}.key"
+
+
 def maintenance_property(sink: SinkName) -> str:
     """The summary property of a snapshot by which the sink maintains its table (rule T8)."""
     return f"headgate.{sink}.maintenance"
