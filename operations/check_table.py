@@ -7,7 +7,6 @@ from contextlib import suppress
 from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import (
-    ConfigurationError,
     MissingRights,
     RetryLater,
     TableMissing,
@@ -53,9 +52,13 @@ class NotChecked(Exception):
 
 
 class TableCheck:
-    """Asked in this order; what one question learnt, the next one uses."""
+    """Asked in this order; what one question learnt, the next one uses.
 
-    def __init__(self, settings: SinkSettings) -> None:
+    ``asks_group``: the notes beside the group's offsets can be asked for a table that is gone.
+    """
+
+    def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
+        self._asks_group = asks_group
         self._settings = settings
         self._table: Table | None = None
         self._view: TableView | None = None
@@ -97,8 +100,9 @@ class TableCheck:
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
 
     def _refuse_gone(self) -> None:
-        with suppress(RetryLater, ConfigurationError):  # what Kafka lacks is told by itself
-            refuse_gone(self._settings)
+        if self._asks_group:
+            with suppress(RetryLater):
+                refuse_gone(self._settings)
 
     def rights(self) -> str:
         """Whether the catalog lets this principal do what the sink will."""
