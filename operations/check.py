@@ -75,7 +75,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
             questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
         if settings.tables and questions.well("source topics"):
             questions.ask("routes", lambda: routes(settings))
-    table = TableCheck(settings)
+    table = TableCheck(settings, asks_group=questions.well("source topics", "consumer group"))
     questions.ask("catalog", table.catalog)
     if questions.well("catalog"):
         questions.ask("table", table.table)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import (
-    ConfigurationError,
     MissingRights,
-    RetryLater,
     TableMissing,
 )
 from headgate.control_protocol.identifiers import Sender
@@ -32,7 +28,7 @@ from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.history import read_history
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.routed_tables import told_of_routed
-from headgate.operations.table_access import opened_catalog, opened_table
+from headgate.operations.table_access import opened_catalog, opened_table, vanished
 from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.declaration import declared
 from headgate.sink.preconditions import (
@@ -43,7 +39,6 @@ from headgate.sink.preconditions import (
     writable,
 )
 from headgate.sink.settings import SinkSettings
-from headgate.sink.starting import refuse_gone
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores.object_stores import for_files
 
@@ -53,9 +48,13 @@ class NotChecked(Exception):
 
 
 class TableCheck:
-    """Asked in this order; what one question learnt, the next one uses."""
+    """Asked in this order; what one question learnt, the next one uses.
 
-    def __init__(self, settings: SinkSettings) -> None:
+    ``asks_group``: the notes beside the group's offsets can be asked for a table that is gone.
+    """
+
+    def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
+        self._asks_group = asks_group
         self._settings = settings
         self._table: Table | None = None
         self._view: TableView | None = None
@@ -97,8 +96,8 @@ class TableCheck:
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
 
     def _refuse_gone(self) -> None:
-        with suppress(RetryLater, ConfigurationError):  # what Kafka lacks is told by itself
-            refuse_gone(self._settings)
+        if self._asks_group and (gone := vanished(self._settings)):
+            raise gone
 
     def rights(self) -> str:
         """Whether the catalog lets this principal do what the sink will."""
