@@ -200,7 +200,8 @@ def test_u1_the_reference_reads_and_rewrites_a_keyed_table(
         del world.source.fold[(key,)]
     assert world.commit([put(2), put(4)], [gone(3)]) == KeyCounts(1, 1, 0, 1)
     check()
-    for procedure in ("rewrite_data_files", "rewrite_position_delete_files"):
+    of_positions = ["rewrite_position_delete_files"] if version == 2 else []  # none of vectors
+    for procedure in ["rewrite_data_files", *of_positions]:
         options = "options => map('rewrite-all', 'true')"
         attempt = world.attempt(world.files([put(n) for n in range(5, 15)]))
         spark(f"CALL {local.name}.system.{procedure}(table => '{NAME}', {options})")
