@@ -8,6 +8,7 @@ pyiceberg's own transactions are not used: they rebase and append again by thems
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -53,7 +54,7 @@ from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.drafts import read_draft, undecided, write_drafts
 from headgate.tables.iceberg.evidence import decided
 from headgate.tables.iceberg.evolution import Evolution, evolution
-from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows, refuse_other_key
+from headgate.tables.iceberg.keyed.stored_key import refuse_other_key
 from headgate.tables.iceberg.lineage import lineage, newest_record, other_sinks, properties_of
 from headgate.tables.iceberg.manifests import ManifestList, SnapshotFiles, manifest_files
 from headgate.tables.iceberg.proposal import GoingBack, Proposal
@@ -61,6 +62,9 @@ from headgate.tables.iceberg.small_files import sinks_folder
 from headgate.tables.iceberg.supported import refuse_unread, refuse_unsupported
 from headgate.tables.iceberg.upkeep import Upkeep
 from headgate.tables.stores.files import delete_later, delete_quietly
+
+if TYPE_CHECKING:  # what only looks loads no reader of files
+    from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 
 _MALFORMED_MAX = 5
 _log = redacted_logger(__name__)

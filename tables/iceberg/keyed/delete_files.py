@@ -17,8 +17,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat
 from pyroaring import BitMap64
@@ -110,6 +108,8 @@ def dead_in(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
     """
     if file.file_format == FileFormat.PUFFIN:
         return {str(file[_REFERENCED]): _vector(io, file)}
+    import pyarrow.parquet as pq
+
     with io.new_input(file.file_path).open() as stream:
         rows = pq.read_table(stream, columns=["file_path", "pos"])
     paths = rows.column("file_path").combine_chunks().dictionary_encode()
@@ -188,6 +188,9 @@ def _vectors(path: str, dead: Iterable[tuple[Target, BitMap64]]) -> DeleteFiles:
 
 
 def _position_file(path: str, target: Target, bits: BitMap64) -> tuple[DataFile, bytes]:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
     positions = positions_of(bits)
     names = pa.DictionaryArray.from_arrays(
         pa.array(np.zeros(len(positions), np.int32)), pa.array([target.path])

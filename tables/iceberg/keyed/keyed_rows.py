@@ -16,7 +16,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
-from headgate.control_protocol.errors import KeyChanged
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.creation import key_ids
@@ -139,20 +138,3 @@ def _goes_on(metadata: TableMetadata, before: int | None, now: Snapshot | None) 
         parent = now.parent_snapshot_id
         now = None if parent is None else snapshots.get(parent)
     return before is None or now is not None
-
-
-def refuse_other_key(table: str, stored: str | None, wanted: str | None, *, filled: bool) -> None:
-    """Raise ``KeyChanged`` where a table that was ``filled`` by one key is to be filled by another.
-
-    Keys are the ids of their columns; ``None``: no key.
-    """
-    if stored == wanted or not (filled or stored):
-        return
-    raise KeyChanged(
-        f"table {table} was filled {_said(stored)}, the settings say {_said(wanted)}",
-        "put table.key back, or fill another table",
-    )
-
-
-def _said(key: str | None) -> str:
-    return "without a key" if key is None else f"by the key of columns {key} (their ids)"
