@@ -90,6 +90,30 @@ class CatalogRefused(ConfigurationError):
     code = "HG-116"
 
 
+class JvmMissing(ConfigurationError):
+    """The catalog is spoken to in Java, and no JVM runs beside this process."""
+
+    code = "HG-160"
+
+
+class MetastoreCannotSwap(CatalogRefused):
+    """The Hive metastore ignores what a change expects, so that a commit could be lost."""
+
+    code = "HG-161"
+
+
+class TableUnderLocks(CatalogRefused):
+    """Committers of the Hive table lock it instead of comparing and setting."""
+
+    code = "HG-162"
+
+
+class IcebergMissing(ConfigurationError):
+    """The catalog is spoken to in Java, and Spark has no Iceberg."""
+
+    code = "HG-163"
+
+
 class ColumnRuleUnfit(ConfigurationError):
     """A rule of a column contradicts another, its type, or holds no value that it can take."""
 

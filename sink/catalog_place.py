@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.sink.settings import CatalogSettings
+from headgate.sink.catalog_settings import CatalogSettings
 from headgate.tables.iceberg.catalog_kinds import refuse_kind
 
 
