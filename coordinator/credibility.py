@@ -29,8 +29,7 @@ def leaps(state: State, said: Envelope) -> bool:
     """G6: whoever claimed above such an epoch could not count up for ever."""
     if isinstance(said.event, Pause | Resume):
         return False
-    known = max(state.highest_epoch, state.term.epoch if state.term else 0)
-    return said.epoch > known + LEAP_MAX
+    return said.epoch > state.table_epoch + LEAP_MAX
 
 
 def beyond(term: Term, said: Envelope) -> bool:

@@ -13,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.errors import RecordUnreadable
+from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, marker_property
@@ -63,7 +64,8 @@ class History:
     """A branch from its oldest retained snapshot to its head, as one sink sees it.
 
     ``complete``: nothing before ``commits`` and ``foreign`` has expired. ``tag_on_branch`` is
-    ``None`` without a tag. ``unreadable``: this sink's records that could not be decoded.
+    ``None`` without a tag. ``unreadable``: this sink's records that could not be decoded;
+    ``filled``: of a ledger, the UUIDs of the tables that it has filled.
     """
 
     table: str
@@ -78,6 +80,7 @@ class History:
     foreign: tuple[ForeignSnapshot, ...]
     unreadable: tuple[str, ...]
     tagged: CommitRecord | None
+    filled: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def record(self) -> CommitRecord | None:
@@ -148,6 +151,7 @@ def read_history(
         foreign=tuple(foreign),
         unreadable=tuple(unreadable),
         tagged=tagged,
+        filled=filled_of(sink, metadata.properties),
     )
 
 

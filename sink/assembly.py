@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.errors import ConfigurationError, HeadgateError
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, JvmMissing
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
@@ -37,7 +37,9 @@ from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.participant.task import SinkTask
 from headgate.sink.agreement import agreed
-from headgate.sink.catalog_place import refuse_catalog
+from headgate.sink.catalog_place import refuse_catalog, sqlite_file
+from headgate.sink.catalog_settings import Backend
+from headgate.sink.catalogs import open_catalog, spark_options
 from headgate.sink.declaration import declaration, quarantine_declaration
 from headgate.sink.departure import Complaints, control_log, departing, say_started
 from headgate.sink.followers import iceberg_table, opened_followers
@@ -46,11 +48,11 @@ from headgate.sink.open_sink import Current, OpenSink, lookout
 from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
-from headgate.sink.starting import refuse_start, require_sources
+from headgate.sink.starting import PATIENCE_S, refuse_gone, refuse_start, require_sources
+from headgate.sink.tables_settings import CreateFrom, OnMissing
 from headgate.sink.telemetry.measuring import Ports, metered
 from headgate.sink.telemetry.metered import MeteredLog
 from headgate.sink.telemetry.meters import SinkMeters
-from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import ensure_table
 from headgate.tables.iceberg.gate import Gates
 
@@ -87,6 +89,11 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         raise ConfigurationError(
             "a transform needs Spark, and an embedded task writes inside this process",
             "remove [transform], or run the sink by headgate run",
+        )
+    if settings.catalog.backend is Backend.JAVA:
+        raise JvmMissing(
+            "catalog.backend is java, and an embedded task has no JVM",
+            "remove catalog.backend, or run the sink by headgate run",
         )
     with ExitStack() as stack:
         sender = new_sender()
@@ -201,7 +208,9 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
     """
     refuse_catalog(settings.catalog)
     require_sources(settings)
-    catalog = load_catalog(settings.catalog.name, settings.catalog.properties)
+    if (database := sqlite_file(settings.catalog)) and not database.exists():
+        refuse_gone(settings, PATIENCE_S)  # opening the catalog makes the file
+    catalog = open_catalog(settings)
     stack.callback(catalog.close)
     refuse_start(catalog, settings)
     ensure_table(catalog, settings.table.identifier, declaration(settings.table))
@@ -231,35 +240,27 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        maker = TableMaker(settings, catalog) if settings.tables else None
-        sources = MakingTopics(topics, maker) if maker else topics
         gates = Gates()
         table = iceberg_table(settings, catalog, settings.table.identifier, gates)
         opening.callback(table.close)
+        maker = (
+            TableMaker(settings, catalog, filled=lambda: table.read().filled)
+            if settings.tables
+            else None
+        )
+        sources = MakingTopics(topics, maker) if maker else topics
         followers = opened_followers(settings, catalog, opening, maker, gates=gates)
         if settings.maintenance:
             from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
 
             opening.callback(Maintenance(settings, catalog, gates).close)
         start_ms = settings.source.start_at_ms
-        evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
         complain = Complaints(settings, sender)
         ports = Ports(log, table, followers, complain)
         if meters:
             ports = metered(ports, settings, meters.coordinator(life), opening)
         driver = coordinator.CoordinatorDriver(
-            Identity(
-                settings.name,
-                settings.source.group_id,
-                life,
-                frozenset(settings.table.shared_with),
-                settings.control.topic,
-                agreed(settings),
-                follower_names(settings),
-                routing(settings),
-                bool(settings.tables),
-                bool(settings.tables) or evolves,
-            ),
+            _identity(settings, life),
             settings.coordinator,
             coordinator.World(
                 ports.log,
@@ -278,6 +279,25 @@ def _coordinator(
         return driver, opening.pop_all().close
 
 
+def _identity(settings: SinkSettings, life: Sender) -> Identity:
+    evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
+    return Identity(
+        settings.name,
+        settings.source.group_id,
+        life,
+        frozenset(settings.table.shared_with),
+        settings.control.topic,
+        agreed(settings),
+        follower_names(settings),
+        routing(settings),
+        routed=bool(settings.tables),
+        makes=settings.tables.create.schema is not CreateFrom.OFF,
+        makes_anew=settings.tables.on_missing is OnMissing.CREATE,
+        evolves=bool(settings.tables) or evolves,
+        keyed=bool(settings.table.key),
+    )
+
+
 @contextmanager
 def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
     """What turns ranges of the source into files of this catalog's tables; closed at the end."""
@@ -294,15 +314,12 @@ def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWrit
             writer.close()
         return
     from headgate.data.spark.batch_writer import SparkBatchWriter
-    from headgate.data.spark.session import SparkOptions, open_session
+    from headgate.data.spark.session import open_session
     from headgate.data.spark.transform import transformation
 
-    spark = settings.spark
     if transform := planning.plans.shaping.transform:
         transformation(transform)  # a transform that cannot be taken is no reason to start Spark
-    session = open_session(
-        SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, spark.conf)
-    )
+    session = open_session(spark_options(settings))
     try:
         writer = SparkBatchWriter(session, planning.written)
         try:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
-from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.catalog_settings import Backend
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
@@ -15,19 +14,22 @@ if TYPE_CHECKING:
     from headgate.data.spark.session import SparkOptions
 
 
-def open_catalog(settings: SinkSettings, timeout_s: float = TIMEOUT_S) -> Catalog:
-    """The caller closes it. Raises what ``load_catalog`` raises, ``JvmMissing``, and
-    ``ConfigurationError`` where the JVM that it needs does not start."""
+def open_catalog(
+    settings: SinkSettings, timeout_s: float = TIMEOUT_S, *, looking: bool = False
+) -> Catalog:
+    """Return the catalog, for its opener to close; for ``looking`` a database stays as it is.
+
+    Raises what ``load_catalog`` raises, and ``ConfigurationError`` where Spark's JVM is needed and
+    does not start.
+    """
     catalog = settings.catalog
-    refuse_catalog(catalog)
+    properties = {**catalog.properties, **({"init_catalog_tables": "false"} if looking else {})}
     if catalog.backend is Backend.PYICEBERG:
-        # Looking at a catalog does not make its own tables: ``init_catalog_tables``.
-        return load_catalog(catalog.name, catalog.properties, timeout_s)
+        return load_catalog(catalog.name, properties, timeout_s)
     from headgate.data.spark.jvm import open_jvm
 
-    return load_catalog(
-        catalog.name, catalog.properties, timeout_s, open_jvm(spark_options(settings))
-    )
+    jvm = open_jvm(spark_options(settings))
+    return load_catalog(catalog.name, catalog.properties, timeout_s, jvm)
 
 
 def spark_options(settings: SinkSettings) -> SparkOptions:

@@ -51,7 +51,7 @@ def refuse_ignorant(jvm: Jvm, conf: Any, database: str, name: str) -> None:
         expecting = hive.metastore.api.EnvironmentContext(jvm.java_map(_EXPECTING))
         try:
             client.alter_table_with_environmentContext(database, name, table, expecting)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - what Java threw is told from its text
             failure = failure_of(error)
             if _REFUSED in str(failure):
                 return
@@ -60,8 +60,8 @@ def refuse_ignorant(jvm: Jvm, conf: Any, database: str, name: str) -> None:
     finally:
         client.close()
     raise MetastoreCannotSwap(
-        f"the Hive metastore of table {database}.{name} does not compare and set: it ignored what a "
-        "change expected",
+        f"the Hive metastore of table {database}.{name} does not compare and set: it "
+        "ignored what a change expected",
         "use one that knows expectations (HIVE-26882: Hive 2.3.10, or 4.0), or a REST, Glue or SQL "
         "catalog; docs/catalogs.md says more",
     )

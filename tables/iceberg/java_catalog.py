@@ -64,7 +64,7 @@ class JavaCatalog(Catalog):
         self, name: str, properties: Mapping[str, str], kind: str, jvm: Jvm, timeout_s: float
     ) -> None:
         super().__init__(name, **properties)
-        self._kind = kind
+        self.kind = kind
         self._jvm = jvm
         self._timeout_s = max(timeout_s, CALL_S_MIN)
         self._may_swap = kind != "hive"
@@ -72,7 +72,7 @@ class JavaCatalog(Catalog):
 
     def close(self) -> None:
         with suppress(Exception):  # the JVM may have ended before
-            self._asked(f"catalog {self.name}", lambda: self._java.close())
+            self._asked(f"catalog {self.name}", self._java.close)
 
     # ----------------------------------------------------------------------------- what is there
 
@@ -140,7 +140,7 @@ class JavaCatalog(Catalog):
     ) -> Table:
         """Raises ``CatalogRefused``, with nothing left behind, where Hive cannot swap."""
         names = self.identifier_to_tuple(identifier)
-        own = {**UNLOCKED, **properties} if self._kind == "hive" else dict(properties)
+        own = {**UNLOCKED, **properties} if self.kind == "hive" else dict(properties)
         assert isinstance(schema, Schema), "tables are declared in Iceberg's types"
 
         def create() -> None:
@@ -191,7 +191,7 @@ class JavaCatalog(Catalog):
             refuse_locks(name, self._operations(names).current().properties())
             refuse_ignorant(self._jvm, self._java.getConf(), ".".join(names[:-1]), names[-1])
 
-        if self._kind == "hive":
+        if self.kind == "hive":
             self._asked(name, asked)
             self._may_swap = True
 
@@ -216,12 +216,12 @@ class JavaCatalog(Catalog):
                 '"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1", to spark.conf',
             )
         bound_ms = str(round(self._timeout_s * 1000))
-        told = {**dict.fromkeys(_REST_TIMEOUTS, bound_ms), **self.properties, "type": self._kind}
+        told = {**dict.fromkeys(_REST_TIMEOUTS, bound_ms), **self.properties, "type": self.kind}
         self._jvm.hadoop.setIfUnset(_HIVE_TIMEOUT, f"{bound_ms}ms")
         java = self._jvm.iceberg.CatalogUtil.buildIcebergCatalog(
             self.name, self._jvm.java_map(told), self._jvm.hadoop
         )
-        if self._kind == "rest":
+        if self.kind == "rest":
             refuse_server(self.name, dict(java.properties()))
         return java
 
@@ -230,7 +230,7 @@ class JavaCatalog(Catalog):
 
     def _read(self, names: Identifier) -> _Read:
         operations = self._operations(names)
-        vended = dict(operations.io().properties()) if self._kind == "rest" else {}
+        vended = dict(operations.io().properties()) if self.kind == "rest" else {}
         return self._said(operations.current(), vended)
 
     def _said(self, metadata: Any, files: Mapping[str, str]) -> _Read:
@@ -243,7 +243,7 @@ class JavaCatalog(Catalog):
         base = operations.current()
         requirements = [iceberg.UpdateRequirementParser.fromJson(text) for text in requires]
         updates = [iceberg.MetadataUpdateParser.fromJson(text) for text in changes]
-        if self._kind == "rest":
+        if self.kind == "rest":
             return self._said(self._sent(operations, requirements, updates), {})
         refuse_locks(".".join(names), base.properties())
         for requirement in requirements:

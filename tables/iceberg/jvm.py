@@ -60,5 +60,5 @@ def field_of(thing: Any, name: str) -> Any:
     Raises what Java raises where the object's class has no such field.
     """
     field = thing.getClass().getDeclaredField(name)
-    field.setAccessible(True)  # noqa: FBT003 - Java's
+    field.setAccessible(True)
     return field.get(thing)

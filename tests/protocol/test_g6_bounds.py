@@ -35,6 +35,24 @@ def test_point_6_an_epoch_that_leaps_moves_no_table(phase: Phase) -> None:
     assert coordinator.term.epoch == EPOCH
 
 
+def test_point_6_epochs_that_leap_one_above_the_other_hide_none_that_counts() -> None:
+    """They are measured by what the tables hold, not by one another (seed 110645)."""
+    coordinator = Coordinator.at(Phase.OPEN)
+    coordinator.hears(ALIVE, RIVAL, epoch=EPOCH + LEAP_MAX)
+    for steps in (2, 3):
+        coordinator.hears(ALIVE, RIVAL, epoch=EPOCH + steps * LEAP_MAX)
+    coordinator.until(Phase.OPEN)
+    assert coordinator.term.epoch == EPOCH + LEAP_MAX + 1
+
+
+def test_point_6_an_epoch_that_was_spoken_of_while_it_was_claimed_is_not_used() -> None:
+    """Somebody spoke in its name before it had one word: participants are in other transactions."""
+    coordinator = Coordinator.at(Phase.CLAIMING)
+    coordinator.hears(EndCommit(), COORDINATOR, epoch=EPOCH, transaction=100)
+    coordinator.until(Phase.OPEN)
+    assert coordinator.term.epoch == EPOCH + 1
+
+
 def test_point_6_what_a_coordinator_claims_can_be_written_and_said() -> None:
     """Above the highest epoch that it believes: records and messages still bear the next ones."""
     coordinator = Coordinator.at(Phase.OPEN)
