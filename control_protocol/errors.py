@@ -91,27 +91,15 @@ class CatalogRefused(ConfigurationError):
 
 
 class JvmMissing(ConfigurationError):
-    """The catalog is spoken to in Java, and no JVM runs beside this process."""
+    """The catalog is spoken to in Java, and no JVM with Iceberg is beside this process."""
 
     code = "HG-160"
 
 
-class MetastoreCannotSwap(CatalogRefused):
-    """The Hive metastore ignores what a change expects, so that a commit could be lost."""
+class HiveCannotSwap(CatalogRefused):
+    """The Hive metastore, or the table's committers, do not compare and set."""
 
     code = "HG-161"
-
-
-class TableUnderLocks(CatalogRefused):
-    """Committers of the Hive table lock it instead of comparing and setting."""
-
-    code = "HG-162"
-
-
-class IcebergMissing(ConfigurationError):
-    """The catalog is spoken to in Java, and Spark has no Iceberg."""
-
-    code = "HG-163"
 
 
 class ColumnRuleUnfit(ConfigurationError):

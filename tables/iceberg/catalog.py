@@ -100,7 +100,7 @@ def load_catalog(
     try:
         if jvm is not None:
             kind = refuse_java_kind(name, properties)
-            return _with_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s))
+            return _with_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s))
         return _with_own_files(_writing_version_3(_opener(name, properties, timeout_s)()))
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
         failure = catalog_failure(error, f"catalog {name!r} cannot be opened")

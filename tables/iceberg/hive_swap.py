@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.control_protocol.errors import MetastoreCannotSwap, TableUnderLocks
+from headgate.control_protocol.errors import HiveCannotSwap
 from headgate.tables.iceberg.java_failures import failure_of
 from headgate.tables.iceberg.jvm import Jvm
 
@@ -23,10 +23,10 @@ _REFUSED = "The table has been modified"
 
 
 def refuse_locks(identifier: str, properties: Any) -> None:
-    """Raise ``TableUnderLocks`` for a table whose committers lock instead of expecting."""
+    """Raise ``HiveCannotSwap`` for a table whose committers lock instead of expecting."""
     for name, wanted in UNLOCKED.items():
         if str(properties.get(name)).lower() != wanted:
-            raise TableUnderLocks(
+            raise HiveCannotSwap(
                 f"table {identifier}: its property {name} is not {wanted}: a committer that "
                 "locks can overwrite a commit of the sink's",
                 f"stop its other writers, and set it: ALTER TABLE {identifier} SET TBLPROPERTIES "
@@ -35,7 +35,7 @@ def refuse_locks(identifier: str, properties: Any) -> None:
 
 
 def refuse_ignorant(jvm: Jvm, conf: Any, database: str, name: str) -> None:
-    """Raise ``MetastoreCannotSwap`` for a metastore (of ``conf``) that ignores an expectation.
+    """Raise ``HiveCannotSwap`` for a metastore (of ``conf``) that ignores an expectation.
 
     It is asked to give the table a partition key, which every metastore refuses of every table,
     while expecting a location that the table never had: whoever knows expectations says so first.
@@ -59,9 +59,9 @@ def refuse_ignorant(jvm: Jvm, conf: Any, database: str, name: str) -> None:
                 raise failure from None
     finally:
         client.close()
-    raise MetastoreCannotSwap(
+    raise HiveCannotSwap(
         f"the Hive metastore of table {database}.{name} does not compare and set: it "
         "ignored what a change expected",
-        "use one that knows expectations (HIVE-26882: Hive 2.3.10, or 4.0), or a REST, Glue or SQL "
+        "use one that knows expectations (HIVE-26882: Hive 2.3.10), or a REST, Glue or SQL "
         "catalog; docs/catalogs.md says more",
     )

@@ -27,7 +27,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from headgate.control_protocol.errors import CatalogRefused, IcebergMissing, WriterGone
+from headgate.control_protocol.errors import CatalogRefused, JvmMissing, WriterGone
 from headgate.tables.iceberg.catalog_kinds import refuse_server
 from headgate.tables.iceberg.hive_swap import UNLOCKED, refuse_ignorant, refuse_locks
 from headgate.tables.iceberg.java_failures import failure_of
@@ -61,7 +61,7 @@ class JavaCatalog(Catalog):
     """
 
     def __init__(
-        self, name: str, properties: Mapping[str, str], kind: str, jvm: Jvm, timeout_s: float
+        self, name: str, properties: Mapping[str, str], kind: str, jvm: Jvm, *, timeout_s: float
     ) -> None:
         super().__init__(name, **properties)
         self.kind = kind
@@ -129,12 +129,13 @@ class JavaCatalog(Catalog):
         except TableAlreadyExistsError as error:  # Java has one name for both
             raise NamespaceAlreadyExistsError(str(error)) from None
 
-    def create_table(
+    def create_table(  # type: ignore[override] # the last two are always named
         self,
         identifier: str | Identifier,
         schema: Any,
         location: str | None = None,
         partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        *,
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> Table:
@@ -210,7 +211,7 @@ class JavaCatalog(Catalog):
 
     def _opened(self) -> Any:
         if not all(self._jvm.knows(f"org.apache.iceberg.{name}") for name in _PARSERS):
-            raise IcebergMissing(
+            raise JvmMissing(
                 f"catalog {self.name!r}: Spark has no Iceberg, and catalog.backend is java",
                 'add it, such as "spark.jars.packages" = '
                 '"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1", to spark.conf',

@@ -17,7 +17,7 @@ from contract.test_sink_table import claimed, commit, landed, own_table, record
 from hive_metastore import java_with_iceberg
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from headgate.control_protocol.errors import MetastoreCannotSwap, TableUnderLocks
+from headgate.control_protocol.errors import HiveCannotSwap
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitOutcome, Landed
 from headgate.tables.iceberg.catalog import load_catalog, refuse_swapless
@@ -137,9 +137,9 @@ def test_point_7_a_table_whose_committers_lock_is_refused(hive: IcebergWorld) ->
     refuse_swapless(hive.catalog, hive.name)
     (lock,) = UNLOCKED
     hive._update(SetPropertiesUpdate(updates={lock: "true"}))
-    with pytest.raises(TableUnderLocks, match="ALTER TABLE"):
+    with pytest.raises(HiveCannotSwap, match="ALTER TABLE"):
         refuse_swapless(hive.catalog, hive.name)
-    with pytest.raises(TableUnderLocks):
+    with pytest.raises(HiveCannotSwap):
         commit(hive.open(), view, record(1, 1), hive.file(1))
 
 
@@ -149,11 +149,11 @@ def test_point_7_a_metastore_that_ignores_expectations_is_refused_and_left_as_it
     """Without the expectation this one answers as Hive 3.1 does."""
     monkeypatch.setattr("headgate.tables.iceberg.hive_swap._EXPECTING", {})
     before = hive.table().metadata
-    with pytest.raises(MetastoreCannotSwap, match="does not compare and set"):
+    with pytest.raises(HiveCannotSwap, match="does not compare and set"):
         refuse_swapless(hive.catalog, hive.name)
     assert hive.table().metadata == before
     other = own_table()
-    with pytest.raises(MetastoreCannotSwap):
+    with pytest.raises(HiveCannotSwap):
         hive.catalog.create_namespace(other.partition(".")[0])
         hive.catalog.create_table(other, hive.table().schema())
     assert not hive.catalog.table_exists(other)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.control_protocol.errors import CatalogRefused, IcebergMissing, JvmMissing
+from headgate.control_protocol.errors import CatalogRefused, JvmMissing
 from headgate.sink.assembly import open_task
 from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.catalog_settings import Backend, CatalogSettings
@@ -78,7 +78,7 @@ class Gateway:
 
 
 def test_point_7_a_spark_without_iceberg_is_told_so() -> None:
-    with pytest.raises(IcebergMissing, match="Spark has no Iceberg"):
+    with pytest.raises(JvmMissing, match="Spark has no Iceberg"):
         load_catalog("lake", hive().properties, jvm=Jvm(Gateway(), None))
 
 
