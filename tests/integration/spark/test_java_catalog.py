@@ -29,7 +29,7 @@ def test_point_7_a_sink_on_hive_runs_in_java_and_is_checked(
                 "warehouse": f"file://{tmp_path}/warehouse",
             },
             "table": {"identifier": f"{database}.rows", "create": True},
-            "spark": {"master": "local[1]"},
+            "spark": {"writer": "spark", "master": "local[1]"},
             "spark.conf": {"spark.jars": iceberg_jars()},
         }
     )
