@@ -74,9 +74,9 @@ def table_found(state: State, view: TableView) -> Step:
 
 
 def _named(state: State, record: CommitRecord | None) -> tuple[str, ...]:
-    """The followers of the settings, and those that the lead owes something besides."""
+    """The followers of the settings, and those that the lead owes something or may have owed."""
     owed = [debt.table for debt in record.debts] if record else []
-    return tuple(dict.fromkeys((*state.identity.followers, *owed)))
+    return tuple(dict.fromkeys((*state.identity.followers, *owed, *sorted(state.suspects))))
 
 
 def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
@@ -264,6 +264,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         rival_heard_ms=None,
         pause_asked=None,
         doubted=frozenset(),
+        suspects=frozenset(),
         troubled={},
     )
     began = Tell(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)

@@ -21,6 +21,7 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.admission import Verdict, judge, named, with_committed
 from headgate.coordinator.claim import start
+from headgate.coordinator.debts import ahead
 from headgate.coordinator.drafting import drafted_for, fences, lapsing, with_what_is_owed
 from headgate.coordinator.dropped import landed as forgot
 from headgate.coordinator.fencing import Resolution, resolve
@@ -62,7 +63,14 @@ def collected(state: State, now_ms: int) -> Step:
 
 
 def tables_told(state: State, given: FollowersRead, now_ms: int) -> Step:
-    """R5: the tables that rows were routed to are known, as far as they can be read."""
+    """R5: the tables that rows were routed to are known, as far as they can be read.
+
+    Who is paid more than the lead decided tells of a newer coordinator, or of a lead that was set
+    back: a claim reads the lead first, and finds out which.
+    """
+    if beyond := ahead(given.views, term_of(state).view):
+        why = f"{', '.join(sorted(beyond))} was paid by a later transaction: reads the lead again"
+        return recover(replace(state, suspects=beyond), why)
     known, tells = with_tables(state, given, now_ms)
     judging, actions = _asked(known, now_ms)
     return judging, (*tells, *actions)

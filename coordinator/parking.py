@@ -217,8 +217,6 @@ def resumed(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tup
     A table that lost rows is taken as it is: they stay out. One that is gone may be made anew (N5).
     """
     term = term_of(state)
-    if not term.resume_asked:
-        return state, ()
     parked, followers, tells = dict(term.parked), dict(term.followers), list[Tell]()
     gone: list[str] = []
     wall_ms = max(0, now_ms + state.wall_ahead_ms)
@@ -239,10 +237,18 @@ def resumed(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tup
             continue
         followers[name] = view
         parked[name] = replace(parked[name], since_ms=wall_ms, resuming=True)
+    for name in unopened(term) & given.views.keys():
+        followers[name] = given.views[name]
     asked = replace(term, parked=parked, followers=followers, resume_asked=frozenset())
     state, parting_words = parting(replace(state, term=asked), gone)
     opened, more = reopened(state, given.views)
     return opened, (*tells, *parting_words, *more)
+
+
+def unopened(term: Term) -> frozenset[str]:
+    """I5: resuming tables that are owed nothing: who paid them may not have lived to open them."""
+    owed = {debt.table for debt in term.debts}
+    return frozenset(n for n, parked in term.parked.items() if parked.resuming and n not in owed)
 
 
 def _shared(view: TableView, state: State, term: Term) -> HeadgateError | None:

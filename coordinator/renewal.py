@@ -18,7 +18,7 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.dropped import found_gone, to_be_looked_for
 from headgate.coordinator.moves import Step, move, term_of
-from headgate.coordinator.parking import park, resumed
+from headgate.coordinator.parking import park, resumed, unopened
 from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
@@ -29,7 +29,7 @@ def prepared(state: State, now_ms: int) -> Step:
     term = term_of(state)
     known_ms = max(term.committed_at_ms, term.looked_at_ms)
     actions: tuple[Action, ...] = (DescribeSources(),)
-    wanted = tuple(sorted(term.resume_asked))
+    wanted = tuple(sorted(term.resume_asked | unopened(term)))
     looks = term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
     if looks:
         term = replace(term, looked_at_ms=now_ms, look_soon=False)

@@ -204,9 +204,10 @@ class State:
     ``rivals`` the newest word (sequence) of each other coordinator of the highest epoch, ``gains``
     the newest PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is
     ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows older.
-    ``doubted``: what a look at the followers found wrong, to be confirmed by another. ``troubled``:
-    tables that the next claim parks besides those of the record; ``recovery_forgotten``: those that
-    it forgets (N5).
+    ``doubted``: what a look at the followers found wrong, to be confirmed by another;
+    ``suspects``: tables that were paid more than the lead decided, as far as it was known;
+    ``troubled``: tables that the next claim parks besides those of the record;
+    ``recovery_forgotten``: those that it forgets (N5).
     """
 
     identity: Identity
@@ -226,6 +227,7 @@ class State:
     recovery_wall_ms: int = 0
     wall_ahead_ms: int = 0
     doubted: frozenset[str] = frozenset()
+    suspects: frozenset[str] = frozenset()
     recovery_parked: Mapping[str, Parked] = field(default_factory=dict)
     recovery_forgotten: frozenset[str] = frozenset()
     troubled: Mapping[str, Parked] = field(default_factory=dict)

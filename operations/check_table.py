@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import (
     MissingRights,
-    RetryLater,
     TableMissing,
 )
 from headgate.control_protocol.identifiers import Sender
@@ -31,7 +28,7 @@ from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.history import read_history
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.routed_tables import told_of_routed
-from headgate.operations.table_access import opened_catalog, opened_table
+from headgate.operations.table_access import opened_catalog, opened_table, vanished
 from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.catalog_settings import Backend
 from headgate.sink.catalogs import spark_options
@@ -44,7 +41,6 @@ from headgate.sink.preconditions import (
     writable,
 )
 from headgate.sink.settings import SinkSettings
-from headgate.sink.starting import refuse_gone
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores.object_stores import for_files
 
@@ -103,9 +99,8 @@ class TableCheck:
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
 
     def _refuse_gone(self) -> None:
-        if self._asks_group:
-            with suppress(RetryLater):
-                refuse_gone(self._settings)
+        if self._asks_group and (gone := vanished(self._settings)):
+            raise gone
 
     def rights(self) -> str:
         """Whether the catalog lets this principal do what the sink will."""

@@ -15,7 +15,6 @@ from headgate.control_protocol.errors import (
     MissingRights,
     RetryLater,
     TableMissing,
-    TableRecreated,
 )
 from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
@@ -25,7 +24,7 @@ from headgate.operations.history import History, Newest, nothing_of, read_histor
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.lag_ages import lag_ages
 from headgate.operations.routed_tables import told_of_routed
-from headgate.operations.table_access import opened_table, refusal, unpaid_debts
+from headgate.operations.table_access import opened_table, refusal, unpaid_debts, vanished
 from headgate.sink.condition import (
     EXIT_CODES,
     Condition,
@@ -37,7 +36,6 @@ from headgate.sink.condition import (
     open_transaction,
 )
 from headgate.sink.settings import SinkSettings
-from headgate.sink.starting import refuse_gone
 
 TRANSACTIONS_SHOWN = 10
 CONTROL_RECORDS_READ = 2_000
@@ -164,6 +162,8 @@ def status(
     # Brokers that did not answer once are not waited for a second time.
     envelopes = _heard(settings, notes) if notes.reachable else []
     said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
+    if not history.uuid and notes.reachable and (gone := vanished(settings)):
+        wrong = _told(settings, gone)
     error = wrong or notes.wrong or said.error
     stalled = _stalled(history, logs, since_ms)
     condition = condition_of(
@@ -256,14 +256,7 @@ def _table(
     except TableMissing:
         if not settings.table.create:
             raise
-        nothing = nothing_of(settings.table.identifier, settings.table.branch)
-        try:
-            refuse_gone(settings)
-        except TableRecreated as error:
-            return nothing, _told(settings, error), ()
-        except (RetryLater, ConfigurationError):
-            pass  # what Kafka lacks is told by itself
-        return nothing, None, ()
+        return nothing_of(settings.table.identifier, settings.table.branch), None, ()
     return history, _told(settings, refused) if refused else None, owed
 
 

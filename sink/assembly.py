@@ -43,12 +43,13 @@ from headgate.sink.catalogs import open_catalog, spark_options
 from headgate.sink.declaration import declaration, quarantine_declaration
 from headgate.sink.departure import Complaints, control_log, departing, say_started
 from headgate.sink.followers import iceberg_table, opened_followers
+from headgate.sink.gone import PATIENCE_S, refuse_gone
 from headgate.sink.made_tables import MakingTopics, TableMaker
 from headgate.sink.open_sink import Current, OpenSink, lookout
 from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
-from headgate.sink.starting import PATIENCE_S, refuse_gone, refuse_start, require_sources
+from headgate.sink.starting import refuse_start, require_sources
 from headgate.sink.tables_settings import CreateFrom, OnMissing
 from headgate.sink.telemetry.measuring import Ports, metered
 from headgate.sink.telemetry.metered import MeteredLog

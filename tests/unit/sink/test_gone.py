@@ -11,9 +11,9 @@ import pytest
 from headgate.control_protocol.errors import TableRecreated, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.record import table_note
-from headgate.sink import starting
+from headgate.sink import gone
+from headgate.sink.gone import refuse_gone
 from headgate.sink.load import parse
-from headgate.sink.starting import refuse_gone
 
 ONE = """
 name = "trips"
@@ -50,7 +50,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, note: str | Callable[[], str | None] 
         def close(self) -> None:
             """Nothing is held."""
 
-    monkeypatch.setattr(starting, "KafkaSourceTopics", Topics)
+    monkeypatch.setattr(gone, "KafkaSourceTopics", Topics)
 
 
 @pytest.mark.parametrize(
