@@ -13,7 +13,7 @@ from headgate.operations.check import State, check
 if TYPE_CHECKING:
     from integration.conftest import Deploy
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.soak]
 
 
 def test_point_7_a_sink_on_hive_runs_in_java_and_is_checked(
@@ -34,12 +34,12 @@ def test_point_7_a_sink_on_hive_runs_in_java_and_is_checked(
         }
     )
     sink.produce(1_000)
-    participant = sink.start()
+    sink.start()
     sink.wait_until_lag_zero(180)
     asked = {answer.what: answer for answer in check(sink.settings)}
     assert asked["catalog"].detail.endswith("in Java")
     assert "its metastore compares and sets" in asked["catalog rights"].detail
     assert {answer.what for answer in asked.values() if answer.state is State.WRONG} == set()
-    sink.stop(participant)
+    sink.stop()
     sink.judge()
-    assert "thrift" not in participant.log_text()
+    assert "thrift" not in sink.participants[0].log_text()
