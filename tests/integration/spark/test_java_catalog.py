@@ -34,7 +34,7 @@ def test_point_7_a_sink_on_hive_runs_in_java_and_is_checked(
         }
     )
     sink.produce(1_000)
-    sink.start()
+    (participant,) = sink.start()
     sink.wait_until_lag_zero(180)
     asked = {answer.what: answer for answer in check(sink.settings)}
     assert asked["catalog"].detail.endswith("in Java")
@@ -42,4 +42,4 @@ def test_point_7_a_sink_on_hive_runs_in_java_and_is_checked(
     assert {answer.what for answer in asked.values() if answer.state is State.WRONG} == set()
     sink.stop()
     sink.judge()
-    assert "thrift" not in sink.participants[0].log_text()
+    assert "thrift" not in participant.log_text()
