@@ -94,7 +94,7 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
     branch, start_ms = settings.table.branch, settings.source.start_at_ms
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
-        catalog = opening.enter_context(opened_catalog(settings.catalog))
+        catalog = opening.enter_context(opened_catalog(settings))
 
         def opened(identifier: str) -> IcebergTable:
             return IcebergTable(catalog, identifier, settings.name, branch)

@@ -30,6 +30,8 @@ from headgate.operations.kafka_access import source_topics
 from headgate.operations.routed_tables import told_of_routed
 from headgate.operations.table_access import opened_catalog, opened_table, vanished
 from headgate.sink.catalog_place import sqlite_file
+from headgate.sink.catalog_settings import Backend
+from headgate.sink.catalogs import spark_options
 from headgate.sink.declaration import declared
 from headgate.sink.preconditions import (
     future_location,
@@ -67,7 +69,7 @@ class TableCheck:
     def catalog(self) -> str:
         catalog = self._settings.catalog
         try:
-            with opened_catalog(catalog):
+            with opened_catalog(self._settings):
                 pass
         except TableMissing as error:
             if not self._settings.table.create:
@@ -78,7 +80,8 @@ class TableCheck:
             raise MissingRights(
                 f"catalog {catalog.name!r}: {database} may not be written", "grant write access"
             )
-        return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens"
+        in_java = ", in Java" if catalog.backend is Backend.JAVA else ""
+        return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens{in_java}"
 
     def table(self) -> str:
         wanted = self._settings.table
@@ -102,7 +105,7 @@ class TableCheck:
     def rights(self) -> str:
         """Whether the catalog lets this principal do what the sink will."""
         try:
-            with opened_catalog(self._settings.catalog) as catalog:
+            with opened_catalog(self._settings) as catalog:
                 if self._table is None:
                     return may_create(catalog, self._settings.table.identifier)
                 return may_commit(self._table)
@@ -144,7 +147,7 @@ class TableCheck:
     def sink_state(self) -> str:
         """Asks what a coordinator would ask before its first claim, with the same code."""
         settings = self._settings
-        with opened_catalog(settings.catalog) as catalog:
+        with opened_catalog(settings) as catalog:
             table = IcebergTable(
                 catalog, settings.table.identifier, settings.name, settings.table.branch
             )
@@ -195,13 +198,11 @@ class TableCheck:
             raise NotChecked("without spark.master tasks run here, unless spark-submit says else")
         if local_path(location) is not None:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
-        from headgate.data.spark.session import SparkOptions, open_session
+        from headgate.data.spark.session import open_session
         from headgate.data.spark.store_trial import try_from_executors
 
         properties = self._file_properties(location)
-        session = open_session(
-            SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, spark.conf)
-        )
+        session = open_session(spark_options(self._settings))
         try:
             return try_from_executors(session, properties, location)
         finally:

@@ -175,7 +175,7 @@ def _catalog(settings: SinkSettings, folder: Path) -> Iterator[RehearsalCatalog]
     with ExitStack() as stack:
         real: Catalog | None = None
         with suppress(TableMissing):  # there is no database of the catalog's yet
-            real = stack.enter_context(opened_catalog(settings.catalog))
+            real = stack.enter_context(opened_catalog(settings))
         catalog = RehearsalCatalog(folder, real)
         stack.callback(catalog.close)
         if real is not None and real.table_exists(settings.table.identifier):

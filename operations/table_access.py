@@ -21,9 +21,10 @@ from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import unpaid
 from headgate.coordinator.recovery import recorded
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
+from headgate.sink.catalogs import open_catalog
 from headgate.sink.gone import refuse_gone
-from headgate.sink.settings import CatalogSettings, SinkSettings
-from headgate.tables.iceberg.catalog import catalog_failure, load_catalog
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores.object_stores import refused_operation
 
@@ -31,17 +32,16 @@ ANSWER_S_MAX = 5.0
 
 
 @contextmanager
-def opened_catalog(settings: CatalogSettings) -> Iterator[Catalog]:
+def opened_catalog(settings: SinkSettings) -> Iterator[Catalog]:
     """The catalog, as it is. Raises what ``load_catalog`` raises, ``TableMissing`` for no file."""
-    refuse_catalog(settings)
-    database = sqlite_file(settings)
+    refuse_catalog(settings.catalog)
+    database = sqlite_file(settings.catalog)
     if database and not database.exists():  # connecting to SQLite would create it
         raise TableMissing(
-            f"catalog {settings.name!r}: the database {database} does not exist yet",
+            f"catalog {settings.catalog.name!r}: the database {database} does not exist yet",
             "the first start makes it, or correct catalog.properties.uri",
         )
-    properties = {**settings.properties, "init_catalog_tables": "false"}
-    catalog = load_catalog(settings.name, properties, ANSWER_S_MAX)
+    catalog = open_catalog(settings, ANSWER_S_MAX, looking=True)
     try:
         yield catalog
     finally:
@@ -51,7 +51,7 @@ def opened_catalog(settings: CatalogSettings) -> Iterator[Catalog]:
 @contextmanager
 def opened_table(settings: SinkSettings) -> Iterator[Table]:
     """The sink's table as it is now. Raises as ``opened_catalog``; ``TableMissing`` without one."""
-    with opened_catalog(settings.catalog) as catalog:
+    with opened_catalog(settings) as catalog:
         try:
             table = catalog.load_table(settings.table.identifier)
         except Exception as error:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.errors import ConfigurationError, HeadgateError
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, JvmMissing
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
@@ -38,6 +38,8 @@ from headgate.participant.state import State
 from headgate.participant.task import SinkTask
 from headgate.sink.agreement import agreed
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
+from headgate.sink.catalog_settings import Backend
+from headgate.sink.catalogs import open_catalog, spark_options
 from headgate.sink.declaration import declaration, quarantine_declaration
 from headgate.sink.departure import Complaints, control_log, departing, say_started
 from headgate.sink.followers import iceberg_table, opened_followers
@@ -52,7 +54,6 @@ from headgate.sink.tables_settings import CreateFrom, OnMissing
 from headgate.sink.telemetry.measuring import Ports, metered
 from headgate.sink.telemetry.metered import MeteredLog
 from headgate.sink.telemetry.meters import SinkMeters
-from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import ensure_table
 from headgate.tables.iceberg.gate import Gates
 
@@ -89,6 +90,11 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         raise ConfigurationError(
             "a transform needs Spark, and an embedded task writes inside this process",
             "remove [transform], or run the sink by headgate run",
+        )
+    if settings.catalog.backend is Backend.JAVA:
+        raise JvmMissing(
+            "catalog.backend is java, and an embedded task has no JVM",
+            "remove catalog.backend, or run the sink by headgate run",
         )
     with ExitStack() as stack:
         sender = new_sender()
@@ -205,7 +211,7 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
     require_sources(settings)
     if (database := sqlite_file(settings.catalog)) and not database.exists():
         refuse_gone(settings, PATIENCE_S)  # opening the catalog makes the file
-    catalog = load_catalog(settings.catalog.name, settings.catalog.properties)
+    catalog = open_catalog(settings)
     stack.callback(catalog.close)
     refuse_start(catalog, settings)
     ensure_table(catalog, settings.table.identifier, declaration(settings.table))
@@ -309,15 +315,12 @@ def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWrit
             writer.close()
         return
     from headgate.data.spark.batch_writer import SparkBatchWriter
-    from headgate.data.spark.session import SparkOptions, open_session
+    from headgate.data.spark.session import open_session
     from headgate.data.spark.transform import transformation
 
-    spark = settings.spark
     if transform := planning.plans.shaping.transform:
         transformation(transform)  # a transform that cannot be taken is no reason to start Spark
-    session = open_session(
-        SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, spark.conf)
-    )
+    session = open_session(spark_options(settings))
     try:
         writer = SparkBatchWriter(session, planning.written)
         try:

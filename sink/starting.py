@@ -9,7 +9,7 @@ from headgate.data.writers.encodings import format_of, refuse_files
 from headgate.sink.gone import PATIENCE_S, opened_topics, patiently, refuse_gone
 from headgate.sink.preconditions import future_location, refuse_place, refuse_table
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
 from headgate.tables.iceberg.supported import refuse_unread
 
 _MISSING_MAX_S = 5.0
@@ -37,6 +37,7 @@ def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
         refuse_place(future_location(settings))
         format_of(settings.table.properties)
         return
+    refuse_swapless(catalog, settings.table.identifier)
     refuse_table(table, settings)
     refuse_files(table.schema(), table.properties, table.sort_order())
     refuse_place(table.location())

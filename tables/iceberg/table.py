@@ -24,6 +24,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import (
+    CatalogRefused,
     CommitRejected,
     HeadgateError,
     MissingRights,
@@ -207,7 +208,7 @@ class IcebergTable:
             failure = catalog_failure(error, f"table {self._identifier} cannot be read")
             if isinstance(failure, MissingRights):  # they may come back: it is tried again
                 failure = Unreachable(str(failure))
-            elif not isinstance(failure, TableMissing):
+            elif not isinstance(failure, (TableMissing, StopSink)):
                 failure = Unreachable(failure.message, failure.hint)
             raise failure from error
         refuse_unsupported(self._identifier, table.metadata)
@@ -310,6 +311,8 @@ class IcebergTable:
         try:
             with self._upkeep.calling:
                 response = self._catalog.commit_table(table, proposal.requirements(), updates)
+        except CatalogRefused:
+            raise  # before anything was sent
         except (CommitFailedException, BadRequestError, ValueError) as error:
             outcome = self._judged(proposal, written, error)
             return self._counted(outcome, error)

@@ -304,7 +304,7 @@ class Deployment:
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:
-        with opened_catalog(self.settings.catalog) as catalog:
+        with opened_catalog(self.settings) as catalog:
             yield catalog
 
     def metadata_files(self) -> set[str]:

@@ -56,6 +56,7 @@ ADAPTERS = {
         "headgate.operations.table_access",
         "headgate.operations.tables",
         "headgate.sink.assembly",
+        "headgate.sink.catalogs",
         "headgate.sink.declaration",
         "headgate.sink.followers",
         "headgate.sink.made_tables",
