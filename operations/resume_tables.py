@@ -7,10 +7,10 @@ from collections.abc import Collection
 from headgate.control_protocol.errors import ConfigurationError, TableStillParked
 from headgate.control_protocol.events import Resume
 from headgate.control_protocol.record import CommitRecord, Parked
-from headgate.operations.history import read_history
 from headgate.operations.pause import ask
 from headgate.operations.table_access import opened_table
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import read_history
 
 
 def resume_tables(

@@ -20,8 +20,8 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.kafka.first_records import first_timestamps
-from headgate.operations.history import History, Newest, nothing_of, read_history
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.table_access import opened_table, refusal, unpaid_debts
 from headgate.sink.condition import (
@@ -37,6 +37,7 @@ from headgate.sink.condition import (
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry.instruments import LAG_SECONDS
 from headgate.sink.telemetry.progress import lag_gauges
+from headgate.tables.iceberg.history import read_history
 
 TRANSACTIONS_SHOWN = 10
 CONTROL_RECORDS_READ = 2_000
