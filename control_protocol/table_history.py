@@ -54,7 +54,8 @@ class History:
     """A branch from its oldest retained snapshot to its head, as one sink sees it.
 
     ``complete``: nothing before ``commits`` and ``foreign`` has expired. ``tag_on_branch`` is
-    ``None`` without a tag. ``unreadable``: this sink's records that could not be decoded.
+    ``None`` without a tag. ``unreadable``: this sink's records that could not be decoded;
+    ``filled``: of a ledger, the UUIDs of the tables that it has filled.
     """
 
     table: str
@@ -69,6 +70,7 @@ class History:
     foreign: tuple[ForeignSnapshot, ...]
     unreadable: tuple[str, ...]
     tagged: CommitRecord | None
+    filled: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def record(self) -> CommitRecord | None:

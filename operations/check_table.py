@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pyiceberg.table import Table
 
-from headgate.control_protocol.errors import MissingRights, TableMissing
+from headgate.control_protocol.errors import (
+    MissingRights,
+    TableMissing,
+)
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.recovery import (
@@ -23,7 +26,8 @@ from headgate.data.writers.parquet_options import unheeded
 from headgate.data.writers.store_trial import try_store
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.table_access import opened_catalog, opened_table
+from headgate.operations.routed_tables import told_of_routed
+from headgate.operations.table_access import opened_catalog, opened_table, vanished
 from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.declaration import declared
 from headgate.sink.preconditions import (
@@ -34,6 +38,7 @@ from headgate.sink.preconditions import (
     writable,
 )
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores.object_stores import for_files
 
@@ -43,9 +48,13 @@ class NotChecked(Exception):
 
 
 class TableCheck:
-    """Asked in this order; what one question learnt, the next one uses."""
+    """Asked in this order; what one question learnt, the next one uses.
 
-    def __init__(self, settings: SinkSettings) -> None:
+    ``asks_group``: the notes beside the group's offsets can be asked for a table that is gone.
+    """
+
+    def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
+        self._asks_group = asks_group
         self._settings = settings
         self._table: Table | None = None
         self._view: TableView | None = None
@@ -63,6 +72,7 @@ class TableCheck:
         except TableMissing as error:
             if not self._settings.table.create:
                 raise
+            self._refuse_gone()
             return f"{error.message}: the first start makes it"
         if (database := sqlite_file(catalog)) and not writable(database):
             raise MissingRights(
@@ -81,8 +91,13 @@ class TableCheck:
                     error.message,
                     "create it, correct table.identifier, or set table.create with its columns",
                 ) from None
+            self._refuse_gone()
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
+
+    def _refuse_gone(self) -> None:
+        if self._asks_group and (gone := vanished(self._settings)):
+            raise gone
 
     def rights(self) -> str:
         """Whether the catalog lets this principal do what the sink will."""
@@ -112,6 +127,19 @@ class TableCheck:
         refuse_files(schema, properties, self._table.sort_order())
         ignored = unheeded(properties, leaves)
         return f"not followed: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
+
+    def routed(self) -> str:
+        """Whether the tables that the ledger remembers are there, and take rows (I1, N5)."""
+        settings = self._settings
+        with opened_table(settings) as ledger:
+            history = read_history(ledger, settings.name, settings.table.branch)
+            told = told_of_routed(settings, ledger, history)
+        if told:
+            raise TableMissing(
+                "; ".join(told),
+                "mend or restore them, then headgate tables SINK resume (docs/tables.md)",
+            )
+        return f"{len(history.filled)} were filled, and none of them is gone or parked"
 
     def sink_state(self) -> str:
         """Asks what a coordinator would ask before its first claim, with the same code."""

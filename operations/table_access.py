@@ -8,12 +8,20 @@ from contextlib import contextmanager
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from headgate.control_protocol.errors import HeadgateError, MissingRights, StopSink, TableMissing
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    MissingRights,
+    RetryLater,
+    StopSink,
+    TableMissing,
+)
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import unpaid
 from headgate.coordinator.recovery import recorded
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
+from headgate.sink.gone import refuse_gone
 from headgate.sink.settings import CatalogSettings, SinkSettings
 from headgate.tables.iceberg.catalog import catalog_failure, load_catalog
 from headgate.tables.iceberg.table import IcebergTable
@@ -60,6 +68,20 @@ def refusal(settings: SinkSettings, table: Table) -> StopSink | None:
         recorded(sink.seen(table), settings.coordinator)
     except StopSink as error:
         return error
+    return None
+
+
+def vanished(settings: SinkSettings) -> StopSink | None:
+    """Return the error with which a start would stop where there is no table, if it would.
+
+    ``None`` too where Kafka does not answer, or lacks something: that is told by itself.
+    """
+    try:
+        refuse_gone(settings)
+    except StopSink as error:
+        return error
+    except (RetryLater, ConfigurationError):
+        pass
     return None
 
 

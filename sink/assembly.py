@@ -37,16 +37,18 @@ from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.participant.task import SinkTask
 from headgate.sink.agreement import agreed
-from headgate.sink.catalog_place import refuse_catalog
+from headgate.sink.catalog_place import refuse_catalog, sqlite_file
 from headgate.sink.declaration import declaration, quarantine_declaration
 from headgate.sink.departure import Complaints, control_log, departing, say_started
 from headgate.sink.followers import iceberg_table, opened_followers
+from headgate.sink.gone import PATIENCE_S, refuse_gone
 from headgate.sink.made_tables import MakingTopics, TableMaker
 from headgate.sink.open_sink import Current, OpenSink, lookout
 from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
+from headgate.sink.tables_settings import CreateFrom, OnMissing
 from headgate.sink.telemetry.measuring import Ports, metered
 from headgate.sink.telemetry.metered import MeteredLog
 from headgate.sink.telemetry.meters import SinkMeters
@@ -201,6 +203,8 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
     """
     refuse_catalog(settings.catalog)
     require_sources(settings)
+    if (database := sqlite_file(settings.catalog)) and not database.exists():
+        refuse_gone(settings, PATIENCE_S)  # opening the catalog makes the file
     catalog = load_catalog(settings.catalog.name, settings.catalog.properties)
     stack.callback(catalog.close)
     refuse_start(catalog, settings)
@@ -231,35 +235,27 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        maker = TableMaker(settings, catalog) if settings.tables else None
-        sources = MakingTopics(topics, maker) if maker else topics
         gates = Gates()
         table = iceberg_table(settings, catalog, settings.table.identifier, gates)
         opening.callback(table.close)
+        maker = (
+            TableMaker(settings, catalog, filled=lambda: table.read().filled)
+            if settings.tables
+            else None
+        )
+        sources = MakingTopics(topics, maker) if maker else topics
         followers = opened_followers(settings, catalog, opening, maker, gates=gates)
         if settings.maintenance:
             from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
 
             opening.callback(Maintenance(settings, catalog, gates).close)
         start_ms = settings.source.start_at_ms
-        evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
         complain = Complaints(settings, sender)
         ports = Ports(log, table, followers, complain)
         if meters:
             ports = metered(ports, settings, meters.coordinator(life), opening)
         driver = coordinator.CoordinatorDriver(
-            Identity(
-                settings.name,
-                settings.source.group_id,
-                life,
-                frozenset(settings.table.shared_with),
-                settings.control.topic,
-                agreed(settings),
-                follower_names(settings),
-                routing(settings),
-                bool(settings.tables),
-                bool(settings.tables) or evolves,
-            ),
+            _identity(settings, life),
             settings.coordinator,
             coordinator.World(
                 ports.log,
@@ -276,6 +272,25 @@ def _coordinator(
             limits=settings.limits,
         )
         return driver, opening.pop_all().close
+
+
+def _identity(settings: SinkSettings, life: Sender) -> Identity:
+    evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
+    return Identity(
+        settings.name,
+        settings.source.group_id,
+        life,
+        frozenset(settings.table.shared_with),
+        settings.control.topic,
+        agreed(settings),
+        follower_names(settings),
+        routing(settings),
+        routed=bool(settings.tables),
+        makes=settings.tables.create.schema is not CreateFrom.OFF,
+        makes_anew=settings.tables.on_missing is OnMissing.CREATE,
+        evolves=bool(settings.tables) or evolves,
+        keyed=bool(settings.table.key),
+    )
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from headgate.kafka import keys as kafka_keys
 from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
 from headgate.sink.face_settings import check_face
+from headgate.sink.keyed_tables import check_keyed
 from headgate.sink.maintenance_settings import check_maintenance
 from headgate.sink.routed_tables import check_tables
 from headgate.sink.schema_policy import check_schema_policy
@@ -49,6 +50,7 @@ def check_sink(settings: SinkSettings) -> None:
     check_schema_policy(settings)
     _check_transform(settings)
     check_tables(settings)
+    check_keyed(settings)
     check_face(settings.telemetry, settings.http)
     check_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
 

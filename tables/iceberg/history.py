@@ -12,6 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.errors import RecordUnreadable
+from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, marker_property, sink_of
@@ -53,6 +54,7 @@ def read_history(
         foreign=tuple(foreign),
         unreadable=tuple(unreadable),
         tagged=tagged,
+        filled=filled_of(sink, metadata.properties),
     )
 
 

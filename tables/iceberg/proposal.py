@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException
@@ -20,12 +21,14 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemovePropertiesUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
 
+from headgate.control_protocol.filled_tables import forgotten, newly_filled
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import encode, marker_property
@@ -79,6 +82,7 @@ class Proposal:
     snapshot_id: int
     drafted: list[Drafted] = field(default_factory=list)
     back: GoingBack | None = None
+    forgets: frozenset[str] = frozenset()
 
     @property
     def parent(self) -> Snapshot | None:
@@ -106,8 +110,6 @@ class Proposal:
 
     def updates(self, manifest_list: ManifestList) -> tuple[TableUpdate, ...]:
         branches = {self.branch} if self.metadata.snapshots else {self.branch, MAIN_BRANCH}
-        marker = marker_property(self.record.sink)
-        claimed = marker in self.metadata.properties
         return (
             AddSnapshotUpdate(snapshot=self._snapshot(manifest_list)),
             *(self._moved(branch) for branch in sorted(branches)),
@@ -119,9 +121,19 @@ class Proposal:
                 max_snapshot_age_ms=None,
                 min_snapshots_to_keep=None,
             ),
-            *(() if claimed else (SetPropertiesUpdate(updates={marker: "true"}),)),
+            *self._remembered(),
             *self._kept(),
         )
+
+    def _remembered(self) -> Iterator[TableUpdate]:
+        """That the tag existed once (T5), and which tables a ledger has filled (N5)."""
+        known = self.metadata.properties
+        filled = newly_filled(self.record, known)
+        marker = marker_property(self.record.sink)
+        if wanted := {**filled, **({} if marker in known else {marker: "true"})}:
+            yield SetPropertiesUpdate(updates=wanted)
+        if gone := forgotten(self.record.sink, self.forgets, filled, known):
+            yield RemovePropertiesUpdate(removals=gone)
 
     def _kept(self) -> tuple[TableUpdate, ...]:
         if self.back is None:

@@ -32,6 +32,7 @@ from headgate.control_protocol.errors import (
     TagsDropped,
     Unreachable,
 )
+from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import Epoch, SinkName, tag_name
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -209,6 +210,7 @@ class IcebergTable:
             lineage=lineage(metadata, self._branch, self._sink),
             branch_record=newest_record(metadata, self._branch, self._sink),
             others=other_sinks(metadata, self._branch, self._sink),
+            filled=filled_of(self._sink, metadata.properties),
         )
 
     def _decided(self, table: Table) -> Lineage:
@@ -246,6 +248,7 @@ class IcebergTable:
             branch=self._branch,
             tag=self._tag,
             record=attempt.record,
+            forgets=attempt.forgets,
             files=manifest_files(table, attempt.files),
             snapshot_id=table.metadata.new_snapshot_id(),
         )

@@ -272,6 +272,31 @@ def test_d7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path: Path) 
     followers.close()
 
 
+def test_point_4_n5_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_path: Path) -> None:
+    worlds = {name: FakeWorld(tmp_path) for name in ("lake.one", "lake.two", "else.where")}
+    for name, world in worlds.items():
+        world.rename(name)
+    read: list[str] = []
+
+    def open_(name: str) -> Follower:
+        read.append(name)
+        return opened(worlds[name])
+
+    followers = FollowerTables(
+        open_,
+        threads=False,
+        required=(),
+        listed={"lake": ["one"], "else": []}.__getitem__,
+    )
+    worlds["lake.two"].drop()
+    gone = followers.missing(tuple(worlds))
+    assert gone.keys() == {"lake.two"}
+    assert gone["lake.two"].code == "HG-102"
+    assert sorted(read) == ["else.where", "lake.two"]
+    assert followers.missing(("lake.one",)) == {}
+    followers.close()
+
+
 def test_one_that_is_missing_is_named(tmp_path: Path) -> None:
     world = FakeWorld(tmp_path)
     world.drop()

@@ -1,0 +1,69 @@
+"""Key files: which records of a keyed table delete, as participants tell the coordinator (rule U2).
+
+A key file is Parquet beside the row files of its status. Its columns are those of the table's key,
+found by their field ids, and the coordinates of the record by their names. No snapshot ever refers
+to one: the coordinator reads it once, and a commit turns it into positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+
+from headgate.control_protocol.events import FileKind, WrittenFile
+
+TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
+FIELD_ID = b"PARQUET:field_id"
+
+
+def key_schema(schema: Schema, key: Sequence[int], *, topics: bool) -> pa.Schema:
+    """The columns of a key file of a table with this schema; ``key`` are field ids.
+
+    ``topics``: whether the table's rows carry their topic, so that deletes have to.
+    """
+    columns = schema_to_pyarrow(Schema(*(schema.find_field(field_id) for field_id in key)))
+    coordinates = [
+        *([pa.field(TOPIC, pa.string(), nullable=False)] if topics else []),
+        pa.field(PARTITION, pa.int32(), nullable=False),
+        pa.field(OFFSET, pa.int64(), nullable=False),
+    ]
+    # Parquet gives columns without an id one of their own: found by name, they may not have any
+    return pa.schema([*columns, *coordinates])
+
+
+def write_keys(io: FileIO, path: str, rows: pa.Table) -> WrittenFile:
+    """Write rows of a ``key_schema`` in one file. Raises what storage raises."""
+    with io.new_output(path).create() as stream:
+        with pq.ParquetWriter(stream, rows.schema, compression="zstd") as writer:
+            writer.write_table(rows)
+        size_bytes = stream.tell()
+    return WrittenFile(path, rows.num_rows, size_bytes, FileKind.KEYS)
+
+
+def read_columns(
+    io: FileIO, path: str, by_id: Sequence[int], by_name: Sequence[str]
+) -> list[pa.ChunkedArray]:
+    """Columns of a Parquet file, in the order asked for; a row's place is its position there.
+
+    Raises ``KeyError`` for one that the file does not have, and what storage raises.
+    """
+    with io.new_input(path).open() as stream:
+        file = pq.ParquetFile(stream)
+        ids = _names_by_id(file.schema_arrow)
+        names = [*(ids[field_id] for field_id in by_id), *by_name]
+        table = file.read(columns=list(dict.fromkeys(names)))
+    return [table.column(name) for name in names]
+
+
+def _names_by_id(columns: pa.Schema) -> dict[int, Any]:
+    return {
+        int(column.metadata[FIELD_ID]): column.name
+        for column in columns
+        if column.metadata and FIELD_ID in column.metadata
+    }
