@@ -9,7 +9,7 @@ A class per capability, for pytest: inherit those that apply, and give them a fi
 """
 
 from headgate.control_protocol.testing.contract.branches import BranchContract
-from headgate.control_protocol.testing.contract.core import CoreContract
+from headgate.control_protocol.testing.contract.commits import CoreContract
 from headgate.control_protocol.testing.contract.expiry import ExpiryContract
 from headgate.control_protocol.testing.contract.ledger import LedgerContract
 from headgate.control_protocol.testing.contract.others import OthersContract
