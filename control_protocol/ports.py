@@ -167,8 +167,8 @@ class Evolved:
     refused: tuple[Refusal, ...] = ()
 
 
-class Lead(Protocol):
-    """The table whose commit decides (rule D1). It never retries or rebases by itself."""
+class SinkTable(Protocol):
+    """A table as one sink commits to it. It never retries or rebases by itself."""
 
     def read(self) -> TableView:
         """Raises ``Unreachable``, ``TableMissing``, ``RecordUnreadable``."""
@@ -177,6 +177,12 @@ class Lead(Protocol):
         """One catalog call that requires the base's UUID, tag and branch head (rule C1).
         Raises ``StopSink`` only for what no repetition can mend (a file of an unknown spec)."""
 
+    def close(self) -> None: ...
+
+
+class Lead(SinkTable, Protocol):
+    """The table whose commit decides (rule D1), and which takes columns up."""
+
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
         """Give the table what these columns need and it lacks, in one call (rules S3, S5).
 
@@ -184,8 +190,6 @@ class Lead(Protocol):
         UUID or the tag is not the base's any more, nothing is done. What is there already needs no
         call (rule S9). Raises ``RetryLater`` when it is not there, or perhaps not.
         """
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

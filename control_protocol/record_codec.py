@@ -223,6 +223,16 @@ def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicI
     return record.topic_ids if record else {}
 
 
+def sink_of(summary: Mapping[str, str]) -> SinkName | None:
+    """The name of the sink whose commit record a summary carries, or that maintained by it."""
+    for key in summary:
+        prefix, _, rest = key.partition(".")
+        name, _, property_name = rest.partition(".")
+        if prefix == "headgate" and property_name in ("epoch", "maintenance"):
+            return SinkName(name)
+    return None
+
+
 def _key(sink: SinkName, name: str) -> str:
     return f"headgate.{sink}.{name}"
 

@@ -25,7 +25,6 @@ from headgate.data.writers.metrics_modes import metrics_modes
 from headgate.data.writers.parquet_options import unheeded
 from headgate.data.writers.store_trial import try_store
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
-from headgate.operations.history import read_history
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.routed_tables import told_of_routed
 from headgate.operations.table_access import opened_catalog, opened_table, vanished
@@ -41,6 +40,7 @@ from headgate.sink.preconditions import (
     writable,
 )
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores.object_stores import for_files
 

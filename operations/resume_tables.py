@@ -7,12 +7,12 @@ from collections.abc import Collection
 from headgate.control_protocol.errors import ConfigurationError, TableMissing, TableStillParked
 from headgate.control_protocol.events import Resume
 from headgate.control_protocol.record import CommitRecord, Parked
-from headgate.operations.history import read_history
 from headgate.operations.pause import ask
 from headgate.operations.table_access import opened_table
 from headgate.sink.routed_tables import section_of
 from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import CreateFrom
+from headgate.tables.iceberg.history import read_history
 
 _GONE_HINT = (
     "restore it, and ask again; or name it, and the sink makes it anew where tables.create says how"

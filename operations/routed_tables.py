@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord
-from headgate.operations.history import History
+from headgate.control_protocol.table_history import History
 from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import OnMissing
 from headgate.tables.iceberg.catalog import rights_taken

@@ -20,7 +20,7 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.operations.history import History, Newest, nothing_of, read_history
+from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.lag_ages import lag_ages
 from headgate.operations.routed_tables import told_of_routed
@@ -36,6 +36,7 @@ from headgate.sink.condition import (
     open_transaction,
 )
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import read_history
 
 TRANSACTIONS_SHOWN = 10
 CONTROL_RECORDS_READ = 2_000

@@ -15,11 +15,11 @@ from pyiceberg.table import Table
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord, Parked
-from headgate.operations.history import read_history
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.routed_tables import decided_tables, filled_tables, loaded_tables
 from headgate.operations.table_access import opened_table, unpaid_debts
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import read_history
 
 EXAMPLES_MAX = 3
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from contract.fake_table_world import FakeWorld
 from contract.iceberg_table_world import NAME, IcebergWorld
-from contract.test_sink_table import World, landed, on_postgres, record
+from contract.test_sink_table import World, on_postgres
 
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import (
@@ -31,6 +31,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.tables.iceberg.drafts import undecided
 from headgate.tables.iceberg.followers import FollowerTables
 

@@ -47,7 +47,6 @@ ADAPTERS = {
         "headgate.operations.audit_tasks",
         "headgate.operations.catalog_rights",
         "headgate.operations.check_table",
-        "headgate.operations.history",
         "headgate.operations.maintain",
         "headgate.operations.rehearsal",
         "headgate.operations.rehearsed_tables",
