@@ -214,7 +214,7 @@ class JavaCatalog(Catalog):
             raise JvmMissing(
                 f"catalog {self.name!r}: Spark has no Iceberg, and catalog.backend is java",
                 'add it, such as "spark.jars.packages" = '
-                '"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1", to spark.conf',
+                '"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0", to spark.conf',
             )
         bound_ms = str(round(self._timeout_s * 1000))
         told = {**dict.fromkeys(_REST_TIMEOUTS, bound_ms), **self.properties, "type": self.kind}

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from contract.test_sink_table import claimed, commit, landed, own_table, record
+from contract.test_sink_table import own_table
 from hive_metastore import java_with_iceberg
 from pyiceberg.table.update import SetPropertiesUpdate
 
 from headgate.control_protocol.errors import HiveCannotSwap
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitOutcome, Landed
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.iceberg.catalog import load_catalog, refuse_swapless
 from headgate.tables.iceberg.hive_swap import UNLOCKED
 from headgate.tables.iceberg.java_catalog import JavaCatalog
