@@ -49,8 +49,8 @@ UNSHOWN = {
     "N5": "as N1: protocol/test_n5_dropped.py",
     **dict.fromkeys(
         ("U1", "U2", "U3", "U4", "U5", "U6", "U7", "U8", "U9", "U10", "U12"),
-        "the simulation has no keyed tables yet: protocol/test_u*.py, integration/tables/"
-        "test_keyed_rows.py, integration/tables/test_keyed_rivals.py, unit/sink/test_keyed_tables.py",
+        "the simulation has no keyed tables yet: protocol/test_u*.py, unit/sink/"
+        "test_keyed_tables.py, integration/tables/test_keyed_rows.py and test_keyed_rivals.py",
     ),
     "S1": "what a writer finds in a record is not the machines': data/writers/test_needs.py",
     "S4": "what waits is younger than what is claimed beside it: protocol/test_s_evolution.py",
