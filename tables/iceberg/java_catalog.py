@@ -32,7 +32,7 @@ from headgate.tables.iceberg.catalog_kinds import refuse_server
 from headgate.tables.iceberg.hive_swap import UNLOCKED, refuse_ignorant, refuse_locks
 from headgate.tables.iceberg.java_failures import failure_of
 from headgate.tables.iceberg.jvm import Jvm, field_of
-from headgate.tables.stores.bounded_files import within
+from headgate.tables.stores.bounded_calls import within
 
 CALL_S_MIN = 30.0
 """A first call loads classes, which takes its time."""
