@@ -61,6 +61,8 @@ from headgate.control_protocol.topic_form import (
     partitions_of,
 )
 
+SENDER_CHARACTERS_MAX = 500
+
 _SettlementT = TypeVar("_SettlementT", bound=Settlement)
 
 _SCHEMA_NAMES: dict[type[Event], str] = {
@@ -99,12 +101,19 @@ def from_form(schema_name: str, form: Form) -> Envelope:
         sink=SinkName(form["sink"]),
         epoch=Epoch(natural(form["epoch"])),
         transaction=TransactionNumber(natural(form["transaction"])),
-        sender=Sender(form["member"], form["incarnation"]),
+        sender=_sender(form["member"], form["incarnation"]),
         sequence=natural(form["sequence"]),
         time_ms=form["time_ms"],
         event=_EVENTS[schema_name](form),
         version=form["version"],
     )
+
+
+def _sender(member: str, incarnation: str) -> Sender:
+    """Senders are remembered, and answers name them: nobody's name is so long (G6)."""
+    if max(len(member), len(incarnation)) > SENDER_CHARACTERS_MAX:
+        raise ValueError(f"a sender of more than {SENDER_CHARACTERS_MAX} characters")
+    return Sender(member, incarnation)
 
 
 def _event_form(event: Event) -> Form:

@@ -8,6 +8,8 @@ from headgate.control_protocol.events import Answer, Proposal, Tables, TableStar
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.topic_form import Form, natural, offsets_form, offsets_of
 
+NAME_CHARACTERS_MAX = 4_000
+
 
 def table_start_form(table: TableStart) -> Form:
     return {
@@ -48,6 +50,9 @@ def proposal_form(proposal: Proposal) -> Form:
 
 
 def proposal_of(form: Form) -> Proposal:
+    """G6: names that are answered with are bounded, whoever has said them."""
+    if max(len(form["table"]), len(form["raw"])) > NAME_CHARACTERS_MAX:
+        raise ValueError(f"a table's name of more than {NAME_CHARACTERS_MAX} characters")
     return Proposal(
         number=natural(form["number"]),
         table=form["table"],

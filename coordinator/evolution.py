@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import reduce
 
 from headgate.control_protocol.column_growth import Refusal
-from headgate.control_protocol.columns import Struct, dotted, joined
+from headgate.control_protocol.columns import Struct, dotted, joined, to_json
 from headgate.control_protocol.events import Answer, Destination, Envelope, Proposal, Tables
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import Evolved, Lineage
@@ -27,19 +27,52 @@ WANTS_MAX = 200
 ANSWERS_KEPT = 1_000
 """A proposal that is said again is not so much older than the newest one of its sender."""
 
+ANSWERED_MAX = 20_000
+"""Answers to more proposals than that are forgotten: who asks once more is answered once more."""
+
+PROPOSALS_BYTES_MAX = 16 * 1024 * 1024
+"""Beyond it the proposal that has waited longest is forgotten, until it is said again (S2)."""
+
+_PROPOSAL_BYTES = 2_000
+_OFFSET_BYTES = 200
+"""What a proposal takes besides its texts, and each partition that it names."""
+
+TABLES_BYTES_MAX = 400_000
+"""What one TABLES says; the rest has to wait for the next one."""
+
+_ANSWER_BYTES = 30
+
 REFUSED_MAX = 200
-"""So many refusals are named one by one; beyond them nothing more is taken up in this epoch."""
+REFUSED_BYTES_MAX = 100_000
+"""What is refused is named field by field up to so many; beyond that the table takes up nothing
+more in this epoch."""
 
 
 def proposed(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> State:
     """S2: remember what a participant waits for; said again it is known, or was answered."""
     term, answer = term_of(state), Answer(said.sender, proposal.number)
-    known = {waiting.answer for waiting in term.proposals} | term.answered
-    if answer in known or not _may_change(state, proposal):
+    known = answer in term.answered or any(answer == each.answer for each in term.proposals)
+    if known or not _may_change(state, proposal):
         return state
     due_ms = term.evolve_due_ms if term.proposals else now_ms + GATHERING_MS
-    waiting = (*term.proposals, HeardProposal(answer, proposal))
+    waiting = _in_bounds((*term.proposals, HeardProposal(answer, proposal, _bytes(said, proposal))))
     return replace(state, term=replace(term, proposals=waiting, evolve_due_ms=due_ms))
+
+
+def _bytes(said: Envelope, proposal: Proposal) -> int:
+    texts = (to_json(proposal.columns), proposal.table, proposal.raw, proposal.source)
+    topics = sum(len(partition.topic) + _OFFSET_BYTES for partition in proposal.first)
+    return _PROPOSAL_BYTES + len(str(said.sender)) + sum(map(len, texts)) + topics
+
+
+def _in_bounds(waiting: tuple[HeardProposal, ...]) -> tuple[HeardProposal, ...]:
+    """Anybody may have said them: what they take is bounded (G6)."""
+    beyond = sum(each.size_bytes for each in waiting) - PROPOSALS_BYTES_MAX
+    forgotten = 0
+    while beyond > 0:
+        beyond -= waiting[forgotten].size_bytes
+        forgotten += 1
+    return waiting[forgotten:]
 
 
 def _may_change(state: State, proposal: Proposal) -> bool:
@@ -85,11 +118,11 @@ def evolved(state: State, done: Evolved) -> Step:
     term = replace(
         term,
         view=replace(term.view, schema_id=view.schema_id),
-        refused=_bounded((*term.refused, *done.refused)),
+        refused=bounded((*term.refused, *done.refused)),
     )
     state = replace(state, term=term)
     answers = tuple(each.answer for each in term.proposals)
-    tables = Tables(answers, (lead_start(state),))
+    tables = Tables(sayable(answers), (lead_start(state),))
     state = replace(state, term=replace(term, tables=tables), failures=0)
     return state, (*_told(view.table, done), *say(state))
 
@@ -117,6 +150,8 @@ def heard_tables(state: State, tables: Tables, now_ms: int) -> Step:
         for answer in term.answered
         if answer.number > newest.get(answer.sender, 0) - ANSWERS_KEPT
     )
+    if len(remembered) > ANSWERED_MAX:
+        remembered = frozenset()
     soon_ms = min(term.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
     term = replace(
         term,
@@ -133,11 +168,28 @@ def _number(answer: Answer) -> int:
     return answer.number
 
 
-def _bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+def sayable(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
+    """The first of them, as far as one TABLES has room: the others are answered by the next."""
+    room, said = TABLES_BYTES_MAX // 2, 0
+    for answer in answers:
+        room -= len(str(answer.sender).encode()) + _ANSWER_BYTES
+        if room < 0:
+            break
+        said += 1
+    return answers[:said]
+
+
+def bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+    """Each field once; where they are too many to be named, all that the table lacks."""
     by_path = {refusal.path: refusal for refusal in refused}
-    if len(by_path) > REFUSED_MAX:
+    if len(by_path) > REFUSED_MAX or refused_bytes(by_path.values()) > REFUSED_BYTES_MAX:
         return (Refusal((), f"more than {REFUSED_MAX} fields were refused"),)
     return tuple(by_path.values())
+
+
+def refused_bytes(refused: Iterable[Refusal]) -> int:
+    """What they take in TABLES and START."""
+    return sum(len("/".join((*each.path, each.reason)).encode()) for each in refused)
 
 
 def _told(table: str, done: Evolved) -> tuple[Action, ...]:

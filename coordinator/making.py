@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from headgate.control_protocol.column_growth import Refusal
@@ -12,12 +12,21 @@ from headgate.control_protocol.events import Destination, Tables, TableStart
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.table_changes import Changed
 from headgate.coordinator.actions import Action, Tell
-from headgate.coordinator.evolution import not_evolved, wants
+from headgate.coordinator.evolution import (
+    TABLES_BYTES_MAX,
+    bounded,
+    not_evolved,
+    refused_bytes,
+    sayable,
+    wants,
+)
 from headgate.coordinator.moves import Step, term_of
 from headgate.coordinator.parking import park
 from headgate.coordinator.speech import folder, say
 from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
+
+_WHY_CHARACTERS_MAX = 1_000
 
 
 def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
@@ -26,15 +35,17 @@ def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
         return state, ()
     term = state.term
     asked = wants(term.proposals)
-    done = {want.at: said for want, said in zip(asked, tables, strict=True) if not said.failure}
+    done = _sayable((want.at, said) for want, said in zip(asked, tables, strict=True))
     failures = [said for said in tables if said.failure]
     why = "; ".join(f"{said.table}: {said.failure}" for said in failures[:3])
     if not done:
         return not_evolved(state, now_ms, why)
-    answers = tuple(
-        each.answer
-        for each in term.proposals
-        if Destination(each.proposal.table, each.proposal.uuid) in done
+    answers = sayable(
+        tuple(
+            each.answer
+            for each in term.proposals
+            if Destination(each.proposal.table, each.proposal.uuid) in done
+        )
     )
     again_ms = now_ms + state.settings.retry_backoff_ms if failures else term.evolve_due_ms
     starts = {start.table: start for said in done.values() for start in _starts(state, said)}
@@ -61,6 +72,21 @@ def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     if failures:
         told.append(Tell(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_WAITS))
     return state, (*parked, *told, *say(state))
+
+
+def _sayable(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination, Changed]:
+    """What became of them, as far as one TABLES has room: of the others the next one tells."""
+    done: dict[Destination, Changed] = {}
+    room = TABLES_BYTES_MAX // 2
+    for at, found in tables:
+        if found.failure:
+            continue
+        said = replace(found, refused=bounded(found.refused), why=found.why[:_WHY_CHARACTERS_MAX])
+        room -= refused_bytes(said.refused) + len(f"{said.table}{said.data}{said.why}".encode())
+        if done and room < 0:
+            break
+        done[at] = said
+    return done
 
 
 def _starts(state: State, said: Changed) -> Iterator[TableStart]:

@@ -77,10 +77,11 @@ class HeardStatus:
 
 @dataclass(frozen=True, slots=True)
 class HeardProposal:
-    """A participant's proposal that is still to be answered (S3)."""
+    """A participant's proposal that is still to be answered (S3), and what it takes in memory."""
 
     answer: Answer
     proposal: Proposal
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

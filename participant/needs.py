@@ -138,11 +138,16 @@ def _renewed(opened: OpenTransaction | None, now: TableStart | None) -> OpenTran
 
 
 def by_start(state: State, start: StartCommit) -> State:
-    """A START under another schema answers too: the records are looked at again."""
+    """A START under another schema answers too: the records are looked at again.
+
+    What is not answered is said again: the coordinator may have had no room for it (G6).
+    """
     lead = start.tables[0]
     now = Destination(lead.table, lead.uuid, lead.schema_id)
     still = tuple(
-        need for need in state.needs if need.proposal.table != lead.table or _at(need) == now
+        replace(need, heard=False)
+        for need in state.needs
+        if need.proposal.table != lead.table or _at(need) == now
     )
     return replace(state, needs=still)
 

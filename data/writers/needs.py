@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from pyiceberg.schema import Schema
 
-from headgate.control_protocol.column_growth import Former, Refusal, former, grown, mapped
+from headgate.control_protocol.column_growth import (
+    COLUMNS_MAX,
+    FIELDS_MAX,
+    Former,
+    Refusal,
+    former,
+    grown,
+    mapped,
+)
 from headgate.control_protocol.columns import (
     Path,
     Struct,
@@ -16,6 +25,7 @@ from headgate.control_protocol.columns import (
     dotted,
     from_json,
     joined,
+    named_fields,
     without,
 )
 from headgate.control_protocol.errors import UnknownField
@@ -27,6 +37,12 @@ from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.formats.lookout import Lack, Lookout
 from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
+
+IGNORED_MAX = 1_000
+"""So many fields are remembered for becoming no column; others are looked at in each record."""
+
+_ENOUGH = COLUMNS_MAX + FIELDS_MAX
+"""Fields: more than a table takes, and so many that an object of too many becomes a map (N2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,7 @@ class Needs:
         past = evolution.past
         self._past = Former(past.renamed) if evolution.policy.readd_dropped else past
         self._columns: Struct | None = None
+        self._enough = False
         self._first: dict[int, int] = {}
         self._records = 0
 
@@ -118,25 +135,40 @@ class Needs:
         """Without what becomes no column; nothing when that was all."""
         growth = grown(self._evolution.columns, wanted, self._past)
         if growth.refused:
-            self._lookout.ignore(refusal.path for refusal in growth.refused)
+            self._ignore(refusal.path for refusal in growth.refused)
             wanted = without(wanted, [refusal.path for refusal in growth.refused])
         if self._evolution.full:
             added = _new(self._evolution.columns, wanted)
-            self._lookout.ignore(added)
+            self._ignore(added)
             wanted = without(wanted, added)
         told = changes(self._evolution.columns, grown(self._evolution.columns, wanted).columns)
         return wanted if told else None
+
+    def _ignore(self, paths: Iterable[Path]) -> None:
+        room = IGNORED_MAX - len(self._lookout.ignored)
+        if room > 0:
+            self._lookout.ignore(islice(paths, room))
 
     def _widened(self, wanted: Struct) -> Collection[Path]:
         known = {column.name for column in self._evolution.columns.fields}
         return [(column.name,) for column in wanted.fields if column.name in known]
 
     def _note(self, chunk: Chunk, rows: list[int], wanted: Struct) -> None:
-        self._columns = joined(self._columns, wanted) if self._columns else wanted
+        self._columns = self._with(wanted)
         self._records += len(rows)
         for row in rows:
             place, offset = int(chunk.places[row]), int(chunk.offsets[row])
             self._first[place] = min(offset, self._first.get(place, offset))
+
+    def _with(self, wanted: Struct) -> Struct:
+        """All that is needed, up to what any table may have: others are asked for with the next."""
+        if self._columns is None:
+            return wanted
+        if self._enough:
+            return self._columns
+        both = joined(self._columns, wanted)
+        self._enough = sum(1 for _ in named_fields(both)) >= _ENOUGH
+        return both
 
     def outcome(self, number: int) -> BatchNeeds:
         need = self.of_table(Destination(""))
@@ -146,11 +178,15 @@ class Needs:
         """What was noted, for a table that a route names."""
         assert self._columns is not None, "nothing is needed"
         first = Offsets({self._partitions[place]: at for place, at in self._first.items()})
-        return TableNeed(at, self._mapped(), first, self._records, raw)
+        return TableNeed(at, self._proposed(), first, self._records, raw)
 
-    def _mapped(self) -> Struct:
+    def _proposed(self) -> Struct:
+        """What fits into the table, so that it fits into a message as well."""
         assert self._columns is not None, "nothing is needed"
-        return mapped(self._columns, self._evolution.columns)
+        there = self._evolution.columns
+        wanted = mapped(self._columns, there)
+        refused = grown(there, wanted, self._past).refused
+        return without(wanted, [refusal.path for refusal in refused])
 
     def note_all(self, chunk: Chunk) -> None:
         """Note that every record needs something, of whatever columns."""

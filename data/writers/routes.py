@@ -15,6 +15,9 @@ from functools import lru_cache
 from headgate.control_protocol.errors import RouteUnfit
 
 NAME_CHARACTERS_MAX = 120
+RAW_CHARACTERS_MAX = 1_000
+"""A longer text names no table: proposals and the table's property bear it."""
+
 RAW_NAME_PROPERTY = "headgate.raw-name"
 """A table's property: the name, before it was sanitised, whose records the table takes."""
 
@@ -103,11 +106,13 @@ def names_of(route: Route) -> re.Pattern[str]:
 
 
 def target(route: Route, parts: Mapping[str, str]) -> Target | None:
-    """The route's table; ``None`` where a placeholder has nothing to stand for."""
+    """The route's table; ``None`` where a placeholder has nothing, or too much, to stand for."""
     values = {name: parts.get(name) or "" for name in _PLACEHOLDER.findall(route.to)}
     if not all(values.values()):
         return None
     raw = _PLACEHOLDER.sub(lambda found: values[found[1]], route.to)
+    if len(raw) > RAW_CHARACTERS_MAX:
+        return None
     table = _PLACEHOLDER.sub(lambda found: sanitised(values[found[1]]), route.to)
     namespace, _, name = table.rpartition(".")
     return Target(f"{namespace}.{_shortened(name, raw)}", raw, route.merge)

@@ -26,13 +26,15 @@ from pyiceberg.types import (
     StructType,
 )
 
+from headgate.control_protocol import codec
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
-from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.column_growth import COLUMNS_MAX, Refusal
 from headgate.control_protocol.columns import changes
 from headgate.control_protocol.errors import PoisonRecord, UnknownField
-from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.events import Envelope, Proposal, TableStart
 from headgate.control_protocol.identifiers import (
     Epoch,
+    Sender,
     SinkName,
     TopicPartition,
     TransactionId,
@@ -41,6 +43,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.data.formats.column_rules import ColumnRule
+from headgate.data.writers.needs import IGNORED_MAX
 from headgate.data.writers.plan import Handling, Plans, SourcePlan
 from headgate.data.writers.put import chunk_of
 from headgate.data.writers.ranges import write_chunks
@@ -299,3 +302,44 @@ def test_point_5_the_schema_has_what_was_done_to_it_and_keeps_all_else(desk: Des
     for name in before.column_names:
         assert after.find_field(name).field_id == before.find_field(name).field_id
     assert len(set(after.field_ids)) == len(after.field_ids)
+
+
+def message_bytes(needs: BatchNeeds) -> int:
+    said = Proposal(1, "db.t", "uuid", 0, needs.columns, needs.first, needs.records)
+    nobody, number = Sender("", ""), TransactionNumber(1)
+    return codec.encoded_bytes(Envelope(SinkName("s"), Epoch(1), number, nobody, 1, 0, said))
+
+
+def test_point_1_records_that_each_bring_their_own_fields_fill_the_table_and_go_on(
+    desk: Desk,
+) -> None:
+    """Ids as keys: what the first records need is proposed in one message, and then it is full."""
+    values = [{"id": n, f"{n:04d}{'k' * 190}": n} for n in range(1_500)]
+    needs = desk.write(*values)
+    assert isinstance(needs, BatchNeeds)
+    assert needs.first == Offsets({P0: 0})
+    assert needs.records == 1_500
+    assert message_bytes(needs) < codec.MESSAGE_BYTES_MAX
+    few = COLUMNS_MAX + 10
+    done, rows = desk.settled(*values[:few])
+    assert len(done) == COLUMNS_MAX - 10  # what the table has already, at every level
+    assert [row["id"] for row in rows] == list(range(few))
+    assert rows[1][f"0001{'k' * 190}"] == 1
+
+
+def test_point_1_an_object_of_many_keys_over_many_records_is_a_map(desk: Desk) -> None:
+    done, rows = desk.settled(*({"id": n, "by": {f"k{n}": n}} for n in range(1_500)))
+    assert done == ("+by",)
+    assert dict(rows[7]["by"]) == {"k7": 7}
+
+
+@pytest.mark.parametrize("name", ["k{}", "no column: {}"])
+def test_point_2_fields_that_become_no_column_are_remembered_in_bounds(
+    desk: Desk, name: str
+) -> None:
+    desk.refused = (Refusal((), "more than enough"),)
+    written = desk.write(*({"id": n, name.format(n): n} for n in range(IGNORED_MAX + 500)))
+    assert isinstance(written, BatchWritten)
+    assert sum(file.records for file in written.files) == IGNORED_MAX + 500
+    told = ", ".join(written.ignored)
+    assert told.count(",") <= IGNORED_MAX

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headgate.control_protocol.errors import RouteUnfit
 from headgate.data.writers.routes import (
     NAME_CHARACTERS_MAX,
+    RAW_CHARACTERS_MAX,
     Names,
     Route,
     Routing,
@@ -90,3 +91,13 @@ def test_point_3_a_route_that_cannot_be_is_refused_by_name(route: Route, why: st
     with pytest.raises(RouteUnfit, match=why) as caught:
         check_route(route, "route 1")
     assert caught.value.code == "HG-134"
+
+
+def test_point_1_a_text_that_is_too_long_names_no_table() -> None:
+    """A proposal bears it, and so does the table's property."""
+    route = Route("lake.{field}", field="kind")
+    longest = "n" * (RAW_CHARACTERS_MAX - len("lake."))
+    named = target(route, {"field": longest})
+    assert named is not None
+    assert len(named.raw) == RAW_CHARACTERS_MAX
+    assert target(route, {"field": longest + "n"}) is None
