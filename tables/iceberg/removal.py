@@ -30,6 +30,7 @@ from pyiceberg.table.update import (
 )
 
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.iceberg.proposal import AssertNumberFree
 
 _TRIES = 5
 
@@ -122,11 +123,8 @@ class Removal:
         newer = table.metadata
         for older in self._versions_since(table):
             if snapshot_ids(older) - snapshot_ids(newer) == self._removed.keys():
-                return {
-                    name: ref
-                    for name, ref in older.refs.items()
-                    if ref.snapshot_id in self._removed and name not in table.metadata.refs
-                }
+                refs = older.refs.items()
+                return {name: ref for name, ref in refs if ref.snapshot_id in self._removed}
             newer = older
         if all(entry.metadata_file != self._location for entry in table.metadata.metadata_log):
             _log.warning(
@@ -162,7 +160,7 @@ class Removal:
             ),
         )
         absent = AssertRefSnapshotId(ref=name, snapshot_id=None)
-        requirements = (AssertTableUUID(uuid=metadata.table_uuid), absent)
+        requirements = (AssertNumberFree(metadata), absent)
         try:
             response = self._catalog.commit_table(table, requirements, updates)
         except Exception as error:  # noqa: BLE001 - it is tried again on what is there then

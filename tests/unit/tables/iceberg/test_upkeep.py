@@ -439,3 +439,146 @@ def test_point_9_what_two_snapshots_share_goes_with_the_second(sink: SinkOnTable
     together = unreachable_files(table, [first, copy], 20.0)
     assert first.manifest_list in together
     assert [path for path in together if "/" not in path] == ["both", "one"]
+
+
+def test_point_8_a_file_that_somebody_refers_to_again_while_it_is_judged_stays(
+    sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The removal is judged again by the newer version of the table, and so are its files."""
+    table = sink.loaded()
+    replaced = [task.file.file_path for task in table.scan().plan_files()]
+    table.overwrite(rows(50))
+    sink.view = sink.table.read()
+
+    def read(*arguments: object) -> list[str]:
+        found = right(*arguments)  # type: ignore[arg-type]
+        if not read_once:
+            read_once.append(1)
+            sink.loaded().add_files(replaced[:1], check_duplicate_files=False)
+        return found
+
+    read_once: list[int] = []
+    right = upkeep.unreachable_files
+    monkeypatch.setattr(upkeep, "unreachable_files", read)
+    sink.commit(rows(90))
+
+    assert server.removals == 1
+    assert replaced[0] in referred(sink.loaded())
+    assert missing(sink) == []
+    assert not any(sink.loaded().io.new_input(path).exists() for path in replaced[1:])
+
+
+def test_point_8_statistics_that_went_with_their_snapshots_do_not_keep_their_files(
+    sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where the table changed while its files were read."""
+    table = sink.loaded()
+    there = Path(table.location().removeprefix("file://")) / "metadata" / "partitions.avro"
+    there.touch()
+    due = table.snapshots()[1].snapshot_id
+    path = f"file://{there}"
+    file = PartitionStatisticsFile(snapshot_id=due, statistics_path=path, file_size_in_bytes=1)
+    update = SetPartitionStatisticsUpdate(partition_statistics=file)
+    sink.catalog.commit_table(table, (), (update,))
+    sink.view = sink.table.read()
+
+    def read(*arguments: object) -> list[str]:
+        found = right(*arguments)  # type: ignore[arg-type]
+        with sink.loaded().transaction() as change:
+            change.set_properties({"comment": "changed"})
+        return found
+
+    right = upkeep.unreachable_files
+    monkeypatch.setattr(upkeep, "unreachable_files", read)
+    sink.commit(rows(90))
+    assert server.removals == 1
+    assert not there.exists()
+
+
+def test_point_8_a_table_made_anew_while_files_were_read_loses_none(
+    sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files may lie where the old one's lay."""
+
+    def read(*arguments: object) -> list[str]:
+        found = right(*arguments)  # type: ignore[arg-type]
+        schema = sink.loaded().schema()
+        sink.catalog.drop_table("db.t")
+        sink.catalog.create_table("db.t", schema)
+        return found
+
+    right = upkeep.unreachable_files
+    monkeypatch.setattr(upkeep, "unreachable_files", read)
+    before = {path for path in referred(sink.loaded()) if path.endswith(".parquet")}
+    io = sink.loaded().io
+    sink.commit(rows(90))
+    assert server.removals == 0
+    assert all(io.new_input(path).exists() for path in before)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_point_8_only_metadata_files_that_fell_out_of_the_log_go_and_only_where_that_is_asked(
+    server: ServerChecks, *, asked: bool
+) -> None:
+    properties = {
+        "write.metadata.delete-after-commit.enabled": str(asked).lower(),
+        "write.metadata.previous-versions-max": "2",
+    }
+    sink = SinkOnTable.claimed(server, {"id": "long"}, properties=properties)  # type: ignore[arg-type]
+    for number in range(4):
+        sink.commit(rows(number))
+    table = sink.loaded()
+    folder = Path(table.location().removeprefix("file://")) / "metadata"
+    there = {f"file://{path}" for path in folder.glob("*.json")}
+    named = {entry.metadata_file for entry in table.metadata.metadata_log}
+    needed = {*named, table.metadata_location}
+    assert there == needed if asked else there > needed
+
+
+def test_point_8_what_storage_refuses_waits_and_the_commit_has_landed(
+    sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not tried again at every commit, which it would hold up each time."""
+
+    def refused(*_: object) -> list[str]:
+        tried.append(1)
+        raise OSError("storage is away")
+
+    tried: list[int] = []
+    right = upkeep.unreachable_files
+    monkeypatch.setattr(upkeep, "unreachable_files", refused)
+    for number in range(90, 93):
+        sink.commit(rows(number))
+    assert len(tried) == 1
+    monkeypatch.setattr(upkeep, "unreachable_files", right)
+    sink.commit(rows(93))
+    assert server.removals == 0
+    monkeypatch.setattr(upkeep, "_PAUSE_S", 0.0)
+    sink.table._upkeep._rest_until_s = 0.0
+    sink.commit(rows(94))
+    assert server.removals == 1
+    assert missing(sink) == []
+
+
+def test_point_8_nothing_is_removed_while_a_removal_may_still_land(
+    sink: SinkOnTable, server: ServerChecks
+) -> None:
+    """Until the tag has moved on, so that the one in doubt never will."""
+    late: list[Send] = []
+
+    def around(send: Send) -> CommitTableResponse:
+        late.append(send)
+        raise ConnectionError("nobody knows")
+
+    server.around = around
+    sink.commit(rows(90))
+    assert server.removals == 1
+    doubted = sink.table._upkeep._doubted
+    assert doubted is not None
+    sink.table._upkeep._tend(sink.loaded())
+    assert sink.table._upkeep._doubted is doubted
+    assert server.removals == 1
+    sink.commit(rows(91))
+    assert server.removals == 2
+    assert sink.table._upkeep._doubted is None
+    assert missing(sink) == []
