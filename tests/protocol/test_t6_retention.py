@@ -161,3 +161,20 @@ def test_what_is_on_no_branch_goes_by_its_age_alone() -> None:
     assert gone(table(staged, refs, count=100)) == []
     own = {"main": branch(10, **{"max-snapshot-age-ms": 1, "min-snapshots-to-keep": 1})}
     assert not {5, 8} & set(gone(table(staged, own))), "the branch asked for its own only"
+
+
+def test_point_15_a_clock_that_is_ahead_takes_snapshots_early_and_nothing_that_is_needed() -> None:
+    """Neither a ref, nor what lies between a branch's head and a sink's tag."""
+    refs = {
+        "main": branch(10),
+        "release": tag(2),
+        "headgate-sink": tag(10),
+        "headgate-idle": tag(7),
+    }
+    metadata = table(ONE_LINE, refs, age=60 * SECOND)
+    assert gone(metadata) == []
+    assert gone(metadata, NOW + 10**12) == [1, 3, 4, 5, 6]
+
+
+def test_point_15_a_clock_that_is_behind_takes_none() -> None:
+    assert gone(table(ONE_LINE, {"main": branch(10)}, age=1), now_ms=0) == []

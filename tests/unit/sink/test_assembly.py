@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
 from unit.sink.test_load import MINIMAL
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.sink.assembly import open_task
+from headgate.sink.assembly import SystemClock, open_task
 from headgate.sink.load import parse
 from headgate.sink.settings import TransformSettings
 
@@ -18,3 +19,13 @@ def test_a_task_in_somebodys_loop_takes_no_transform() -> None:
     opening = open_task(settings, steering=object())  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="a transform needs Spark"), opening:
         pass
+
+
+def test_point_15_files_grow_old_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P9 counts by a clock that goes on, so that a sink which wakes up knows how old they are."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        pytest.skip("this system has no clock that goes on while it sleeps")
+    asleep_ns = 7 * 24 * 3_600 * 10**9
+    awake = {time.CLOCK_MONOTONIC: 5 * 10**9, time.CLOCK_BOOTTIME: 5 * 10**9 + asleep_ns}
+    monkeypatch.setattr("headgate.sink.assembly.time.clock_gettime_ns", awake.__getitem__)
+    assert SystemClock().monotonic_ms() == 5_000 + asleep_ns // 10**6
