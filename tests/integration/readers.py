@@ -38,7 +38,8 @@ def read_with_duckdb(metadata_location: str, store: ObjectStore | None = None) -
             connection.execute(f"LOAD '{_duckdb_extension('httpfs')}'")
             connection.execute(
                 f"CREATE OR REPLACE SECRET store (TYPE s3, KEY_ID '{KEY}', SECRET '{SECRET}', "
-                f"REGION '{REGION}', ENDPOINT '127.0.0.1:{store.port}', URL_STYLE 'path', USE_SSL false)"
+                f"REGION '{REGION}', ENDPOINT '127.0.0.1:{store.port}', "
+                "URL_STYLE 'path', USE_SSL false)"
             )
         path = metadata_location.removeprefix("file://")
         return connection.execute("SELECT * FROM iceberg_scan(?)", [path]).to_arrow_table()
