@@ -263,11 +263,11 @@ class Dies(Exception):
     """The person's process ends here."""
 
 
-@pytest.mark.parametrize("calls", range(5))
+@pytest.mark.parametrize("calls", (0, 2, 4))
 def test_point_4_d10_the_same_command_finishes_what_was_interrupted(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    """After each of the calls: the claim, three tables, the ledger."""
+    """Behind the claim, in the midst of three tables, behind the ledger."""
     commit, made = IcebergTable.commit, list[str]()
 
     def dying(self: IcebergTable, *given: Any) -> Any:
