@@ -24,6 +24,7 @@ from headgate.sink.condition import Condition, LastError
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry import progress
+from headgate.sink.telemetry.maintained import MaintenanceMeters
 from headgate.sink.telemetry.metered import (
     MeteredFollowers,
     MeteredLead,
@@ -176,6 +177,7 @@ class CoordinatorMeters:
         self._window_s = window_ms(settings.coordinator) / 1000
         self._lock = threading.Lock()
         self._progress = progress.Progress()
+        self.maintenance = MaintenanceMeters(meters.count, _wall_ms)
 
     def close(self) -> None:
         self._meters.ended(self)
@@ -247,6 +249,7 @@ class CoordinatorMeters:
             self._progress = replace(known, first_ms={**known.first_ms, **first_ms})
 
     def gauges(self) -> Iterable[Gauge]:
+        yield from self.maintenance.gauges()
         now, now_s = self.progress, time.monotonic()
         if not now.epoch:
             return

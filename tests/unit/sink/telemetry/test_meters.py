@@ -38,6 +38,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.sink.condition import Condition
 from headgate.sink.load import parse
+from headgate.sink.maintenance.rounds import Done
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry import progress
 from headgate.sink.telemetry.lookout import look
@@ -275,3 +276,24 @@ def test_point_2_a_paused_sink_does_not_stall() -> None:
     now = progress.looked(before, {P0: 99}, 1.0)
     assert progress.stalled(now, 5_000.0, 90) == ()
     assert progress.condition(now, 5_000.0, 90, draining=False) is Condition.PAUSED
+
+
+def test_point_3_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> None:
+    kept = Kept()
+    meters = SinkMeters(kept, SETTINGS)
+    life = meters.coordinator(LIFE)
+    life.maintenance.ended(Done("db.a", live_files=7, compacted_files=5, orphans=2), False)
+    life.maintenance.ended(Done("db.b"), True)
+    assert kept.counts == {
+        (names.MAINTENANCE_ROUNDS, "done,db.a"): 1,
+        (names.MAINTENANCE_REWRITTEN, "db.a"): 5,
+        (names.MAINTENANCE_ORPHANS, "db.a"): 2,
+        (names.MAINTENANCE_ROUNDS, "failed,db.b"): 1,
+    }
+    told = kept.gauges()
+    assert told[names.LIVE_FILES, "db.a"] == 7
+    assert told[names.MAINTENANCE_LAST, "db.a"] > 0
+    assert (names.MAINTENANCE_LAST, "db.b") not in told
+    life.close()
+    assert (names.LIVE_FILES, "db.a") not in kept.gauges(), "another one maintains now"
+    meters.close()
