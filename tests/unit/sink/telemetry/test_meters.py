@@ -19,6 +19,7 @@ from headgate.control_protocol.events import (
     PresenceKind,
     StartCommit,
     TableSettlement,
+    WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
     ControlOffset,
@@ -36,6 +37,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
+from headgate.participant.state import State
 from headgate.sink.condition import Condition
 from headgate.sink.load import parse
 from headgate.sink.maintenance.rounds import Done
@@ -297,3 +299,31 @@ def test_point_3_rounds_of_maintenance_are_counted_and_the_last_good_one_is_date
     life.close()
     assert (names.LIVE_FILES, "db.a") not in kept.gauges(), "another one maintains now"
     meters.close()
+
+
+def test_point_7_a_batch_that_fails_is_told_until_its_participant_writes_again(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    other = Sender("host-2", "a life")
+    failure = "HG-404 batch 6 of db.orders: KeyError"
+    life.heard(envelope(WriteStatus(1, unknown=frozenset({P0}), failure=failure), sender=other))
+    told = kept.gauges()
+    assert told[names.STATE, Condition.FAILING.value] == 1
+    assert told[names.ERROR_INFO, "HG-404"] == 1
+    why = meters.not_ready()
+    assert why == "failing: HG-404 a batch could not be written: batch 6 of db.orders: KeyError"
+    life.heard(envelope(WriteStatus(2), sender=other))
+    assert (names.ERROR_INFO, "HG-404") not in kept.gauges()
+    assert meters.not_ready() is None
+
+
+def test_point_7_who_failed_and_is_silent_since_is_not_waited_for() -> None:
+    failing = WriteStatus(1, failure="no space left")
+    told = progress.answered(progress.Progress(epoch=4), LIFE, failing, (100.0, 1_000))
+    error = progress.error_of(told, 129.0, 30.0)
+    assert error is not None
+    assert (error.code, error.text) == ("HG-403", "a batch could not be written: no space left")
+    assert progress.error_of(told, 131.0, 30.0) is None
