@@ -266,7 +266,8 @@ class CoordinatorMeters:
         if not now.epoch:
             return
         still = len(progress.stalled(now, now_s, self._window_s))
-        yield from progress.sink_gauges(now, self.condition(), self.error(), still, _wall_ms())
+        told = replace(now, error=self.error())
+        yield from progress.sink_gauges(told, self.condition(), still, _wall_ms())
         if self._settings.telemetry.per_partition:
             for name, offsets in (
                 (names.STORED_OFFSET, now.stored),

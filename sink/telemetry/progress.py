@@ -164,13 +164,11 @@ def condition(now: Progress, now_s: float, window_s: float, *, draining: bool) -
     )
 
 
-def sink_gauges(
-    now: Progress, state: Condition, error: LastError | None, still: int, now_ms: int
-) -> Iterable[Gauge]:
+def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Iterable[Gauge]:
     """Everything that is told once per sink, without what is told per topic."""
     yield from (Gauge(names.STATE, float(state is c), {"state": c.value}) for c in Condition)
-    if error and not error.past:
-        yield Gauge(names.ERROR_INFO, 1, {"code": error.code})
+    if now.error and not now.error.past:
+        yield Gauge(names.ERROR_INFO, 1, {"code": now.error.code})
     yield Gauge(names.EPOCH, now.epoch)
     yield Gauge(names.STALLED_PARTITIONS, still)
     if now.last_commit_ms is not None:
