@@ -185,8 +185,7 @@ def _worth_committing(state: State, verdict: Verdict, now_ms: int) -> bool:
     assert stored is not None
     moved = any(not claim.range.empty for _, claim in verdict.claims)
     lapses = bool(lapsing(state, now_ms)) or fences(state)
-    parks = tuple(term.parked.values()) != stored.parked
-    parks = parks or bool(term.forgotten)
+    parks = tuple(term.parked.values()) != stored.parked or bool(term.forgotten)
     return moved or lapses or parks or renews(state, now_ms) or stored.paused != term.paused
 
 
