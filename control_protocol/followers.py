@@ -24,6 +24,10 @@ class Followers(Protocol):
         Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink`` for those that must be there.
         """
 
+    def names(self) -> Collection[str]:
+        """The names of tables that there are and that rows may go to; none where nobody can say
+        now. Never raises."""
+
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
         """The debts of each draft's table, in order; raises as ``Follower.draft`` does."""
 

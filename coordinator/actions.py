@@ -113,6 +113,13 @@ class TablesChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowersListed:
+    """Names of the tables that there are and that rows may go to."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CallFailed:
     """The action just asked for (a read, a description, an append) did not work: try later."""
 
@@ -143,6 +150,7 @@ Input = (
     | CommitAnswered
     | TableEvolved
     | TablesChanged
+    | FollowersListed
     | CallFailed
     | Stopped
     | Ticked
@@ -161,6 +169,11 @@ class DescribeFollowers:
     """Answer with ``FollowersRead`` or ``CallFailed``."""
 
     tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListFollowers:
+    """Answer with ``FollowersListed``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,17 +252,9 @@ class Stop:
     error: HeadgateError
 
 
+OfFollowers = (
+    DescribeFollowers | ListFollowers | DraftManifests | PayDebts | TidyDrafts | ChangeTables
+)
 Action = (
-    ReadTable
-    | DescribeFollowers
-    | DraftManifests
-    | PayDebts
-    | TidyDrafts
-    | DescribeSources
-    | CommitTable
-    | EvolveTable
-    | ChangeTables
-    | Append
-    | Tell
-    | Stop
+    ReadTable | OfFollowers | DescribeSources | CommitTable | EvolveTable | Append | Tell | Stop
 )

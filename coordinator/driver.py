@@ -47,10 +47,13 @@ from headgate.coordinator.actions import (
     Drafted,
     DraftManifests,
     EvolveTable,
+    FollowersListed,
     FollowersRead,
     Heard,
     Input,
     Led,
+    ListFollowers,
+    OfFollowers,
     PayDebts,
     PaymentsAnswered,
     ReadTable,
@@ -196,6 +199,8 @@ class CoordinatorDriver:
             return Stopped(error)
 
     def _call(self, action: Action) -> Input | None:
+        if isinstance(action, OfFollowers):
+            return self._call_followers(action)
         match action:
             case ReadTable():
                 return TableRead(self._world.table.read())
@@ -206,10 +211,6 @@ class CoordinatorDriver:
                 return CommitAnswered(self._world.table.commit(attempt))
             case EvolveTable(base, columns):
                 return TableEvolved(self._world.table.evolve(base, columns))
-            case (
-                DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts() | ChangeTables()
-            ):
-                return self._call_followers(action)
             case Append():
                 self._world.log.append(self._envelopes(action))
                 self._tell_settled(action)
@@ -221,9 +222,7 @@ class CoordinatorDriver:
                     self._complain(text)
         return None
 
-    def _call_followers(
-        self, action: DescribeFollowers | DraftManifests | PayDebts | TidyDrafts | ChangeTables
-    ) -> Input | None:
+    def _call_followers(self, action: OfFollowers) -> Input | None:
         followers = self._world.followers
         assert followers is not None, "this sink has no followers"
         match action:
@@ -238,6 +237,8 @@ class CoordinatorDriver:
                 return PaymentsAnswered(*paid)
             case ChangeTables(wants):
                 return TablesChanged(followers.change(wants))
+            case ListFollowers():
+                return FollowersListed(tuple(followers.names()))
             case TidyDrafts(before, owed):
                 followers.tidy(before, owed)
         return None

@@ -18,6 +18,7 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.moves import Step, move, term_of
 from headgate.coordinator.parking import resumed
+from headgate.coordinator.refreshing import asked_for_names, seen, unseen
 from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
@@ -28,14 +29,15 @@ def prepared(state: State, now_ms: int) -> Step:
     term = term_of(state)
     known_ms = max(term.committed_at_ms, term.looked_at_ms)
     actions: tuple[Action, ...] = (DescribeSources(),)
-    wanted = tuple(sorted(term.resume_asked))
+    wanted = (*sorted(term.resume_asked), *unseen(term))
     looks = term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
     if looks:
         term = replace(term, looked_at_ms=now_ms, look_soon=False)
         wanted = (*addressed(state), *wanted)
     followers = (DescribeFollowers(wanted),) if wanted else ()
     actions = (*((ReadTable(),) if looks else ()), *followers, *actions)
-    return move(state, Phase.PREPARING, term=term), actions
+    asking, lists = asked_for_names(replace(state, term=term), now_ms)
+    return move(asking, Phase.PREPARING), (*lists, *actions)
 
 
 def looked(state: State, view: TableView) -> Step:
@@ -53,7 +55,8 @@ def looked_at_followers(state: State, given: FollowersRead, now_ms: int) -> Step
         for name, known in before.followers.items()
         if name in given.views
     )
-    return replace(state, term=replace(before, overtaken=before.overtaken or moved)), tells
+    looked = replace(state, term=replace(before, overtaken=before.overtaken or moved))
+    return seen(looked, given), tells
 
 
 def renews(state: State, now_ms: int) -> bool:

@@ -29,7 +29,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
 from headgate.control_protocol.record import Debt, Parked
 from headgate.coordinator.ageing import Issued
-from headgate.coordinator.settings import CoordinatorSettings
+from headgate.coordinator.settings import CoordinatorSettings, Pace
 from headgate.coordinator.transitions import Phase
 
 Committed = Mapping[str, frozenset[str]]
@@ -45,7 +45,8 @@ class Identity:
     names of the tables that are paid for what the lead decides, the quarantine first; ``routing``:
     the fingerprint of what decides where and what a row is (rule D3); ``routed``: whether the lead
     is a ledger, and rows go to tables that no START names (rule R5); ``evolves``: whether columns
-    are taken up at all (rule S1).
+    are taken up at all (rule S1); ``paces``: how long what tables are owed gathers, where the first
+    that matches counts (rule V4); ``refresh_ms``: how far behind idle tables may be (rule V2).
     """
 
     sink: SinkName
@@ -58,6 +59,8 @@ class Identity:
     routing: str | None = None
     routed: bool = False
     evolves: bool = True
+    paces: tuple[Pace, ...] = ()
+    refresh_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,8 @@ class Term:
     oldest first; ``moved_at_ms``: when each one's tag was last moved, as far as known. ``decision``
     is the attempt that waits for the manifests of ``drafts``. ``pay_until_ms``: when the next END
     waits for payments no longer; ``asked``: payments were made since the followers were read.
+    ``pay_due_ms``: by when tables are paid whose debts gather (V4). ``unseen``: tables to be
+    looked at, for they may be idle, as listed at ``listed_at_ms`` (V2).
     ``started``: the epoch's first START was heard. ``held``: records and bytes that each
     participant says it holds since the newest START (C12).
     ``proposals`` wait for their answer since ``evolve_due_ms`` was set, ``answered`` have it;
@@ -161,6 +166,9 @@ class Term:
     drafts: tuple[Draft, ...] = ()
     pay_until_ms: int | None = None
     asked: bool = False
+    pay_due_ms: Mapping[str, int] = field(default_factory=dict)
+    unseen: tuple[str, ...] = ()
+    listed_at_ms: int | None = None
     started: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     asks_ends: bool = False

@@ -242,24 +242,12 @@ def _coordinator(
 
             opening.callback(Maintenance(settings, catalog, gates).close)
         start_ms = settings.source.start_at_ms
-        evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
         complain = Complaints(settings, sender)
         ports = Ports(log, table, followers, complain)
         if meters:
             ports = metered(ports, settings, meters.coordinator(life), opening)
         driver = coordinator.CoordinatorDriver(
-            Identity(
-                settings.name,
-                settings.source.group_id,
-                life,
-                frozenset(settings.table.shared_with),
-                settings.control.topic,
-                agreed(settings),
-                follower_names(settings),
-                routing(settings),
-                bool(settings.tables),
-                bool(settings.tables) or evolves,
-            ),
+            _identity(settings, life),
             settings.coordinator,
             coordinator.World(
                 ports.log,
@@ -276,6 +264,24 @@ def _coordinator(
             limits=settings.limits,
         )
         return driver, opening.pop_all().close
+
+
+def _identity(settings: SinkSettings, life: Sender) -> Identity:
+    evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
+    return Identity(
+        settings.name,
+        settings.source.group_id,
+        life,
+        frozenset(settings.table.shared_with),
+        settings.control.topic,
+        agreed(settings),
+        follower_names(settings),
+        routing(settings),
+        bool(settings.tables),
+        bool(settings.tables) or evolves,
+        settings.tables.paces,
+        settings.tables.valid_through_refresh_ms,
+    )
 
 
 @contextmanager

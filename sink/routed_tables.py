@@ -47,7 +47,7 @@ def check_tables(settings: SinkSettings) -> None:
         else:
             _check_inputs(settings, number)
     _check_others(settings)
-    _check_limits(tables)
+    _check_limits(settings)
     _check_creation(settings)
     for each in tables.table:
         _check_one(settings, each)
@@ -151,15 +151,36 @@ def _check_creation(settings: SinkSettings) -> None:
         )
 
 
-def _check_limits(tables: TablesSettings) -> None:
+def _check_limits(settings: SinkSettings) -> None:
+    tables = settings.tables
     if tables.max < 1 or tables.new_per_minute_max < 1:
         raise ConfigurationError("tables.max or tables.new_per_minute_max is below 1", "raise it")
+    _check_pace(settings)
     if tables.create.schema is CreateFrom.OFF and (
         tables.create.partition_by or any(each.partition_by for each in tables.table)
     ):
         raise TablesUnfit(
             "a partitioning is given, but no table is made", 'set tables.create.schema = "declared"'
         )
+
+
+PACE_PART = 8
+"""Debts gather for an eighth of the age at which they lapse: what cannot be paid then has time."""
+
+
+def _check_pace(settings: SinkSettings) -> None:
+    """V4: what gathers for too long would lapse."""
+    most_ms = settings.coordinator.claim_age_max_ms // PACE_PART
+    for each in settings.tables.table:
+        if not 0 <= each.pay_every_ms <= most_ms:
+            raise TablesUnfit(
+                f"tables.table {each.match!r}: pay_every_ms = {each.pay_every_ms} is not from 0 to "
+                f"{most_ms}",
+                f"that is 1/{PACE_PART} of coordinator.claim_age_max_ms, after which rows that are "
+                "owed lapse",
+            )
+    if settings.tables.valid_through_refresh_ms < 0:
+        raise TablesUnfit("tables.valid_through_refresh_ms is below 0", "0 turns it off")
 
 
 def _check_one(settings: SinkSettings, each: OneTableSettings) -> None:

@@ -176,6 +176,9 @@ class MeteredFollowers:
             self._count(names.COMMITS, 1, {"table": name, "outcome": _word(outcome)})
         return outcomes
 
+    def names(self) -> Collection[str]:
+        return self._followers.names()
+
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
         self._followers.tidy(before, owed)
 

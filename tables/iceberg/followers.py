@@ -18,11 +18,13 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import Debt
+from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_changes import Changed, Want
-from headgate.tables.iceberg.catalog import rights_taken
+from headgate.tables.iceberg.catalog import catalog_failure, rights_taken
 
 AT_ONCE = 16
 
+_log = redacted_logger(__name__)
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
@@ -32,7 +34,7 @@ class FollowerTables:
     wait, when the followers are looked at for the first time and after every payment: rows may be
     there that nobody knows of. Without ``threads`` the caller makes one call after another.
     ``required``: an error of any other is an answer (rule I1). ``make`` makes a table that is asked
-    for, and says why when it does not.
+    for, and says why when it does not. ``names`` lists what there is.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class FollowerTables:
         threads: bool = True,
         required: Collection[str] | None = None,
         make: Callable[[Want], Changed | None] | None = None,
+        names: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._open = open_table
         self._told = told
         self._threads = threads
         self._required = required
         self._make = make
+        self._names = names
         self._pool: ThreadPoolExecutor | None = None
         self._opened: dict[str, Follower] = {}
         self._paying: dict[str, Future[CommitOutcome | HeadgateError]] = {}
@@ -61,6 +65,13 @@ class FollowerTables:
             self._looked = True
             self._told()
         return {name: view for name, view in zip(free, views, strict=True) if view is not None}
+
+    def names(self) -> Collection[str]:
+        try:
+            return self._names()
+        except Exception as error:  # noqa: BLE001 - nothing depends on knowing them now
+            _log.warning("tables cannot be listed: %s", catalog_failure(error, "the catalog"))
+            return ()
 
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
         drafted = self._each(self._draft, drafts)

@@ -60,6 +60,7 @@ ADAPTERS = {
         "headgate.sink.followers",
         "headgate.sink.made_tables",
         "headgate.sink.maintenance",
+        "headgate.sink.named_tables",
         "headgate.sink.planning",
         "headgate.sink.preconditions",
         "headgate.sink.starting",
