@@ -90,6 +90,18 @@ class CatalogRefused(ConfigurationError):
     code = "HG-116"
 
 
+class JvmMissing(ConfigurationError):
+    """The catalog is spoken to in Java, and no JVM with Iceberg is beside this process."""
+
+    code = "HG-160"
+
+
+class HiveCannotSwap(CatalogRefused):
+    """The Hive metastore, or the table's committers, do not compare and set."""
+
+    code = "HG-161"
+
+
 class ColumnRuleUnfit(ConfigurationError):
     """A rule of a column contradicts another, its type, or holds no value that it can take."""
 
@@ -136,6 +148,12 @@ class MaintenanceUnfit(ConfigurationError):
     """What [maintenance] asks for cannot be done, or would delete what may still be committed."""
 
     code = "HG-147"
+
+
+class KeyUnfit(ConfigurationError):
+    """Columns of ``table.key`` cannot name rows, or a setting does not go with a keyed table."""
+
+    code = "HG-145"
 
 
 class RemoteSigning(ConfigurationError):
@@ -282,6 +300,36 @@ class CommitRejected(StopSink):
     """The catalog calls a commit malformed (400) again and again: no repetition mends it."""
 
     code = "HG-213"
+
+
+class KeyChanged(StopSink):
+    """The table was filled by another key than the settings name."""
+
+    code = "HG-240"
+
+
+class KeyInTwoPartitions(StopSink):
+    """Records of one key are in different partitions, and no order tells which one is newer."""
+
+    code = "HG-241"
+
+
+class KeyedPartitionsAdded(StopSink):
+    """The topics of a keyed table have new partitions, to which keys may have moved."""
+
+    code = "HG-242"
+
+
+class KeyIndexFull(StopSink):
+    """The keys of the table need more memory than the settings allow."""
+
+    code = "HG-243"
+
+
+class KeysUnreadable(StopSink):
+    """A file of a keyed table cannot say which keys and records its rows are of."""
+
+    code = "HG-244"
 
 
 class SinkStopped(StopSink):

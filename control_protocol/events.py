@@ -31,6 +31,8 @@ class FileKind(StrEnum):
     """What a written file holds."""
 
     ROWS = "rows"
+    KEYS = "keys"
+    """Keys of records that delete: a key file is read once, and never part of the table (U2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,10 @@ class Claim:
     """What a participant says of one partition: "my files hold exactly these offsets" (rule P2).
 
     An empty range is *idle*: nothing was there to read. Each record of the source counts once: in
-    ``records`` (rows of the files), ``quarantined`` (rows of the quarantine table) or ``skipped``
-    (in neither, since the settings say so). ``bad`` are those of the last two that could not be
-    converted. ``max_timestamp_ms`` is the largest record timestamp in the range (epoch
-    milliseconds), ``None`` when the range held no record.
+    ``records`` (rows of the files), ``deleted`` (in key files, rule U2), ``quarantined`` (rows of
+    the quarantine table) or ``skipped`` (in none, since the settings say so). ``bad`` are those of
+    the last two that could not be converted. ``max_timestamp_ms`` is the largest record timestamp
+    in the range (epoch milliseconds), ``None`` when the range held no record.
     """
 
     range: OffsetRange
@@ -65,6 +67,7 @@ class Claim:
     bad: int = 0
     bytes_read: int = 0
     max_timestamp_ms: int | None = None
+    deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, TableView
 from headgate.control_protocol.record import Debt
@@ -24,9 +24,11 @@ class Followers(Protocol):
         Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink`` for those that must be there.
         """
 
-    def names(self) -> Collection[str]:
-        """The names of tables that there are and that rows may go to; none where nobody can say
-        now. Never raises."""
+    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        """Those that are not there any more (rule N5); cheap where most of them are.
+
+        Raises ``Unreachable``.
+        """
 
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
         """The debts of each draft's table, in order; raises as ``Follower.draft`` does."""

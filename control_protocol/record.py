@@ -55,15 +55,36 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyCounts:
+    """What a commit to a keyed table came to (rule U10): each record of it counts once.
+
+    The last record of a key ``inserted`` its row, ``updated`` or ``deleted`` the one that was
+    there, or deleted what was ``absent``; those before it in the same commit are ``superseded``.
+    """
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    absent: int = 0
+    superseded: int = 0
+
+    @property
+    def records(self) -> int:
+        """Rows and deletes together."""
+        return self.inserted + self.updated + self.deleted + self.absent + self.superseded
+
+
+@dataclass(frozen=True, slots=True)
 class CommitRecord:
     """What one table commit of one sink says.
 
     ``coordinator`` with ``transaction`` identify the commit: a coordinator that does not know
     whether its call landed finds itself here, or not (rule C8). ``offsets`` are the next ones to
     read. ``records`` counts the rows this commit added, ``quarantined`` and ``skipped`` the other
-    records of its ranges. ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is where
-    its coordinator speaks, ``control_topic_id`` which topic of that name (``None`` in older
-    records). A claim (rule C2) is the record of transaction 0; ``command`` is the one by which a
+    records of its ranges, ``keys`` what they did to a keyed table (``None``: it has no key).
+    ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is where its coordinator speaks,
+    ``control_topic_id`` which topic of that name (``None`` in older records). A claim (rule C2) is
+    the record of transaction 0; ``command`` is the one by which a
     person made it, ``actor`` who that was. ``stopped``: nobody shall work until a person claims
     otherwise.
 
@@ -96,6 +117,13 @@ class CommitRecord:
     lapsed: tuple[Debt, ...] = ()
     routing: str | None = None
     parked: tuple[Parked, ...] = ()
+    keys: KeyCounts | None = None
+
+    @property
+    def read(self) -> int:
+        """How many records of the source the commit stands for."""
+        changed = self.keys.records if self.keys else self.records
+        return changed + self.quarantined + self.skipped
 
     @property
     def claim(self) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from headgate.control_protocol.debts_codec import (
     debts_of,
@@ -36,7 +37,14 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.packed_text import inflated, packed
-from headgate.control_protocol.record import FORMAT_VERSION, UNNAMED, CommitRecord, Debt, Parked
+from headgate.control_protocol.record import (
+    FORMAT_VERSION,
+    UNNAMED,
+    CommitRecord,
+    Debt,
+    KeyCounts,
+    Parked,
+)
 
 VERSIONS_READ = (1, FORMAT_VERSION)
 PARTITIONS_MAX = 100_000
@@ -65,6 +73,11 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 def marker_property(sink: SinkName) -> str:
     """The table property that the first claim sets: the tag existed once (rule T5)."""
     return f"headgate.{sink}.claimed"
+
+
+def key_property(sink: SinkName) -> str:
+    """The table property by which the first claim of a keyed table says its key (rule U1)."""
+    return f"headgate.{sink}.key"
 
 
 def maintenance_property(sink: SinkName) -> str:
@@ -107,6 +120,7 @@ def encode(record: CommitRecord) -> dict[str, str]:
         "debts": debts_text(record.debts) if record.debts else None,
         "lapsed": debts_text(record.lapsed) if record.lapsed else None,
         "parked": parked_text(record.parked) if record.parked else None,
+        "keys": _json(asdict(record.keys)) if record.keys else None,
     }
     values |= {name: value for name, value in optional.items() if value is not None}
     return {_key(record.sink, name): value for name, value in values.items()}
@@ -157,6 +171,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         lapsed=_debts(fields, "lapsed"),
         routing=fields.optional_text("routing"),
         parked=_parked(fields),
+        keys=_key_counts(fields),
     )
 
 
@@ -186,6 +201,19 @@ def _parked(fields: _Fields) -> tuple[Parked, ...]:
         raise fields.unreadable("parked", f"is malformed: {problem}") from problem
 
 
+def _key_counts(fields: _Fields) -> KeyCounts | None:
+    text = fields.optional_text("keys")
+    if text is None:
+        return None
+    try:
+        counts = KeyCounts(**json.loads(text))
+    except (ValueError, TypeError, RecursionError) as problem:
+        raise fields.unreadable("keys", f"is malformed: {problem}") from problem
+    if any(type(n) is not int or not 0 <= n <= OFFSET_MAX for n in asdict(counts).values()):
+        raise fields.unreadable("keys", f"has what is no count: {text[:80]}")
+    return counts
+
+
 def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:
     """The topics of another sink; none where its record is not for this version to read."""
     try:
@@ -193,6 +221,16 @@ def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicI
     except RecordUnreadable:
         return {}
     return record.topic_ids if record else {}
+
+
+def sink_of(summary: Mapping[str, str]) -> SinkName | None:
+    """The name of the sink whose commit record a summary carries, or that maintained by it."""
+    for key in summary:
+        prefix, _, rest = key.partition(".")
+        name, _, property_name = rest.partition(".")
+        if prefix == "headgate" and property_name in ("epoch", "maintenance"):
+            return SinkName(name)
+    return None
 
 
 def _key(sink: SinkName, name: str) -> str:

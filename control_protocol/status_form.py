@@ -84,6 +84,7 @@ def _claim_form(partition: int, claim: Claim) -> Form:
         "bad": claim.bad,
         "bytes_read": claim.bytes_read,
         "max_timestamp_ms": claim.max_timestamp_ms,
+        "deleted": claim.deleted,
     }
 
 
@@ -96,6 +97,7 @@ def _claim(form: Form) -> Claim:
         bad=natural(form["bad"]),
         bytes_read=natural(form["bytes_read"]),
         max_timestamp_ms=form["max_timestamp_ms"],
+        deleted=natural(form["deleted"]),
     )
 
 

@@ -113,13 +113,6 @@ class TablesChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class FollowersListed:
-    """Names of the tables that there are and that rows may go to."""
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CallFailed:
     """The action just asked for (a read, a description, an append) did not work: try later."""
 
@@ -150,7 +143,6 @@ Input = (
     | CommitAnswered
     | TableEvolved
     | TablesChanged
-    | FollowersListed
     | CallFailed
     | Stopped
     | Ticked
@@ -166,14 +158,13 @@ class ReadTable:
 
 @dataclass(frozen=True, slots=True)
 class DescribeFollowers:
-    """Answer with ``FollowersRead`` or ``CallFailed``."""
+    """Answer with ``FollowersRead`` or ``CallFailed``.
+
+    ``remembered``: tables that were filled once; those that are gone are among the troubles (N5).
+    """
 
     tables: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ListFollowers:
-    """Answer with ``FollowersListed``."""
+    remembered: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +243,17 @@ class Stop:
     error: HeadgateError
 
 
-OfFollowers = (
-    DescribeFollowers | ListFollowers | DraftManifests | PayDebts | TidyDrafts | ChangeTables
-)
 Action = (
-    ReadTable | OfFollowers | DescribeSources | CommitTable | EvolveTable | Append | Tell | Stop
+    ReadTable
+    | DescribeFollowers
+    | DraftManifests
+    | PayDebts
+    | TidyDrafts
+    | DescribeSources
+    | CommitTable
+    | EvolveTable
+    | ChangeTables
+    | Append
+    | Tell
+    | Stop
 )

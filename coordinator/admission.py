@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headgate.control_protocol.events import Claim, TableStatus, WriteStatus, WrittenFile
+from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.state import Committed, HeardStatus
@@ -35,6 +35,11 @@ class Verdict:
     @property
     def records(self) -> int:
         return sum(claim.records for _, claim in self.claims)
+
+    @property
+    def read(self) -> int:
+        """Records of the source, whatever became of them."""
+        return sum(_read(claim) for _, claim in self.claims)
 
     @property
     def quarantined(self) -> int:
@@ -104,7 +109,7 @@ class Standard:
     ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
     let a record be in neither table; ``closing``: the transaction that statuses should answer;
     ``ends``: where the sources' logs end (``None``: not asked); ``routed``: whether the lead takes
-    no rows; ``parked``: tables that take none now (I2).
+    no rows; ``parked``: tables that take none now (I2); ``keyed``: whether records may delete (U2).
     """
 
     offsets: Offsets
@@ -118,6 +123,7 @@ class Standard:
     ends: Mapping[TopicPartition, int] | None = None
     routed: bool = False
     parked: frozenset[str] = frozenset()
+    keyed: bool = False
 
 
 def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
@@ -225,15 +231,27 @@ def _miscounted(status: WriteStatus, files: Mapping[str, WrittenFile], by: Stand
     if by.routed and written.files:
         return f"files of {by.table}, which takes no rows"
     for claim in status.claims.values():
-        if claim.records + claim.quarantined + claim.skipped > len(claim.range):
+        if _read(claim) > len(claim.range):
             return "a claim has more records than offsets"
         if claim.bad > claim.quarantined + claim.skipped:
             return "a claim has more bad records than quarantined and skipped ones"
     tables = [written, *(t for t in status.tables if _takes_rows(t, by))]
-    held = sum(file.records for table in tables for file in table.files)
-    if held != sum(claim.records for claim in status.claims.values()):
+    files_of_tables = [file for table in tables for file in table.files]
+    if _held(files_of_tables, FileKind.ROWS) != sum(c.records for c in status.claims.values()):
         return "the files' record counts do not add up to the claims'"
+    keys_held = _held(files_of_tables, FileKind.KEYS)
+    if keys_held != sum(claim.deleted for claim in status.claims.values()):
+        return "the key files do not hold the claims' deleted records"
     return None
+
+
+def _read(claim: Claim) -> int:
+    """Each record of the source counts once (Q6, U2)."""
+    return claim.records + claim.deleted + claim.quarantined + claim.skipped
+
+
+def _held(files: Iterable[WrittenFile], kind: FileKind) -> int:
+    return sum(file.records for file in files if file.kind is kind)
 
 
 def _takes_rows(table: TableStatus, by: Standard) -> bool:
@@ -245,6 +263,11 @@ def _impossible(status: WriteStatus, by: Standard) -> str | None:
     """What the settings cannot have brought about, or what is in the table already."""
     if not by.may_skip and any(claim.skipped for claim in status.claims.values()):
         return "skipped records, but the settings skip none"
+    for table in status.tables:
+        if any(file.kind is FileKind.KEYS for file in table.files) and not (
+            by.keyed and table.table == by.table
+        ):
+            return f"key files of {table.table}, which has no key"
     files = [file.path for table in status.tables for file in table.files]
     again = [path for path in files if path in by.committed.get(_folder(path), ())]
     return f"a file was committed before: {again[0]}" if again else None

@@ -21,7 +21,9 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.admission import Verdict, judge, named, with_committed
 from headgate.coordinator.claim import start
+from headgate.coordinator.debts import ahead
 from headgate.coordinator.drafting import drafted_for, fences, lapsing, with_what_is_owed
+from headgate.coordinator.dropped import landed as forgot
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.log_ends import asking, claimed_beyond
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
@@ -63,7 +65,14 @@ def collected(state: State, now_ms: int) -> Step:
 
 
 def tables_told(state: State, given: FollowersRead, now_ms: int) -> Step:
-    """R5: the tables that rows were routed to are known, as far as they can be read."""
+    """R5: the tables that rows were routed to are known, as far as they can be read.
+
+    Who is paid more than the lead decided tells of a newer coordinator, or of a lead that was set
+    back: a claim reads the lead first, and finds out which.
+    """
+    if beyond := ahead(given.views, term_of(state).view):
+        why = f"{', '.join(sorted(beyond))} was paid by a later transaction: reads the lead again"
+        return recover(replace(state, suspects=beyond), why)
     known, tells = with_tables(state, given, now_ms)
     judging, actions = _asked(known, now_ms)
     return judging, (*tells, *actions)
@@ -153,13 +162,14 @@ def _decided(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
     if not _worth_committing(judged, verdict, through, now_ms):
         return settle(judged, None)
     record = with_what_is_owed(judged, _record(judged, verdict, through), now_ms)
-    return drafted_for(judged, CommitAttempt(term.view, record, verdict.files), verdict, now_ms)
+    attempt = CommitAttempt(term.view, record, verdict.files, forgets=term.forgotten)
+    return drafted_for(judged, attempt, verdict, now_ms)
 
 
 def _sampled(state: State, verdict: Verdict) -> Sample:
     """Q7: quiet topics are judged over several transactions. Raises ``TooManyBadRecords``."""
     before = term_of(state).sample
-    records = before.records + verdict.records + verdict.quarantined + verdict.skipped
+    records = before.records + verdict.read
     sample = Sample(records, before.bad + verdict.bad)
     objection = state.limits.too_many(verdict.bad) or state.limits.too_often(sample.bad, records)
     if objection:
@@ -179,6 +189,7 @@ def _worth_committing(state: State, verdict: Verdict, through_ms: int | None, no
     lapses = bool(lapsing(state, now_ms)) or fences(state)
     refreshes = bool(behind(state, through_ms, ()))
     parks = tuple(term.parked.values()) != stored.parked
+    parks = parks or bool(term.forgotten)
     pauses = stored.paused != term.paused
     return moved or lapses or refreshes or parks or pauses or renews(state, now_ms)
 
@@ -258,7 +269,7 @@ def _landed(state: State, view: TableView, now_ms: int) -> Step:
     if attempt:
         files = (*attempt.files, *(file for draft in term.drafts for file in draft.files))
         known = with_committed(standard(landed, now_ms), files)
-        committed = replace(committed, committed=known)
+        committed = forgot(replace(committed, committed=known), attempt.forgets)
     told = told_lapsed(found, stored)
     landed = replace(landed, term=replace(committed, drafts=()))
     settled, actions = settle(replace(landed, term=paced(landed, now_ms)), view)

@@ -20,17 +20,20 @@ GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 
 
 def said_again(state: State, said: Envelope) -> bool:
-    """C5: a gain counts once; it would make ENDs come soon for nothing."""
+    """C5: a gain counts once; it would make ENDs come soon for nothing.
+
+    G6: one from further below than anybody can have counted is no repeat: the other one is forged.
+    """
     gain = isinstance(said.event, Presence) and said.event.kind in GAINS
-    return gain and said.sequence <= state.gains.get(said.sender, -1)
+    behind = state.gains.get(said.sender, -1) - said.sequence
+    return gain and 0 <= behind <= LEAP_MAX
 
 
 def leaps(state: State, said: Envelope) -> bool:
     """G6: whoever claimed above such an epoch could not count up for ever."""
     if isinstance(said.event, Pause | Resume):
         return False
-    known = max(state.highest_epoch, state.term.epoch if state.term else 0)
-    return said.epoch > known + LEAP_MAX
+    return said.epoch > state.table_epoch + LEAP_MAX
 
 
 def beyond(term: Term, said: Envelope) -> bool:

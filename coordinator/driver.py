@@ -47,13 +47,10 @@ from headgate.coordinator.actions import (
     Drafted,
     DraftManifests,
     EvolveTable,
-    FollowersListed,
     FollowersRead,
     Heard,
     Input,
     Led,
-    ListFollowers,
-    OfFollowers,
     PayDebts,
     PaymentsAnswered,
     ReadTable,
@@ -199,8 +196,6 @@ class CoordinatorDriver:
             return Stopped(error)
 
     def _call(self, action: Action) -> Input | None:
-        if isinstance(action, OfFollowers):
-            return self._call_followers(action)
         match action:
             case ReadTable():
                 return TableRead(self._world.table.read())
@@ -211,6 +206,10 @@ class CoordinatorDriver:
                 return CommitAnswered(self._world.table.commit(attempt))
             case EvolveTable(base, columns):
                 return TableEvolved(self._world.table.evolve(base, columns))
+            case (
+                DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts() | ChangeTables()
+            ):
+                return self._call_followers(action)
             case Append():
                 self._world.log.append(self._envelopes(action))
                 self._tell_settled(action)
@@ -222,12 +221,15 @@ class CoordinatorDriver:
                     self._complain(text)
         return None
 
-    def _call_followers(self, action: OfFollowers) -> Input | None:
+    def _call_followers(
+        self, action: DescribeFollowers | DraftManifests | PayDebts | TidyDrafts | ChangeTables
+    ) -> Input | None:
         followers = self._world.followers
         assert followers is not None, "this sink has no followers"
         match action:
-            case DescribeFollowers(tables):
-                views, troubles = parted(followers.describe(tables))
+            case DescribeFollowers(tables, remembered):
+                gone = followers.missing(remembered) if remembered else {}
+                views, troubles = parted({**gone, **followers.describe(tables)})
                 return FollowersRead(views, self._world.clock.wall_ms(), troubles)
             case DraftManifests(drafts):
                 debts, troubles = parted(followers.draft(drafts))
@@ -237,8 +239,6 @@ class CoordinatorDriver:
                 return PaymentsAnswered(*paid)
             case ChangeTables(wants):
                 return TablesChanged(followers.change(wants))
-            case ListFollowers():
-                return FollowersListed(tuple(followers.names()))
             case TidyDrafts(before, owed):
                 followers.tidy(before, owed)
         return None

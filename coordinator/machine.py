@@ -31,14 +31,12 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator import refreshing
 from headgate.coordinator.actions import (
     Action,
     CallFailed,
     CommitAnswered,
     Discontinued,
     Drafted,
-    FollowersListed,
     FollowersRead,
     Heard,
     Input,
@@ -104,7 +102,7 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _led(state, now_ms)
         case TableRead(view):
             return _table_read(state, view, now_ms)
-        case FollowersListed() | FollowersRead() | Drafted() | PaymentsAnswered():
+        case FollowersRead() | Drafted() | PaymentsAnswered():
             return _of_followers(state, given, now_ms)
         case SourcesDescribed():
             return _described(state, given, now_ms)
@@ -118,7 +116,8 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _discontinued(state, reason)
         case Stopped(error):
             return stop(state, error)
-    return state, ()
+        case _:
+            return state, ()
 
 
 def _changed(state: State, given: TableEvolved | TablesChanged, now_ms: int) -> Step:
@@ -146,15 +145,11 @@ def _table_read(state: State, view: TableView, now_ms: int) -> Step:
 
 
 def _of_followers(
-    state: State,
-    given: FollowersListed | FollowersRead | Drafted | PaymentsAnswered,
-    now_ms: int,
+    state: State, given: FollowersRead | Drafted | PaymentsAnswered, now_ms: int
 ) -> Step:
     match state.phase, given:
         case Phase.RECOVERING, FollowersRead() if state.recovery_view:
             return followers_found(state, given, now_ms)
-        case Phase.PREPARING, FollowersListed(names):
-            return refreshing.named(state, names), ()
         case Phase.PREPARING, FollowersRead():
             return looked_at_followers(state, given, now_ms)
         case Phase.COLLECTING, FollowersRead() if term_of(state).asks_tables:
@@ -167,7 +162,8 @@ def _of_followers(
             return followers_read(state, given, now_ms)
         case Phase.PAYING, PaymentsAnswered():
             return payments_answered(state, given, now_ms)
-    return state, ()
+        case _:
+            return state, ()
 
 
 # ------------------------------------------------------------------------------------ leadership
@@ -323,7 +319,8 @@ def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
             return _heard_gain(state, gained, now_ms)
         case _ if current and said.sender == state.identity.sender:
             return _heard_own(state, record, now_ms)
-    return state, ()
+        case _:
+            return state, ()
 
 
 def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
@@ -359,7 +356,8 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
             return heard_tables(state, tables, now_ms)
         case Phase.SETTLING, Settlement() if said.transaction == term.closing:
             return _opened(state, now_ms)
-    return state, ()
+        case _:
+            return state, ()
 
 
 def _opened(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:

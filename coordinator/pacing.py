@@ -6,13 +6,14 @@ The epoch that decided knows since when a table's debts gather. A claim pays all
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from headgate.control_protocol.record import Debt
 from headgate.coordinator.moves import term_of
 from headgate.coordinator.parking import payable
 from headgate.coordinator.speech import addressed
-from headgate.coordinator.state import State, Term
+from headgate.coordinator.state import Gathering, State, Term
 
 GATHERED_MAX = 1_000
 """The lead's record names each debt; where more gather, none waits any longer."""
@@ -24,8 +25,8 @@ def owed_now(state: State, now_ms: int) -> tuple[Debt, ...]:
     owed = payable(term)
     gathering = {
         name
-        for name, due_ms in term.pay_due_ms.items()
-        if now_ms < due_ms and name not in term.parked
+        for name, each in term.gathering.items()
+        if now_ms < each.due_ms and name not in term.parked
     }
     waiting = sum(debt.table in gathering for debt in owed)
     if not waiting or waiting > GATHERED_MAX:
@@ -34,7 +35,7 @@ def owed_now(state: State, now_ms: int) -> tuple[Debt, ...]:
 
 
 def paced(state: State, now_ms: int) -> Term:
-    """Return the term with the time by which each table that gathers debts is paid.
+    """Return the term that knows of each table whose debts gather by when it is paid.
 
     The newest transaction was just decided. A table that could not be paid before is due already.
     """
@@ -42,12 +43,31 @@ def paced(state: State, now_ms: int) -> Term:
     fresh = {d.table for d in term.debts if d.transaction == term.closing_id and d.manifest}
     before = {d.table for d in term.debts if d.transaction != term.closing_id}
     begun = {
-        name: now_ms + every_ms
+        name: Gathering(now_ms + every_ms, term.closing_id)
         for name in fresh - before - apart.keys()
         if (every_ms := _every_ms(state, name))
     }
-    kept = {name: due_ms for name, due_ms in term.pay_due_ms.items() if name in before}
-    return replace(term, pay_due_ms={**kept, **begun})
+    kept = {
+        name: replace(each, newest=term.closing_id) if now_ms < each.due_ms else each
+        for name, each in term.gathering.items()
+        if name in before
+    }
+    return replace(term, gathering={**kept, **begun})
+
+
+def tried(term: Term, owed: Collection[Debt]) -> tuple[Debt, ...]:
+    """Return those of the debts that somebody has tried to pay, as far as this epoch knows.
+
+    Not those of the transaction that was just decided, and not what gathered.
+    """
+    return tuple(
+        debt
+        for debt in owed
+        if debt.transaction != term.closing_id
+        and not (
+            (gathered := term.gathering.get(debt.table)) and debt.transaction <= gathered.newest
+        )
+    )
 
 
 def _every_ms(state: State, table: str) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import Lineage, Refused, TableView, Unknown
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.actions import (
     Action,
     DescribeFollowers,
@@ -27,7 +27,7 @@ from headgate.coordinator.debts import followed, in_order, overdue, payments, un
 from headgate.coordinator.drafting import lapsing
 from headgate.coordinator.fencing import rival
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
-from headgate.coordinator.pacing import owed_now
+from headgate.coordinator.pacing import owed_now, tried
 from headgate.coordinator.parking import examined, reopened, unpayable, wearied
 from headgate.coordinator.recovery import newest_epoch
 from headgate.coordinator.speech import addressed, say
@@ -36,13 +36,13 @@ from headgate.coordinator.transitions import Phase
 
 DEBTS_MAX = 200
 """The lead's record is repeated in each of its snapshots: it can bear only so many that could not
-be paid. Those of the transaction just decided do not count: nobody has tried them before."""
+be paid."""
 
 
 def begin_paying(state: State, now_ms: int) -> Step:
     """What was decided just now is waited for; who owes for longer is only tried once."""
     term = term_of(state)
-    fresh = not _older(state, now_ms)
+    fresh = all(debt.transaction == term.closing_id for debt in owed_now(state, now_ms))
     patience_ms = state.settings.pay_timeout_ms if fresh else 0
     paying = replace(term, pay_until_ms=now_ms + patience_ms, asked=False)
     return move(state, Phase.PAYING, term=paying, failures=0), (ReadTable(),)
@@ -81,7 +81,7 @@ def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
     state, parked = examined(state, given, {}, now_ms)
     state = replace(state, term=struck_off(term_of(state), given, now_ms))
     state, opened = reopened(state, given.views)
-    many = len(_older(state, now_ms)) >= DEBTS_MAX
+    many = _too_many(state, now_ms)
     state, weary = wearied(state, given, owed_now(state, now_ms), now_ms, many=many)
     after, actions = _next_payments(state, given, now_ms)
     return after, (*parked, *opened, *weary, *actions)
@@ -141,14 +141,12 @@ def _patience_is_over(state: State, now_ms: int) -> bool:
 
 def _endless(state: State, now_ms: int) -> bool:
     """Whether nothing goes on before it is paid: followers are claimed, or owed too much (D7)."""
-    owed = owed_now(state, now_ms)
-    return len(_older(state, now_ms)) >= DEBTS_MAX or any(debt.claim for debt in owed)
+    claims = any(debt.claim for debt in owed_now(state, now_ms))
+    return claims or _too_many(state, now_ms)
 
 
-def _older(state: State, now_ms: int) -> tuple[Debt, ...]:
-    """What is to be paid of transactions before the one that was just decided."""
-    closing = term_of(state).closing_id
-    return tuple(debt for debt in owed_now(state, now_ms) if debt.transaction != closing)
+def _too_many(state: State, now_ms: int) -> bool:
+    return len(tried(term_of(state), owed_now(state, now_ms))) >= DEBTS_MAX
 
 
 def _waits(state: State, now_ms: int, why: str) -> Step:

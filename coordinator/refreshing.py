@@ -1,6 +1,6 @@
 """Tables without new rows learn how far they are complete, by payments that bring nothing (V2).
 
-Tables that this epoch has not seen yet are listed, and looked at a few at a time.
+Tables that the ledger has filled and that this epoch has not seen are looked at a few at a time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.coordinator.actions import FollowersRead, ListFollowers
+from headgate.coordinator.actions import FollowersRead
 from headgate.coordinator.debts import followed, renewal
 from headgate.coordinator.moves import term_of
 from headgate.coordinator.parking import trouble_of
@@ -21,20 +21,15 @@ AT_ONCE = 20
 """So many tables are looked at, or paid without rows, for one transaction."""
 
 
-def asked_for_names(state: State, now_ms: int) -> tuple[State, tuple[ListFollowers, ...]]:
-    """Ask which tables there are, as often as they are refreshed."""
+def listed(state: State, now_ms: int) -> State:
+    """List the tables to be looked at anew, as often as tables are refreshed."""
     term, every_ms = term_of(state), state.identity.refresh_ms
-    at_ms = term.listed_at_ms
+    at_ms = term.unseen_at_ms
     if not every_ms or (at_ms is not None and now_ms - at_ms < every_ms):
-        return state, ()
-    return replace(state, term=replace(term, listed_at_ms=now_ms)), (ListFollowers(),)
-
-
-def named(state: State, names: Collection[str]) -> State:
-    """Remember which tables are to be looked at."""
-    term = term_of(state)
-    known = {term.view.table, *term.followers, *addressed(state), *term.parked}
-    return replace(state, term=replace(term, unseen=tuple(sorted({*names} - known))))
+        return state
+    known = {*term.followers, *addressed(state), *term.parked, *term.forgotten}
+    names = tuple(sorted(term.view.filled.keys() - known))
+    return replace(state, term=replace(term, unseen=names, unseen_at_ms=now_ms))
 
 
 def unseen(term: Term) -> tuple[str, ...]:

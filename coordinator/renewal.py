@@ -16,9 +16,10 @@ from headgate.coordinator.actions import (
     FollowersRead,
     ReadTable,
 )
+from headgate.coordinator.dropped import found_gone, to_be_looked_for
 from headgate.coordinator.moves import Step, move, term_of
-from headgate.coordinator.parking import resumed
-from headgate.coordinator.refreshing import asked_for_names, seen, unseen
+from headgate.coordinator.parking import park, resumed, unopened
+from headgate.coordinator.refreshing import listed, seen, unseen
 from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
@@ -26,18 +27,21 @@ from headgate.coordinator.transitions import Phase
 
 def prepared(state: State, now_ms: int) -> Step:
     """END is due: what do the sources hold, and how does the table stand."""
+    state = listed(state, now_ms)
     term = term_of(state)
     known_ms = max(term.committed_at_ms, term.looked_at_ms)
     actions: tuple[Action, ...] = (DescribeSources(),)
-    wanted = (*sorted(term.resume_asked), *unseen(term))
+    wanted = (*sorted(term.resume_asked | unopened(term)), *unseen(term))
     looks = term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
     if looks:
         term = replace(term, looked_at_ms=now_ms, look_soon=False)
         wanted = (*addressed(state), *wanted)
-    followers = (DescribeFollowers(wanted),) if wanted else ()
+    filled = to_be_looked_for(state, now_ms)
+    if filled:
+        term = replace(term, listed_at_ms=now_ms)
+    followers = (DescribeFollowers(wanted, filled),) if wanted or filled else ()
     actions = (*((ReadTable(),) if looks else ()), *followers, *actions)
-    asking, lists = asked_for_names(replace(state, term=term), now_ms)
-    return move(asking, Phase.PREPARING), (*lists, *actions)
+    return move(state, Phase.PREPARING, term=term), actions
 
 
 def looked(state: State, view: TableView) -> Step:
@@ -49,6 +53,7 @@ def looked(state: State, view: TableView) -> Step:
 def looked_at_followers(state: State, given: FollowersRead, now_ms: int) -> Step:
     """As ``looked``; what others did to a follower shows in its tag and head."""
     state, tells = resumed(state, given, now_ms)
+    state, parked = park(state, found_gone(state, given), now_ms)
     before = term_of(state)
     moved = any(
         _places(given.views[name]) != _places(known)
@@ -56,7 +61,7 @@ def looked_at_followers(state: State, given: FollowersRead, now_ms: int) -> Step
         if name in given.views
     )
     looked = replace(state, term=replace(before, overtaken=before.overtaken or moved))
-    return seen(looked, given), tells
+    return seen(looked, given), (*tells, *parked)
 
 
 def renews(state: State, now_ms: int) -> bool:

@@ -28,6 +28,7 @@ def standard(state: State, now_ms: int) -> Standard:
         may_skip=state.limits.may_skip,
         closing=term.closing,
         ends=term.ends,
+        keyed=state.identity.keyed,
     )
 
 

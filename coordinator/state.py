@@ -44,9 +44,11 @@ class Identity:
     ``control_topic`` is for the record, ``configuration`` for START (rule P11). ``followers``: the
     names of the tables that are paid for what the lead decides, the quarantine first; ``routing``:
     the fingerprint of what decides where and what a row is (rule D3); ``routed``: whether the lead
-    is a ledger, and rows go to tables that no START names (rule R5); ``evolves``: whether columns
-    are taken up at all (rule S1); ``paces``: how long what tables are owed gathers, where the first
-    that matches counts (rule V4); ``refresh_ms``: how far behind idle tables may be (rule V2).
+    is a ledger, and rows go to tables that no START names (rule R5); ``makes``: whether missing
+    ones are made at all, ``makes_anew``: those too that were filled before (rule N5); ``evolves``:
+    whether columns are taken up at all (rule S1); ``paces``: how long what tables are owed gathers,
+    where the first that matches counts (rule V4); ``refresh_ms``: how far behind idle tables may be
+    (rule V2); ``keyed``: whether records replace rows of their key (rule U1).
     """
 
     sink: SinkName
@@ -58,9 +60,12 @@ class Identity:
     followers: tuple[str, ...] = ()
     routing: str | None = None
     routed: bool = False
+    makes: bool = False
+    makes_anew: bool = False
     evolves: bool = True
     paces: tuple[Pace, ...] = ()
     refresh_ms: int = 0
+    keyed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,15 @@ class PauseRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Gathering:
+    """What a table is owed gathers, up to the ``newest`` such transaction; it is paid at ``due_ms``
+    (V4)."""
+
+    due_ms: int
+    newest: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """Records that were judged together, and how many of them were bad (rule Q7)."""
 
@@ -123,15 +137,16 @@ class Term:
     oldest first; ``moved_at_ms``: when each one's tag was last moved, as far as known. ``decision``
     is the attempt that waits for the manifests of ``drafts``. ``pay_until_ms``: when the next END
     waits for payments no longer; ``asked``: payments were made since the followers were read.
-    ``pay_due_ms``: by when tables are paid whose debts gather (V4). ``unseen``: tables to be
-    looked at, for they may be idle, as listed at ``listed_at_ms`` (V2).
+    ``gathering``: tables whose debts gather, until they are paid (V4). ``unseen``: tables to be
+    looked at, for they may be idle, as of ``unseen_at_ms`` (V2).
     ``started``: the epoch's first START was heard. ``held``: records and bytes that each
     participant says it holds since the newest START (C12).
     ``proposals`` wait for their answer since ``evolve_due_ms`` was set, ``answered`` have it;
     ``tables`` is the answer that was not heard yet, ``refused`` what becomes no column (S3).
     ``parked``: tables that take nothing now; ``refusals`` and ``refused_payments``: how often in a
     row a table answered that it may not be used; ``resume_asked``: parked tables that a person
-    wants filled again (I5).
+    wants filled again (I5). ``forgotten``: tables that are gone, which the next decision forgets;
+    ``listed_at_ms``: when it was last looked which tables are gone (N5).
     """
 
     epoch: Epoch
@@ -166,9 +181,9 @@ class Term:
     drafts: tuple[Draft, ...] = ()
     pay_until_ms: int | None = None
     asked: bool = False
-    pay_due_ms: Mapping[str, int] = field(default_factory=dict)
+    gathering: Mapping[str, Gathering] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
-    listed_at_ms: int | None = None
+    unseen_at_ms: int | None = None
     started: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     asks_ends: bool = False
@@ -183,6 +198,8 @@ class Term:
     refusals: Mapping[str, int] = field(default_factory=dict)
     refused_payments: Mapping[str, int] = field(default_factory=dict)
     resume_asked: frozenset[str] = frozenset()
+    forgotten: frozenset[str] = frozenset()
+    listed_at_ms: int = 0
 
     @property
     def closing(self) -> TransactionNumber:
@@ -199,12 +216,15 @@ class State:
     """``attempt`` is set while a commit's outcome is not known; ``retry_at_ms`` while waiting.
 
     ``topics`` are the source topics as last described (a configured pattern names several);
-    ``pause_asked`` is what an operator said while there was no term to remember it; ``rivals`` the
-    newest word (sequence) of each other coordinator of the highest epoch, ``gains`` the newest
-    PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is ahead of
-    the monotonic one, as of the last claim: where it jumps later, nothing grows older.
-    ``doubted``: what a look at the followers found wrong, to be confirmed by another. ``troubled``:
-    tables that the next claim parks besides those of the record.
+    ``highest_epoch`` is the highest heard, ``table_epoch`` the highest that tables are known to
+    hold; ``pause_asked`` is what an operator said while there was no term to remember it;
+    ``rivals`` the newest word (sequence) of each other coordinator of the highest epoch, ``gains``
+    the newest PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is
+    ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows older.
+    ``doubted``: what a look at the followers found wrong, to be confirmed by another;
+    ``suspects``: tables that were paid more than the lead decided, as far as it was known;
+    ``troubled``: tables that the next claim parks besides those of the record;
+    ``recovery_forgotten``: those that it forgets (N5).
     """
 
     identity: Identity
@@ -212,6 +232,7 @@ class State:
     limits: BadRecordLimits = field(default_factory=BadRecordLimits)
     phase: Phase = Phase.FOLLOWING
     highest_epoch: Epoch = Epoch(0)
+    table_epoch: Epoch = Epoch(0)
     rival_heard_ms: int | None = None
     rivals: Mapping[Sender, int] = field(default_factory=dict)
     gains: Mapping[Sender, int] = field(default_factory=dict)
@@ -223,7 +244,9 @@ class State:
     recovery_wall_ms: int = 0
     wall_ahead_ms: int = 0
     doubted: frozenset[str] = frozenset()
+    suspects: frozenset[str] = frozenset()
     recovery_parked: Mapping[str, Parked] = field(default_factory=dict)
+    recovery_forgotten: frozenset[str] = frozenset()
     troubled: Mapping[str, Parked] = field(default_factory=dict)
     term: Term | None = None
     attempt: CommitAttempt | None = None

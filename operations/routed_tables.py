@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord
-from headgate.operations.history import History
-from headgate.sink.named_tables import named_tables
+from headgate.control_protocol.table_history import History
 from headgate.sink.settings import SinkSettings
+from headgate.sink.tables_settings import OnMissing
 from headgate.tables.iceberg.catalog import rights_taken
+
+_PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
 def filled_tables(
@@ -23,9 +26,32 @@ def filled_tables(
     tag = tag_name(settings.name, settings.table.branch)
     owed = {debt.table for debt in record.debts} if record else set()
     aside = {settings.table.identifier, settings.quarantine.table}
-    names = sorted({*named_tables(settings, catalog), *owed} - aside)
+    names = sorted({*_named(settings, catalog), *owed} - aside)
     found = loaded_tables(catalog, names)
     return {n: table for n, table in found.items() if n in owed or tag in table.metadata.refs}
+
+
+def told_of_routed(settings: SinkSettings, ledger: Table, history: History) -> list[str]:
+    """What a person should know of the tables: who is parked, and who is gone (I1, N5)."""
+    if not settings.tables:
+        return []
+    parked = history.record.parked if history.record else ()
+    told = [f"{each.table} is parked: {each.why}" for each in parked]
+    gone = missing_tables(ledger.catalog, history.filled.keys() - {each.table for each in parked})
+    anew = settings.tables.on_missing is OnMissing.CREATE
+    then = "it is made anew" if anew else "it will be parked"
+    return told + [f"{name} was filled, and is gone: {then}" for name in gone]
+
+
+def missing_tables(catalog: Catalog, names: Iterable[str]) -> list[str]:
+    """Those that are neither listed nor there."""
+    wanted = set(names)
+    for namespace in {name.rpartition(".")[0] for name in wanted}:
+        try:
+            wanted -= {".".join(found) for found in catalog.list_tables(namespace)}
+        except NoSuchNamespaceError:
+            continue
+    return sorted(name for name in wanted if not catalog.table_exists(name))
 
 
 def decided_tables(settings: SinkSettings, history: History) -> dict[str, int]:
@@ -44,6 +70,35 @@ def decided_tables(settings: SinkSettings, history: History) -> dict[str, int]:
 def loaded_tables(catalog: Catalog, names: Iterable[str]) -> dict[str, Table]:
     """By name, those of the tables that are there and may be read."""
     return {name: table for name in sorted(names) if (table := _loaded(catalog, name))}
+
+
+def _named(settings: SinkSettings, catalog: Catalog) -> Iterator[str]:
+    """What there is under names that a route can make."""
+    patterns = [_pattern(route.to) for route in settings.tables.route]
+    for namespace in _namespaces(settings, catalog):
+        try:
+            tables = catalog.list_tables(namespace)
+        except NoSuchNamespaceError:
+            continue
+        for found in tables:
+            name = ".".join(found)
+            if any(pattern.fullmatch(name) for pattern in patterns):
+                yield name
+
+
+def _namespaces(settings: SinkSettings, catalog: Catalog) -> set[str]:
+    wanted = {route.to.rpartition(".")[0] for route in settings.tables.route}
+    plain = {name for name in wanted if not _PLACEHOLDER.search(name)}
+    patterns = [_pattern(name) for name in wanted - plain]
+    if not patterns:
+        return plain
+    there = (".".join(found) for found in catalog.list_namespaces())
+    return plain | {name for name in there if any(p.fullmatch(name) for p in patterns)}
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    parts = [re.escape(part) for part in _PLACEHOLDER.split(text)]
+    return re.compile("[a-z0-9_]+".join(parts))
 
 
 def _loaded(catalog: Catalog, name: str) -> Table | None:

@@ -129,6 +129,7 @@ def _joined(claim: Claim, result: PartitionResult) -> Claim:
         bad=claim.bad + result.bad,
         bytes_read=claim.bytes_read + result.bytes_read,
         max_timestamp_ms=max(times, default=None),
+        deleted=claim.deleted + result.deleted,
     )
 
 
@@ -157,6 +158,7 @@ def with_parked(state: State, parked: Mapping[str, str]) -> State:
         state,
         writing=replace(writing, parked=parked) if writing else None,
         following=replace(following, parked=parked) if following else None,
+        told={name: said for name, said in state.told.items() if name not in parked},
     )
 
 

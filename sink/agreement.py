@@ -38,6 +38,7 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         if rules
         else "",
         "table.schema": _schema(settings.table.schema),
+        **({"table.key": _text(", ".join(settings.table.key))} if settings.table.key else {}),
         "format": _digest([form.type, _said(form.options), form.key_type, _said(form.key_options)]),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,

@@ -81,6 +81,7 @@ def declared(table: TableSettings) -> TableDeclaration:
         properties=table.properties,
         location=table.location or None,
         comments={column.name: column.doc for column in table.columns if column.doc},
+        key=table.key,
     )
 
 

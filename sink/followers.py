@@ -10,7 +10,6 @@ from pyiceberg.catalog import Catalog
 from headgate.kafka.dead_letter_topic import DeadLetterTopic
 from headgate.sink.forwarder import Forwarder
 from headgate.sink.made_tables import TableMaker
-from headgate.sink.named_tables import named_tables
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.followers import FollowerTables
@@ -59,7 +58,7 @@ def opened_followers(
         told,
         required=follower_names(settings) if settings.tables else None,
         make=maker.wanted if maker else None,
-        names=lambda: sorted({*named_tables(settings, catalog)}),
+        listed=maker.listed if maker else tuple,
     )
     stack.callback(followers.close)
     return followers

@@ -19,6 +19,8 @@ from headgate.control_protocol.seal import Keys
 from headgate.control_protocol.wire import Wire
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.settings import Distribution, ParticipantSettings
+from headgate.sink.catalog_settings import CatalogSettings
+from headgate.sink.changes_settings import ChangesSettings
 from headgate.sink.face_settings import HttpSettings, TelemetrySettings
 from headgate.sink.maintenance_settings import MaintenanceSettings
 from headgate.sink.properties import Properties, Secret
@@ -69,9 +71,7 @@ class SourceSettings:
     @property
     def start_at_ms(self) -> int | None:
         """``start_at`` as epoch milliseconds; ``None`` when it is earliest or latest."""
-        if self.start_at in ("earliest", "latest"):
-            return None
-        return timestamp_ms(self.start_at)
+        return None if self.start_at in ("earliest", "latest") else timestamp_ms(self.start_at)
 
 
 def timestamp_ms(text: str) -> int:
@@ -116,20 +116,6 @@ class ControlSettings:
     @property
     def keys(self) -> Keys:
         return Keys(tuple(key.text for key in (self.key, self.accepted_key) if key))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogSettings:
-    """The Iceberg catalog, in pyiceberg's own property names."""
-
-    name: str = field(
-        default="default",
-        metadata=about("Catalog name; SQL catalogs keep it in their tables, so share it."),
-    )
-    properties: Properties = field(
-        default_factory=Properties,
-        metadata=about("pyiceberg catalog properties, such as type, uri and warehouse."),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +308,9 @@ class SinkSettings:
     )
     tables: TablesSettings = field(
         default_factory=TablesSettings, metadata=about("Many tables to fill: docs/tables.md.")
+    )
+    changes: ChangesSettings = field(
+        default_factory=ChangesSettings, metadata=about("What records do to a keyed table's rows.")
     )
     format: FormatSettings = field(
         default_factory=FormatSettings, metadata=about("How values and keys are decoded.")

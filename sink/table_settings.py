@@ -199,6 +199,14 @@ class TableSettings:
         default=(),
         metadata=about('Order of rows in the files of a created table: "column" or "column desc".'),
     )
+    key: tuple[str, ...] = field(
+        default=(),
+        metadata=about(
+            "Columns whose values together name a row: a record replaces or deletes the row of its "
+            "key. Required ones, neither float nor nested, beside record columns for partition and "
+            "offset; empty: every record adds a row."
+        ),
+    )
     location: str = field(
         default="", metadata=about("Location of a created table; empty: the catalog's choice.")
     )

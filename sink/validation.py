@@ -6,13 +6,14 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, JvmMissing
 from headgate.control_protocol.seal import KEY_CHARACTERS_MIN
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.kafka import keys as kafka_keys
 from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
 from headgate.sink.face_settings import check_face
+from headgate.sink.keyed_tables import check_keyed
 from headgate.sink.maintenance_settings import check_maintenance
 from headgate.sink.routed_tables import check_tables
 from headgate.sink.schema_policy import check_schema_policy
@@ -43,18 +44,30 @@ def check_sink(settings: SinkSettings) -> None:
     _check_times(settings)
     if settings.spark.master and settings.spark.remote:
         _wrong("spark.master and spark.remote are both set", "keep one of them")
+    _check_jvm(settings)
     _check_format(settings)
     check_rules(settings)
     _check_quarantine(settings)
     check_schema_policy(settings)
     _check_transform(settings)
     check_tables(settings)
+    check_keyed(settings)
     check_face(settings.telemetry, settings.http)
     check_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
 
 
 def _wrong(message: str, hint: str) -> None:
     raise ConfigurationError(message, hint)
+
+
+def _check_jvm(settings: SinkSettings) -> None:
+    spark = settings.spark
+    if settings.catalog.backend == "java" and (spark.writer == "in-process" or spark.remote):
+        without = "spark.writer is in-process" if not spark.remote else "spark.remote is set"
+        raise JvmMissing(
+            f"catalog.backend is java, and {without}: no JVM is beside this process",
+            "use a Spark of this process (spark.master), or remove catalog.backend",
+        )
 
 
 def _check_names(settings: SinkSettings) -> None:

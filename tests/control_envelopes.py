@@ -76,7 +76,7 @@ EXAMPLES: dict[str, Event] = {
     "end-commit": EndCommit(),
     "write-status": WriteStatus(
         status_number=5,
-        claims={P0: Claim(OffsetRange(100, 200), 90, 4, 6, 7, 4_096, 1_700_000_000_000)},
+        claims={P0: Claim(OffsetRange(100, 200), 90, 4, 6, 7, 4_096, 1_700_000_000_000, 2)},
         tables=(
             TableStatus("lake.orders", (WRITTEN_FILE,), "uuid-1", 3),
             TableStatus("lake.empty"),

@@ -143,4 +143,5 @@ def _continued(result: PartitionResult, more: PartitionResult) -> PartitionResul
         quarantined=result.quarantined + more.quarantined,
         skipped=result.skipped + more.skipped,
         bad=result.bad + more.bad,
+        deleted=result.deleted + more.deleted,
     )

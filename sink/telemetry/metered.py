@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from headgate.control_protocol.columns import Struct
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.events import (
     AbortCommit,
     Envelope,
@@ -72,7 +72,7 @@ class MeteredWriter:
     def _written(self, outcome: BatchWritten) -> None:
         counted: Counter[tuple[str, str, str]] = Counter()
         for at, found in outcome.partitions.items():
-            records = found.records + found.quarantined + found.skipped
+            records = found.records + found.deleted + found.quarantined + found.skipped
             counted[names.READ_RECORDS, at.topic, ""] += records
             counted[names.READ_BYTES, at.topic, ""] += found.bytes_read
             counted[names.BAD_RECORDS, at.topic, "quarantined"] += found.quarantined
@@ -162,6 +162,9 @@ class MeteredFollowers:
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         return self._followers.describe(tables)
 
+    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        return self._followers.missing(tables)
+
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
         return self._followers.draft(drafts)
 
@@ -175,9 +178,6 @@ class MeteredFollowers:
         for name, outcome in outcomes.items():
             self._count(names.COMMITS, 1, {"table": name, "outcome": _word(outcome)})
         return outcomes
-
-    def names(self) -> Collection[str]:
-        return self._followers.names()
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
         self._followers.tidy(before, owed)

@@ -19,9 +19,10 @@ from pyiceberg.table.sorting import (
     SortOrder,
 )
 from pyiceberg.transforms import IdentityTransform, parse_transform
+from pyiceberg.types import DoubleType, FloatType
 
 from headgate.control_protocol.columns import Struct
-from headgate.control_protocol.errors import ConfigurationError, TableMissing
+from headgate.control_protocol.errors import ConfigurationError, KeyUnfit, TableMissing
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.evolution import ids_of, new_fields
 from headgate.tables.iceberg.retention import KEEP_MIN, MAX_AGE_MS
@@ -30,6 +31,7 @@ from headgate.tables.iceberg.type_text import parse_columns
 
 _TRANSFORM = re.compile(r"(\w+)\((?:\s*(\d+)\s*,)?\s*([^(),]+?)\s*\)")
 _WITH_WIDTH = {"bucket": "bucket", "truncate": "trunc"}  # the suffix of the field's name, as Java's
+_NO_KEY = (FloatType, DoubleType)
 _BY_TIME = ("year", "month", "day", "hour")
 
 _PROPERTIES = {
@@ -54,7 +56,7 @@ class TableDeclaration:
     ``day(pickup_at)``, ``bucket(16, id)``, ``truncate(4, zone)`` or a column's name. ``properties``
     win over headgate's own for new tables; without ``location`` the catalog chooses. ``inferred``:
     columns that records showed, which stand before the others. ``sort_by``: a column's name, or
-    ``name desc``.
+    ``name desc``. ``key``: the columns that become the identifier fields.
     """
 
     columns: Mapping[str, str]
@@ -64,13 +66,35 @@ class TableDeclaration:
     comments: Mapping[str, str] = field(default_factory=dict)
     inferred: Struct = field(default_factory=Struct)
     sort_by: Sequence[str] = ()
+    key: Sequence[str] = ()
 
     def schema(self) -> Schema:
         """Raises ``ConfigurationError`` for types that cannot be read."""
         declared = parse_columns(self.columns, self.comments)
         taken = {each.name.lower() for each in declared}
         own = [each for each in self.inferred.fields if each.name.lower() not in taken]
-        return Schema(*new_fields(Struct(tuple(own)), behind=ids_of(declared)), *declared)
+        columns = Schema(*new_fields(Struct(tuple(own)), behind=ids_of(declared)), *declared)
+        return Schema(*columns.fields, identifier_field_ids=key_ids(columns, self.key))
+
+
+def key_ids(schema: Schema, key: Sequence[str]) -> list[int]:
+    """Return the ids of a key's columns. Raises ``KeyUnfit`` for what cannot be one (rule U1)."""
+    ids = []
+    for name in key:
+        column = next((column for column in schema.fields if column.name == name), None)
+        if column is None:
+            raise KeyUnfit(f"key: there is no column {name!r}", _nearest(name, schema.column_names))
+        unfit = not column.field_type.is_primitive or isinstance(column.field_type, _NO_KEY)
+        if unfit or not column.required:
+            why = f"of type {column.field_type}" if unfit else "not required"
+            raise KeyUnfit(
+                f"key: column {name!r} is {why}",
+                "a key's columns are required, and neither float, double nor nested",
+            )
+        ids.append(column.field_id)
+    if len(set(ids)) < len(ids):
+        raise KeyUnfit("key: a column is named twice", "name each one once")
+    return ids
 
 
 def ensure_table(catalog: Catalog, identifier: str, declaration: TableDeclaration | None) -> bool:
@@ -100,7 +124,14 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
     check_version(schema, declaration.properties)
     ensure_namespaces(catalog, identifier)
     try:
-        catalog.create_table(identifier, schema, declaration.location, spec, order, properties)
+        catalog.create_table(
+            identifier,
+            schema,
+            declaration.location,
+            spec,
+            sort_order=order,
+            properties=properties,
+        )
     except TableAlreadyExistsError:
         return False
     return True

@@ -22,7 +22,7 @@ GOLDEN: dict[str, str] = json.loads(
 FROZEN = {
     "start-commit": "962872bbb1b63eaa",
     "end-commit": "a29768ba91fa5253",
-    "write-status": "9727045aceff1d40",
+    "write-status": "82c64f0bf273b75f",
     "ack-commit": "c20184690aaf72d9",
     "abort-commit": "a610fc019a0bd53e",
     "presence": "a3e9b35912a486f4",

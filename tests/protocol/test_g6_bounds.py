@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.participating import Participant, started
@@ -33,6 +35,24 @@ def test_point_6_an_epoch_that_leaps_moves_no_table(phase: Phase) -> None:
     coordinator.owed = owed
     coordinator.until(Phase.OPEN)
     assert coordinator.term.epoch == EPOCH
+
+
+def test_point_6_epochs_that_leap_one_above_the_other_hide_none_that_counts() -> None:
+    """They are measured by what the tables hold, not by one another (seed 110645)."""
+    coordinator = Coordinator.at(Phase.OPEN)
+    coordinator.hears(ALIVE, RIVAL, epoch=EPOCH + LEAP_MAX)
+    for steps in (2, 3):
+        coordinator.hears(ALIVE, RIVAL, epoch=EPOCH + steps * LEAP_MAX)
+    coordinator.until(Phase.OPEN)
+    assert coordinator.term.epoch == EPOCH + LEAP_MAX + 1
+
+
+def test_point_6_an_epoch_that_was_spoken_of_while_it_was_claimed_is_not_used() -> None:
+    """Somebody spoke in its name before it had one word: participants are in other transactions."""
+    coordinator = Coordinator.at(Phase.CLAIMING)
+    coordinator.hears(EndCommit(), COORDINATOR, epoch=EPOCH, transaction=100)
+    coordinator.until(Phase.OPEN)
+    assert coordinator.term.epoch == EPOCH + 1
 
 
 def test_point_6_what_a_coordinator_claims_can_be_written_and_said() -> None:
@@ -117,8 +137,27 @@ def test_point_6_who_never_hears_the_forged_one_catches_up_with_it(
     raise AssertionError("nobody hears it any more")
 
 
+@pytest.mark.parametrize("leap", [1, 1_000, LEAP_MAX, NUMBER_MAX])
+def test_point_6_a_gain_in_anothers_name_hides_no_later_one(leap: int) -> None:
+    """Seed 15595 of the simulation: who moved there waited for an interval, whoever forged it."""
+    participant, coordinator = Participant.writing(AT), Coordinator.at(Phase.OPEN)
+    sequence = participant.state.sequence + leap
+    coordinator.hears(gain(P0), ALICE, sequence=sequence)
+    participant.hears(gain(P0), ALICE, sequence=sequence)
+    far_ms = coordinator.now_ms + 10**6
+    waits = replace(coordinator.state, term=replace(coordinator.term, end_due_ms=far_ms))
+    coordinator.state = waits
+
+    participant.owns(P0)
+    participant.owns(P0, P1)
+    said = participant.state.unheard[-1]
+    coordinator.hears(said.event, ALICE, sequence=said.sequence)
+    assert coordinator.term.end_due_ms == coordinator.now_ms + SETTINGS.rebalance_delay_ms
+
+
 @pytest.mark.parametrize("kind", [StartCommit, AckCommit])
 def test_point_6_a_place_that_the_log_has_not_reached_says_nothing(kind: type) -> None:
+    """No mutant of the simulation shows it: of the forged seeds of 500 seconds none noticed."""
     participant = Participant.writing(AT)
     before = participant.state
     far = ControlOffset(NUMBER_MAX)

@@ -17,7 +17,6 @@ from protocol.parking import (
 )
 from protocol.values import record
 
-from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Lineage, TableView
@@ -25,12 +24,11 @@ from headgate.control_protocol.record import Debt, Parked
 from headgate.coordinator.actions import (
     DescribeFollowers,
     Drafted,
-    FollowersListed,
     FollowersRead,
-    ListFollowers,
     PayDebts,
 )
 from headgate.coordinator.pacing import GATHERED_MAX, owed_now
+from headgate.coordinator.payment import DEBTS_MAX
 from headgate.coordinator.refreshing import AT_ONCE
 from headgate.coordinator.settings import Pace
 from headgate.coordinator.transitions import Phase
@@ -162,6 +160,21 @@ def test_point_7_v4_beyond_a_number_of_debts_nothing_gathers() -> None:
     assert owed_now(made.state, made.now_ms) == many
 
 
+def test_point_7_v4_what_has_gathered_does_not_park_its_table() -> None:
+    made = paced()
+    decides(made, 1)
+    gathered = tuple(owed(EPOCH, 1) for _ in range(DEBTS_MAX + 5))
+    made.state = replace(made.state, term=replace(made.term, debts=gathered))
+    made.waits(EVERY_MS)
+    away = made.followers.pop(ORDERS)
+    made.until(Phase.OPEN)
+    assert made.term.parked == {}
+    assert "stay owed" in made.told
+    made.followers[ORDERS] = away
+    decides(made, 2)
+    assert made.term.debts == (), "one payment for all"
+
+
 # -------------------------------------------------------------------------- D7 with many tables
 
 
@@ -261,34 +274,40 @@ def test_point_7_v2_parked_owed_and_foreign_tables_are_left_alone() -> None:
     assert made.attempt.record.debts == debts
 
 
-def test_point_7_v2_tables_that_this_epoch_has_not_seen_are_listed_and_looked_at() -> None:
+def filled(*names: str) -> Coordinator:
+    """A coordinator whose ledger has filled tables before this epoch; an END is due."""
     made = with_identity(ledgers(), refresh_ms=REFRESH_MS)
     made.until(Phase.OPEN)
+    made.table = replace(made.table, filled={name: f"uuid-{name}" for name in names})
+    made.state = replace(made.state, term=replace(made.term, view=made.table))
     made.waits(SETTINGS.commit_interval_ms)
-    assert made.wants(ListFollowers)
-    made.given(FollowersListed((ORDERS, CLICKS, ASIDE, made.table.table)))
-    assert made.term.unseen == (CLICKS, ORDERS)
-    made.described()
-    made.until(Phase.OPEN)
-    made.waits(SETTINGS.commit_interval_ms)
-    assert not made.wants(ListFollowers), "as often as they are refreshed"
+    return made
+
+
+def test_point_7_v2_tables_that_this_epoch_has_not_seen_are_looked_at() -> None:
+    made = filled(ORDERS, CLICKS, ASIDE)
     assert made.only(DescribeFollowers).tables == (CLICKS, ORDERS)
-    gone = {CLICKS: TableMissing("there is no table")}
-    made.given(FollowersRead({ORDERS: paid(ORDERS, 5)}, made.now_ms, gone))
+    made.given(FollowersRead({ORDERS: paid(ORDERS, 5)}, made.now_ms))
     assert ORDERS in made.term.followers
     assert CLICKS not in made.term.followers
     assert made.term.parked == {}, "nothing goes there"
     assert made.term.unseen == ()
-
-
-def test_point_7_v2_what_this_lead_has_never_paid_is_not_known() -> None:
-    made = with_identity(ledgers(), refresh_ms=REFRESH_MS)
-    made.until(Phase.OPEN)
-    made.waits(SETTINGS.commit_interval_ms)
-    made.given(FollowersListed((ORDERS, CLICKS)))
     made.described()
     made.until(Phase.OPEN)
     made.waits(SETTINGS.commit_interval_ms)
+    assert not made.wants(DescribeFollowers), "as often as they are refreshed"
+
+
+def test_point_7_v2_not_all_tables_are_looked_at_at_once() -> None:
+    names = [f"lake.t{n:03}" for n in range(AT_ONCE + 5)]
+    made = filled(*names)
+    assert made.only(DescribeFollowers).tables == tuple(names[:AT_ONCE])
+    made.given(FollowersRead({}, made.now_ms))
+    assert made.term.unseen == tuple(names[AT_ONCE:])
+
+
+def test_point_7_v2_what_this_lead_has_never_paid_is_not_known() -> None:
+    made = filled(ORDERS, CLICKS)
     rolled_back = replace(paid(CLICKS, 5), lineage=Lineage.ROLLED_BACK)
     made.given(FollowersRead({ORDERS: table(), CLICKS: rolled_back}, made.now_ms))
     assert not {ORDERS, CLICKS} & made.term.followers.keys()

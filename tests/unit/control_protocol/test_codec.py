@@ -92,6 +92,7 @@ CLAIM = {
     "bad": 0,
     "bytes_read": 0,
     "max_timestamp_ms": None,
+    "deleted": 0,
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,12 @@ from headgate.operations.accept import accept
 from headgate.operations.rollback import plan_rollback
 from headgate.operations.tables import tables
 from headgate.sink.agreement import agreed
-from headgate.sink.followers import opened_followers
 from headgate.sink.load import parse
 from headgate.sink.made_tables import AGAIN_S, TableMaker
 from headgate.sink.planning import record_columns, shaping
 from headgate.sink.routed_tables import first_that_is
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.gate import Gates
 
 FILE = """
 name = "shop"
@@ -283,16 +280,3 @@ def test_point_7_v4_sections_say_how_long_debts_gather_and_nobody_has_to_agree()
 )
 def test_point_7_times_that_cannot_be_are_refused(text: str) -> None:
     assert "_ms" in refusal(text).message
-
-
-def test_point_7_v2_tables_that_routes_name_are_listed_and_no_answer_is_none(
-    tmp_path: Path,
-) -> None:
-    local = local_catalog(tmp_path)
-    for name in ("orders", "shop-x", "ledger"):
-        local.catalog.create_table(f"db.{name}", Schema())
-    with ExitStack() as stack:
-        followers = opened_followers(parse(FILE), local.catalog, stack, gates=Gates())
-        assert followers.names() == ["db.ledger", "db.orders"]
-        local.catalog.destroy_tables()  # type: ignore[attr-defined]
-        assert followers.names() == ()
