@@ -18,6 +18,9 @@ from headgate.coordinator.state import State, Term
 
 GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 
+_REPEATED_MAX = LEAP_MAX // 2
+"""Half of what a participant counts on from (G6): no gain hides behind one that it ignored."""
+
 
 def said_again(state: State, said: Envelope) -> bool:
     """C5: a gain counts once; it would make ENDs come soon for nothing.
@@ -26,7 +29,7 @@ def said_again(state: State, said: Envelope) -> bool:
     """
     gain = isinstance(said.event, Presence) and said.event.kind in GAINS
     behind = state.gains.get(said.sender, -1) - said.sequence
-    return gain and 0 <= behind <= LEAP_MAX
+    return gain and 0 <= behind <= _REPEATED_MAX
 
 
 def leaps(state: State, said: Envelope) -> bool:

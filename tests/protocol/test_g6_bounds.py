@@ -137,9 +137,11 @@ def test_point_6_who_never_hears_the_forged_one_catches_up_with_it(
     raise AssertionError("nobody hears it any more")
 
 
-@pytest.mark.parametrize("leap", [1, 1_000, LEAP_MAX, NUMBER_MAX])
+@pytest.mark.parametrize("leap", [1, 1_000, LEAP_MAX, LEAP_MAX + 1, LEAP_MAX + 2, NUMBER_MAX])
 def test_point_6_a_gain_in_anothers_name_hides_no_later_one(leap: int) -> None:
-    """Seed 15595 of the simulation: who moved there waited for an interval, whoever forged it."""
+    """Seeds 15595 and 327795 of the simulation: who moved there waited for an interval, whoever
+    forged it. The participant does not count on from a leap; then the coordinator holds no number
+    that is just behind it for a repeat."""
     participant, coordinator = Participant.writing(AT), Coordinator.at(Phase.OPEN)
     sequence = participant.state.sequence + leap
     coordinator.hears(gain(P0), ALICE, sequence=sequence)
