@@ -200,6 +200,14 @@ class TablesSettings:
         default=20,
         metadata=about("So many tables at most are made in a minute; others later.", "tables"),
     )
+    atomic: bool = field(
+        default=False,
+        metadata=about(
+            "Whether one call of a REST catalog pays all tables of a decision, so that readers see "
+            "all of them or none; a table that is refused gets a call of its own, as all others do "
+            "then."
+        ),
+    )
     valid_through_refresh_ms: int = field(
         default=0,
         metadata=about(
