@@ -188,8 +188,7 @@ def _worth_committing(state: State, verdict: Verdict, through_ms: int | None, no
     moved = any(not claim.range.empty for _, claim in verdict.claims)
     lapses = bool(lapsing(state, now_ms)) or fences(state)
     refreshes = bool(behind(state, through_ms, ()))
-    parks = tuple(term.parked.values()) != stored.parked
-    parks = parks or bool(term.forgotten)
+    parks = tuple(term.parked.values()) != stored.parked or bool(term.forgotten)
     pauses = stored.paused != term.paused
     return moved or lapses or refreshes or parks or pauses or renews(state, now_ms)
 
