@@ -127,8 +127,7 @@ def refuse_going_back(settings: SinkSettings, what: str) -> None:
         raise TablesUnfit(
             f"{what} would let the ledger {settings.tables.ledger} go back, and its tables would "
             "get rows twice",
-            "restore the ledger; or set the tables back too, and fill them by a sink of another "
-            "name with another ledger",
+            "restore the ledger; headgate rollback takes it back together with its tables",
         )
 
 

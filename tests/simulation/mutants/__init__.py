@@ -38,6 +38,8 @@ UNSHOWN = {
     "they show, in protocol/test_t8_compaction.py",
     "R1": "routes are the writers' own: unit/data/writers/test_routes.py",
     "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
+    "D10": "nobody takes a ledger back there: protocol/test_d10_going_back.py and "
+    "unit/operations/test_rollback_tables.py",
     "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "
     "protocol/test_q1_second_table.py",
     "Q2": "what a quarantine lost is nothing that happens there: protocol/test_q2_claims.py",

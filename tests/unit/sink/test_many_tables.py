@@ -21,7 +21,6 @@ from headgate.control_protocol.ports import TopicState
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.operations.accept import accept
-from headgate.operations.rollback import plan_rollback
 from headgate.operations.tables import tables
 from headgate.sink.agreement import agreed
 from headgate.sink.load import parse
@@ -161,8 +160,6 @@ def test_point_3_a_ledger_is_not_let_back_by_hand_either() -> None:
     for choice in ("HG-201=follow-table", "HG-202=restart", "HG-203=follow-table"):
         with pytest.raises(TablesUnfit, match="go back"):
             accept(parse(FILE), [choice])
-    with pytest.raises(TablesUnfit, match="headgate rollback would let the ledger"):
-        plan_rollback(parse(FILE), "1.1")
     assert parse(FILE).coordinator.on_rollback is RollbackPolicy.FAIL
 
 
