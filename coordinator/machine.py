@@ -56,14 +56,14 @@ from headgate.coordinator.ageing import issued
 from headgate.coordinator.capacity import refuse_too_many
 from headgate.coordinator.claim import claim, followers_found, table_found
 from headgate.coordinator.commitment import answered, collected, judged, resolved, tables_told
-from headgate.coordinator.credibility import GAINS, beyond, leaps, news, said_again
+from headgate.coordinator.credibility import beyond, gains, leaps, news, said_again, with_gain
 from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
 from headgate.coordinator.evolution import due, evolve, evolved, heard_tables, not_evolved, proposed
 from headgate.coordinator.fullness import enough, heard_of
 from headgate.coordinator.log_ends import ends_of, told
 from headgate.coordinator.making import changed
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
-from headgate.coordinator.parking import payable
+from headgate.coordinator.pacing import owed_now
 from headgate.coordinator.payment import (
     again,
     begin_paying,
@@ -271,8 +271,7 @@ def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
     if said_again(state, said) or leaps(state, said):
         return _at(state, record), ()
-    if isinstance(said.event, Presence) and said.event.kind in GAINS:
-        state = replace(state, gains={**state.gains, said.sender: said.sequence})
+    state = with_gain(state, said)
     if isinstance(said.event, Pause | Resume):
         return requested(_at(state, record), said, now_ms), ()
     coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement | Tables)
@@ -315,7 +314,7 @@ def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
             return _heard_status(state, heard)
         case Proposal() as proposal if current:
             return proposed(state, said, proposal, now_ms), ()
-        case Presence(kind=kind, concerns=gained) if kind in GAINS:
+        case Presence(concerns=gained) if gains(said):
             return _heard_gain(state, gained, now_ms)
         case _ if current and said.sender == state.identity.sender:
             return _heard_own(state, record, now_ms)
@@ -362,7 +361,7 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
 
 def _opened(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
     """The transaction is open; before it may be ended, followers are paid (D7)."""
-    if payable(term_of(state)):
+    if owed_now(state, now_ms):
         paying, actions = begin_paying(state, now_ms)
         return paying, (*also, *actions)
     return move(state, Phase.OPEN, failures=0), also

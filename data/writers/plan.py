@@ -287,7 +287,7 @@ def plan_of_table(
 ) -> WriterPlan:
     """For a loaded table, which has the start's schema and spec. Raises ``ConfigurationError``."""
     schema, spec = table.schemas()[start.schema_id], table.specs()[start.spec_id]
-    _check_columns(start.table, schema, source.record_columns)
+    check_columns(start.table, schema, source.record_columns)
     return WriterPlan(
         source=source,
         schema_json=schema.model_dump_json(),
@@ -386,7 +386,8 @@ def _load(catalog: Catalog, start: TableStart) -> Table:
     return table
 
 
-def _check_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
+def check_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
+    """Raise ``ConfigurationError`` unless the table has a column for each part that is wanted."""
     unknown = sorted(set(record_columns) - {*RECORD_PARTS, STRUCT})
     if unknown:
         raise ConfigurationError(

@@ -131,15 +131,16 @@ def rows_uncounted() -> tuple[Planted, ...]:
 
 
 @FAMILY.replaces("C7", (commitment, "_worth_committing"))
-def rows_only(right: Any, state: State, verdict: Any, now_ms: int) -> bool:
+def rows_only(right: Any, state: State, verdict: Any, *_: Any) -> bool:
     """A range without rows is not committed."""
     return bool(verdict.records > 0)
 
 
 @FAMILY.replaces("C8", (commitment, "resolve"))
 def blind_rebase(right: Any, attempt: Any, view: Any) -> Resolution:
-    """After a refusal the same again, whatever the tag says."""
-    return Resolution.AGAIN
+    """After a refusal the same again, whoever's record is under the tag."""
+    found: Resolution = right(attempt, view)
+    return found if found is Resolution.LANDED else Resolution.AGAIN
 
 
 @FAMILY.replaces("C8", (commitment, "resolve"))
