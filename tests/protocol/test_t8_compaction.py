@@ -12,6 +12,7 @@ import pytest
 from delete_files import delete_first_row
 from local_catalog import local_catalog
 from maintained import COLUMNS, Maintained, settings
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType, StringType
 
@@ -396,6 +397,89 @@ def test_point_6_a_table_created_anew_takes_none(sink: Maintained) -> None:
 
     assert replacement(sink, found).settle() is Settled.GONE
     again.assert_whole()
+
+
+def refuses(sink: Maintained, *, landing: bool = False) -> list[Callable[[], object]]:
+    """The catalog says that it refused the next call, and perhaps has let it in; else it may."""
+    real = sink.catalog.commit_table
+    held: list[Callable[[], object]] = []
+
+    def commit_table(*call: Any) -> Any:
+        sink.catalog.commit_table = real  # type: ignore[method-assign]
+        held.append(lambda: real(*call))
+        if landing:
+            held[0]()
+        raise CommitFailedException("refused")
+
+    sink.catalog.commit_table = commit_table  # type: ignore[method-assign]
+    return held
+
+
+def loose(sink: Maintained) -> set[str]:
+    """Manifests and lists on storage that no snapshot refers to."""
+    table = sink.table
+    used = {snapshot.manifest_list for snapshot in table.snapshots()}
+    for snapshot in table.snapshots():
+        used |= {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
+    folder = Path(table.metadata.location.removeprefix("file://")) / "metadata"
+    return {f"file://{path}" for path in folder.glob("*.avro")} - used
+
+
+def test_point_8_what_landed_and_was_refused_the_second_time_has_landed(sink: Maintained) -> None:
+    """Its number is taken by itself: what it wrote is not taken back."""
+    sink.commits(4)
+    late = replacement(sink, written(sink))
+    refuses(sink, landing=True)
+
+    assert late.settle() is Settled.LANDED
+    assert not late.take_back()
+    sink.assert_whole()
+
+
+def test_point_8_a_refusal_that_the_table_does_not_bear_out_is_unknown(sink: Maintained) -> None:
+    """It may still land, and finds all that it needs."""
+    sink.commits(4)
+    late = replacement(sink, written(sink))
+    held = refuses(sink)
+
+    assert late.settle() is Settled.UNKNOWN
+    assert not late.take_back()
+    held[0]()
+    assert len(sink.live()) == 1
+    sink.assert_whole()
+
+
+def test_point_8_a_proven_refusal_leaves_nothing_behind(sink: Maintained) -> None:
+    sink.commits(4)
+    late = replacement(sink, written(sink))
+    before_the_next_call(sink, sink.commit)
+
+    assert late.settle() is Settled.REFUSED
+    assert loose(sink) == set()
+    stored = sink.stored()
+    assert late.take_back()
+    assert len(stored - sink.stored()) == 1
+    sink.assert_whole()
+
+
+def test_point_8_a_later_refusal_does_not_settle_an_earlier_doubt(sink: Maintained) -> None:
+    sink.commits(4)
+    late = replacement(sink, written(sink))
+    refuses(sink)
+    assert late.settle() is Settled.UNKNOWN
+    before_the_next_call(sink, sink.commit)
+
+    assert late.settle() is Settled.REFUSED
+    assert not late.take_back()
+
+
+def test_point_8_what_is_too_old_leaves_no_manifest(sink: Maintained) -> None:
+    sink.commits(4)
+    found = written(sink)
+    late = replacement(sink, found, age_max_s=10.0, clock_s=lambda: found.since_s + 11)
+
+    assert late.settle() is Settled.GONE
+    assert loose(sink) == set()
 
 
 # ------------------------------------------------------------------------------------- the audit
