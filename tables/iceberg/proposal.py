@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException
@@ -117,8 +117,12 @@ class Proposal:
     def updates(self, manifest_list: ManifestList) -> tuple[TableUpdate, ...]:
         branches = {self.branch} if self.metadata.snapshots else {self.branch, MAIN_BRANCH}
         return (
-            AddSnapshotUpdate(snapshot=self._snapshot(manifest_list)),
-            *(self._moved(branch) for branch in sorted(branches)),
+            AddSnapshotUpdate(
+                snapshot=next_snapshot(
+                    self.metadata, self.snapshot_id, self.parent, manifest_list, self._summary()
+                )
+            ),
+            *(moved(self.metadata, branch, self.snapshot_id) for branch in sorted(branches)),
             SetSnapshotRefUpdate(
                 ref_name=self.tag,
                 type=SnapshotRefType.TAG,
@@ -159,45 +163,65 @@ class Proposal:
         )
         return (kept,)
 
-    def _moved(self, branch: str) -> SetSnapshotRefUpdate:
-        """The branch on the new snapshot, with the retention that its owner gave it."""
-        ref = self.metadata.refs.get(branch)
-        return SetSnapshotRefUpdate(
-            ref_name=branch,
-            type=SnapshotRefType.BRANCH,
-            snapshot_id=self.snapshot_id,
-            max_ref_age_ms=ref.max_ref_age_ms if ref else None,
-            max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
-            min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
-        )
-
-    def _snapshot(self, manifest_list: ManifestList) -> Snapshot:
-        return Snapshot(
-            snapshot_id=self.snapshot_id,
-            parent_snapshot_id=self.parent.snapshot_id if self.parent else None,
-            sequence_number=self.sequence_number,
-            # Catalogs refuse time that runs backwards, and clocks of two machines do differ.
-            timestamp_ms=max(int(time.time() * 1000), self.metadata.last_updated_ms),
-            manifest_list=manifest_list.path,
-            summary=self._summary(),
-            schema_id=self.metadata.current_schema_id,
-            first_row_id=manifest_list.first_row_id,
-            added_rows=manifest_list.added_rows,
-        )
-
     def _summary(self) -> Summary:
-        collector = SnapshotSummaryCollector()
-        specs = {spec.spec_id: spec for spec in self.metadata.partition_specs}
-        for file in (*self.files, *(file for draft in self.drafted for file in draft.files)):
-            collector.add_file(file, self.metadata.schema(), specs[file.spec_id])
+        added = [*self.files, *(file for draft in self.drafted for file in draft.files)]
+        removed: list[ManifestDataFile] = []
         operation = Operation.APPEND
         if self.deletions.added:
             operation = Operation.OVERWRITE
-            for file in self.deletions.added:
-                collector.add_file(file, self.metadata.schema(), specs[file.spec_id])
-            for entry in self.deletions.retired:
-                gone = entry.data_file
-                collector.remove_file(gone, self.metadata.schema(), specs[gone.spec_id])
-        summary = Summary(operation, **collector.build(), **encode(self.record))
+            added += self.deletions.added
+            removed += (entry.data_file for entry in self.deletions.retired)
+        counts = counted(self.metadata, added, removed)
+        summary = Summary(operation, **counts, **encode(self.record))
         before = properties_of(self.parent) if self.parent else None
         return update_snapshot_summaries(summary, before)
+
+
+def moved(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """The branch on the new snapshot, with the retention that its owner gave it."""
+    ref = metadata.refs.get(branch)
+    return SetSnapshotRefUpdate(
+        ref_name=branch,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
+    )
+
+
+def next_snapshot(
+    metadata: TableMetadata,
+    snapshot_id: int,
+    parent: Snapshot | None,
+    listed: ManifestList,
+    summary: Summary,
+) -> Snapshot:
+    """The snapshot behind all that the table has."""
+    return Snapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=parent.snapshot_id if parent else None,
+        sequence_number=metadata.next_sequence_number(),
+        # Catalogs refuse time that runs backwards, and clocks of two machines do differ.
+        timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
+        manifest_list=listed.path,
+        summary=summary,
+        schema_id=metadata.current_schema_id,
+        first_row_id=listed.first_row_id,
+        added_rows=listed.added_rows,
+    )
+
+
+def counted(
+    metadata: TableMetadata,
+    added: Iterable[ManifestDataFile],
+    removed: Iterable[ManifestDataFile] = (),
+) -> dict[str, str]:
+    """What a summary says of a snapshot's files."""
+    collector = SnapshotSummaryCollector()
+    schema, specs = metadata.schema(), {spec.spec_id: spec for spec in metadata.partition_specs}
+    for file in added:
+        collector.add_file(file, schema, specs[file.spec_id])
+    for file in removed:
+        collector.remove_file(file, schema, specs[file.spec_id])
+    return collector.build()

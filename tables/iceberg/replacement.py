@@ -6,7 +6,6 @@ head, on which they stand as well while their sources are live and nobody marked
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,18 +16,15 @@ from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import (
     Operation,
     Snapshot,
-    SnapshotSummaryCollector,
     Summary,
     update_snapshot_summaries,
 )
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
-    SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
@@ -39,8 +35,8 @@ from headgate.control_protocol.record_codec import maintenance_property
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.condemned import now_s
 from headgate.tables.iceberg.lineage import properties_of
-from headgate.tables.iceberg.manifests import ManifestList, SnapshotFiles, manifest_files
-from headgate.tables.iceberg.proposal import AssertNumberFree
+from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
+from headgate.tables.iceberg.proposal import AssertNumberFree, counted, moved, next_snapshot
 from headgate.tables.iceberg.small_files import Choice, live_entries
 from headgate.tables.stores.files import delete_quietly
 
@@ -114,9 +110,8 @@ class Replacement:
         except BaseException:
             manifests.take_back()
             raise
-        snapshot = self._snapshot(
-            metadata, head, listed, snapshot_id=snapshot_id, files=(added, removed)
-        )
+        summary = self._summary(metadata, head, added, removed)
+        snapshot = next_snapshot(metadata, snapshot_id, head, listed, summary)
         if self._clock_s() - self._written.since_s > self._age_max_s:
             manifests.take_back()
             return Settled.GONE
@@ -188,55 +183,21 @@ class Replacement:
         )
 
     def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """The branch moves, with the retention that its owner gave it; the tag stays."""
-        ref = metadata.refs[self._branch]
-        return (
-            AddSnapshotUpdate(snapshot=snapshot),
-            SetSnapshotRefUpdate(
-                ref_name=self._branch,
-                type=SnapshotRefType.BRANCH,
-                snapshot_id=snapshot.snapshot_id,
-                max_ref_age_ms=ref.max_ref_age_ms,
-                max_snapshot_age_ms=ref.max_snapshot_age_ms,
-                min_snapshots_to_keep=ref.min_snapshots_to_keep,
-            ),
-        )
-
-    def _snapshot(
-        self,
-        metadata: TableMetadata,
-        head: Snapshot,
-        listed: ManifestList,
-        *,
-        snapshot_id: int,
-        files: tuple[list[ManifestDataFile], list[ManifestDataFile]],
-    ) -> Snapshot:
-        return Snapshot(
-            snapshot_id=snapshot_id,
-            parent_snapshot_id=head.snapshot_id,
-            sequence_number=metadata.next_sequence_number(),
-            timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
-            manifest_list=listed.path,
-            summary=self._summary(metadata, head, files),
-            schema_id=metadata.current_schema_id,
-            first_row_id=listed.first_row_id,
-            added_rows=listed.added_rows,
-        )
+        """The branch moves, the tag stays."""
+        branch = moved(metadata, self._branch, snapshot.snapshot_id)
+        return (AddSnapshotUpdate(snapshot=snapshot), branch)
 
     def _summary(
         self,
         metadata: TableMetadata,
         head: Snapshot,
-        files: tuple[list[ManifestDataFile], list[ManifestDataFile]],
+        added: list[ManifestDataFile],
+        removed: list[ManifestDataFile],
     ) -> Summary:
-        collector = SnapshotSummaryCollector()
-        specs = {spec.spec_id: spec for spec in metadata.partition_specs}
-        added, removed = files
-        for file in added:
-            collector.add_file(file, metadata.schema(), specs[file.spec_id])
-        for file in removed:
-            collector.remove_file(file, metadata.schema(), specs[file.spec_id])
-        counted = Summary(Operation.OVERWRITE, **collector.build())  # pyiceberg sums no REPLACE
-        counted = update_snapshot_summaries(counted, properties_of(head))
+        counts = counted(metadata, added, removed)
+        # pyiceberg sums no REPLACE
+        summed = update_snapshot_summaries(
+            Summary(Operation.OVERWRITE, **counts), properties_of(head)
+        )
         said = {maintenance_property(self._sink): COMPACTION}
-        return Summary(Operation.REPLACE, **counted.additional_properties, **said)
+        return Summary(Operation.REPLACE, **summed.additional_properties, **said)
