@@ -55,7 +55,7 @@ def collected(state: State, now_ms: int) -> Step:
     if term.asks_ends or term.asks_tables:
         return state, ()
     ready = not _unnamed(state)
-    if now_ms < (_late_until_ms(state) if ready else term.time_out_ms):
+    if not ready and now_ms < term.time_out_ms:
         return state, ()
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _aborted(state)
@@ -97,16 +97,6 @@ def _unnamed(state: State) -> frozenset[TopicPartition]:
     term = term_of(state)
     heard = named(term.statuses) | term.named_by_presence
     return (fixed_set(state) & term.awaited) - heard
-
-
-def _late_until_ms(state: State) -> int:
-    """C6: until when answers to this END are waited for, where older ones name some partitions."""
-    term = term_of(state)
-    newest = (heard for heard in term.statuses if heard.transaction >= term.closing)
-    answering = named(newest) | term.named_by_presence
-    if (fixed_set(state) & term.awaited) <= answering:
-        return 0
-    return term.time_out_ms - state.settings.commit_timeout_ms * 3 // 4
 
 
 def _aborted(state: State) -> Step:

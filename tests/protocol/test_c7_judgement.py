@@ -210,7 +210,7 @@ def test_x14_a_late_status_is_judged_by_the_next_settlement() -> None:
     coordinator.hears(late, ALICE, transaction=1)
     assert settled(coordinator).offsets == offsets(10, 20)
     coordinator.until(Phase.COLLECTING)
-    coordinator.waits(SETTINGS.commit_timeout_ms // 4)
+    coordinator.waits(1)
 
     assert coordinator.attempt.record.offsets == offsets(15, 22)
 
