@@ -119,7 +119,11 @@ class Proposal:
         return (
             AddSnapshotUpdate(
                 snapshot=next_snapshot(
-                    self.metadata, self.snapshot_id, self.parent, manifest_list, self._summary()
+                    self.metadata,
+                    self.parent,
+                    manifest_list,
+                    snapshot_id=self.snapshot_id,
+                    summary=self._summary(),
                 )
             ),
             *(moved(self.metadata, branch, self.snapshot_id) for branch in sorted(branches)),
@@ -192,9 +196,10 @@ def moved(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshot
 
 def next_snapshot(
     metadata: TableMetadata,
-    snapshot_id: int,
     parent: Snapshot | None,
     listed: ManifestList,
+    *,
+    snapshot_id: int,
     summary: Summary,
 ) -> Snapshot:
     """The snapshot behind all that the table has."""

@@ -111,7 +111,7 @@ class Replacement:
             manifests.take_back()
             raise
         summary = self._summary(metadata, head, added, removed)
-        snapshot = next_snapshot(metadata, snapshot_id, head, listed, summary)
+        snapshot = next_snapshot(metadata, head, listed, snapshot_id=snapshot_id, summary=summary)
         if self._clock_s() - self._written.since_s > self._age_max_s:
             manifests.take_back()
             return Settled.GONE
