@@ -1,0 +1,60 @@
+"""What a sink file says of records that change rows: how they say so, and the odd ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Envelope(StrEnum):
+    """How a record says which row it changes, and what becomes of it."""
+
+    PLAIN = "plain"
+    """The value is the row, by its key; no value deletes it: compacted topics."""
+    DEBEZIUM = "debezium"
+    """``before``, ``after`` and ``op``, as Debezium's connectors write them."""
+    FLATTENED = "flattened"
+    """The row, with ``__deleted`` or ``__op``: Debezium's ExtractNewRecordState."""
+    DMS = "dms"
+    """``data`` and ``metadata`` of AWS DMS, or a row with ``Op``."""
+
+
+class Tombstones(StrEnum):
+    """What a record without a value does."""
+
+    DELETE = "delete"
+    SKIP = "skip"
+    FAIL = "fail"
+
+
+class OnTruncate(StrEnum):
+    """What becomes of a record that says that the source's table was emptied."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class UnavailableValue(StrEnum):
+    """What becomes of a row with a value that Debezium does not know."""
+
+    FAIL = "fail"
+    """The record is a bad one."""
+    NULL = "null"
+    """The column is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How records change rows of a keyed table. ``key`` names its columns."""
+
+    key: tuple[str, ...]
+    envelope: Envelope = Envelope.PLAIN
+    tombstones: Tombstones = Tombstones.DELETE
+    on_truncate: OnTruncate = OnTruncate.FAIL
+    unavailable_value: UnavailableValue = UnavailableValue.FAIL
+
+    @property
+    def skips(self) -> bool:
+        """Whether a record may be in no table though it is not bad."""
+        messages = self.envelope in (Envelope.DEBEZIUM, Envelope.FLATTENED, Envelope.DMS)
+        return messages or self.tombstones is Tombstones.SKIP
