@@ -21,7 +21,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import pyarrow as pa
-from contract.test_sink_table import record
 from counting_proxy import CountingProxy, kinds
 from iceberg_files import write_files
 from integration.sink_file import default_sections, toml
@@ -29,6 +28,7 @@ from object_store import ObjectStore
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
+from headgate.control_protocol.testing.contract.world import record
 from headgate.operations.audit import audit
 from headgate.sink.declaration import declaration
 from headgate.sink.load import load

@@ -21,7 +21,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import pyarrow as pa
-from contract.test_sink_table import record
 from counting_proxy import CountingProxy, Exchange, kinds, sequential, waits
 from iceberg_files import write_files
 from object_store import ObjectStore
@@ -31,6 +30,7 @@ from small_rest_catalog import SmallRestCatalog
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
+from headgate.control_protocol.testing.contract.world import record
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.plan import SourcePlan, plan_for
 from headgate.tables.iceberg.catalog import load_catalog

@@ -90,6 +90,18 @@ class CatalogRefused(ConfigurationError):
     code = "HG-116"
 
 
+class JvmMissing(ConfigurationError):
+    """The catalog is spoken to in Java, and no JVM with Iceberg is beside this process."""
+
+    code = "HG-160"
+
+
+class HiveCannotSwap(CatalogRefused):
+    """The Hive metastore, or the table's committers, do not compare and set."""
+
+    code = "HG-161"
+
+
 class ColumnRuleUnfit(ConfigurationError):
     """A rule of a column contradicts another, its type, or holds no value that it can take."""
 

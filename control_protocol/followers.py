@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, TableView
 from headgate.control_protocol.record import Debt
@@ -22,6 +22,12 @@ class Followers(Protocol):
         """Those that answered; one that cannot be reached now is left out.
 
         Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink`` for those that must be there.
+        """
+
+    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        """Those that are not there any more (rule N5); cheap where most of them are.
+
+        Raises ``Unreachable``.
         """
 
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:

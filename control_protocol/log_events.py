@@ -35,6 +35,7 @@ class LogEvent(StrEnum):
     PAYMENT_UNCONFIRMED = "payment.unconfirmed"
     DEBTS_OWED = "debts.owed"
     DEBTS_LAPSED = "debts.lapsed"
+    TABLE_DROPPED = "table.dropped"
     TABLE_PARKED = "table.parked"
     TABLE_RESUMED = "table.resumed"
     RECORDS_UNMATCHED = "records.unmatched"

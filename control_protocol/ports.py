@@ -84,7 +84,8 @@ class TableView:
     ``record`` is the commit record under the tag; ``branch_record`` the newest one that the branch
     itself still holds (they differ after a rollback). ``others``: what other sinks' tags on this
     branch say that they read (rule T7). ``data_location``: where the table wants its data files,
-    if not under ``location``.
+    if not under ``location``. ``filled``: of a ledger, the UUIDs of the tables that it has filled
+    (rule N5).
     """
 
     table: str
@@ -99,6 +100,7 @@ class TableView:
     branch_record: CommitRecord | None = None
     others: Mapping[SinkName, Mapping[str, TopicId]] = field(default_factory=dict)
     data_location: str = ""
+    filled: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def settled(self) -> CommitRecord | None:
@@ -115,13 +117,15 @@ class CommitAttempt:
     """One try to move ``base`` forward: files in, record under the tag, all or nothing (C1).
 
     A decision is one on the lead, with ``files``. A payment is one on a follower: it adds the
-    manifests of ``debts``, which were written before the decision (rule D5).
+    manifests of ``debts``, which were written before the decision (rule D5). ``forgets``: tables
+    that a ledger has filled and that are no longer to be remembered (rule N5).
     """
 
     base: TableView
     record: CommitRecord
     files: tuple[WrittenFile, ...] = ()
     debts: tuple[Debt, ...] = ()
+    forgets: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +167,8 @@ class Evolved:
     refused: tuple[Refusal, ...] = ()
 
 
-class Lead(Protocol):
-    """The table whose commit decides (rule D1). It never retries or rebases by itself."""
+class SinkTable(Protocol):
+    """A table as one sink commits to it. It never retries or rebases by itself."""
 
     def read(self) -> TableView:
         """Raises ``Unreachable``, ``TableMissing``, ``RecordUnreadable``."""
@@ -173,6 +177,12 @@ class Lead(Protocol):
         """One catalog call that requires the base's UUID, tag and branch head (rule C1).
         Raises ``StopSink`` only for what no repetition can mend (a file of an unknown spec)."""
 
+    def close(self) -> None: ...
+
+
+class Lead(SinkTable, Protocol):
+    """The table whose commit decides (rule D1), and which takes columns up."""
+
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
         """Give the table what these columns need and it lacks, in one call (rules S3, S5).
 
@@ -180,8 +190,6 @@ class Lead(Protocol):
         UUID or the tag is not the base's any more, nothing is done. What is there already needs no
         call (rule S9). Raises ``RetryLater`` when it is not there, or perhaps not.
         """
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,11 @@ def marker_property(sink: SinkName) -> str:
     return f"headgate.{sink}.claimed"
 
 
+def key_property(sink: SinkName) -> str:
+    """The table property by which the first claim of a keyed table says its key (rule U1)."""
+    return f"headgate.{sink}.key"
+
+
 def maintenance_property(sink: SinkName) -> str:
     """The summary property of a snapshot by which the sink maintains its table (rule T8)."""
     return f"headgate.{sink}.maintenance"
@@ -216,6 +221,16 @@ def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicI
     except RecordUnreadable:
         return {}
     return record.topic_ids if record else {}
+
+
+def sink_of(summary: Mapping[str, str]) -> SinkName | None:
+    """The name of the sink whose commit record a summary carries, or that maintained by it."""
+    for key in summary:
+        prefix, _, rest = key.partition(".")
+        name, _, property_name = rest.partition(".")
+        if prefix == "headgate" and property_name in ("epoch", "maintenance"):
+            return SinkName(name)
+    return None
 
 
 def _key(sink: SinkName, name: str) -> str:

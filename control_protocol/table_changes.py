@@ -40,7 +40,8 @@ class Changed:
 
     ``changes`` says in words what was done, ``refused`` which fields become no column. Without a
     ``uuid`` there is no such table: it is not made for the reason ``why``, and where ``any_other``
-    is set neither is any other that the contents of records name (R4). ``failure``: nobody knows
+    is set neither is any other that the contents of records name (R4); ``dropped``: it was there
+    once, and rows went to it (N5). ``failure``: nobody knows
     yet, it is to be asked for again (S9).
     """
 
@@ -53,4 +54,5 @@ class Changed:
     refused: tuple[Refusal, ...] = ()
     why: str = ""
     any_other: bool = False
+    dropped: bool = False
     failure: str = ""

@@ -158,9 +158,13 @@ class ReadTable:
 
 @dataclass(frozen=True, slots=True)
 class DescribeFollowers:
-    """Answer with ``FollowersRead`` or ``CallFailed``."""
+    """Answer with ``FollowersRead`` or ``CallFailed``.
+
+    ``remembered``: tables that were filled once; those that are gone are among the troubles (N5).
+    """
 
     tables: tuple[str, ...]
+    remembered: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

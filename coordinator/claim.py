@@ -33,6 +33,7 @@ from headgate.coordinator.debts import (
     unpaid,
     without,
 )
+from headgate.coordinator.dropped import given_up, made_anew, remembered, told_anew
 from headgate.coordinator.moves import Step, move, recover, wait
 from headgate.coordinator.parking import parked_for, refuse_too_many_parked, told, trouble_of
 from headgate.coordinator.payment import begin_paying, told_lapsed
@@ -65,15 +66,17 @@ def table_found(state: State, view: TableView) -> Step:
     stored = {parked.table: parked for parked in (record.parked if record else ())}
     parked = {**stored, **state.troubled} if state.identity.routed else {}
     found = replace(state, recovery_view=view, recovery_followers={}, recovery_parked=parked)
-    if names := _named(state, record):
-        return found, (DescribeFollowers(names),)
+    found = replace(found, recovery_forgotten=frozenset())
+    names, filled = _named(state, record), remembered(state, view, parked)
+    if names or filled:
+        return found, (DescribeFollowers(names, filled),)
     return found, (DescribeSources(first_start=record is None),)
 
 
 def _named(state: State, record: CommitRecord | None) -> tuple[str, ...]:
-    """The followers of the settings, and those that the lead owes something besides."""
+    """The followers of the settings, and those that the lead owes something or may have owed."""
     owed = [debt.table for debt in record.debts] if record else []
-    return tuple(dict.fromkeys((*state.identity.followers, *owed)))
+    return tuple(dict.fromkeys((*state.identity.followers, *owed, *sorted(state.suspects))))
 
 
 def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
@@ -88,12 +91,14 @@ def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
     for name in (name for name in needed if name in given.views):
         refuse_unlike(given.views[name], record, state.settings)
     parked = _parked(state, given, needed)
+    anew = made_anew(state, given.troubles) - state.recovery_parked.keys()
     found = replace(
         state,
         recovery_followers=given.views,
         recovery_wall_ms=given.wall_ms,
         wall_ahead_ms=given.wall_ms - now_ms,
         recovery_parked={**state.recovery_parked, **parked},
+        recovery_forgotten=anew,
     )
     if state.settings.on_table_recreated is not TableRecreatedPolicy.RESTART:
         try:
@@ -105,12 +110,12 @@ def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
             if error.message in state.doubted:
                 raise
             return replace(found, doubted=frozenset({error.message})), (ReadTable(),)
-    return found, (*told(parked), DescribeSources(first_start=record is None))
+    return found, (*told(parked), *told_anew(anew), DescribeSources(first_start=record is None))
 
 
 def _parked(state: State, given: FollowersRead, needed: Collection[str]) -> dict[str, Parked]:
     """I1: routed tables that are owed something, and are not in order."""
-    known = {*needed, *state.recovery_parked}
+    known = {*needed, *state.recovery_parked, *made_anew(state, given.troubles)}
     troubles = {
         name: error
         for name, error in given.troubles.items()
@@ -164,7 +169,7 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         resumption.offsets.restricted(p for p in resumption.offsets if p.topic in read),
         resumption.topic_ids,
     )
-    attempt = CommitAttempt(view, record_claimed)
+    attempt = CommitAttempt(view, record_claimed, forgets=state.recovery_forgotten)
     claiming = move(
         state,
         Phase.CLAIMING,
@@ -184,6 +189,7 @@ def with_debts_of(
     followers = state.recovery_followers
     before = unpaid(record.debts, followers, view.uuid) if record else ()
     late = overdue(before, state.recovery_wall_ms, state.settings.claim_age_max_ms)
+    late = tuple(dict.fromkeys((*late, *given_up(before, state.recovery_forgotten))))
     routed, named = state.identity.routed, state.identity.followers
     claimable = {n: each for n, each in followers.items() if n in named or not routed}
     claims = claimed(claim, record, claimable, view)
@@ -247,6 +253,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         debts=record.debts,
         moved_at_ms=dict.fromkeys(followers, now_ms),
         parked={parked.table: parked for parked in record.parked},
+        listed_at_ms=now_ms,
     )
     first = issued((), term.number, now_ms, state.settings.claim_age_max_ms)
     begun = replace(
@@ -257,6 +264,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         rival_heard_ms=None,
         pause_asked=None,
         doubted=frozenset(),
+        suspects=frozenset(),
         troubled={},
     )
     began = Tell(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)

@@ -21,7 +21,9 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.admission import Verdict, judge, named, with_committed
 from headgate.coordinator.claim import start
+from headgate.coordinator.debts import ahead
 from headgate.coordinator.drafting import drafted_for, fences, lapsing, with_what_is_owed
+from headgate.coordinator.dropped import landed as forgot
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.log_ends import asking, claimed_beyond
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
@@ -61,7 +63,14 @@ def collected(state: State, now_ms: int) -> Step:
 
 
 def tables_told(state: State, given: FollowersRead, now_ms: int) -> Step:
-    """R5: the tables that rows were routed to are known, as far as they can be read."""
+    """R5: the tables that rows were routed to are known, as far as they can be read.
+
+    Who is paid more than the lead decided tells of a newer coordinator, or of a lead that was set
+    back: a claim reads the lead first, and finds out which.
+    """
+    if beyond := ahead(given.views, term_of(state).view):
+        why = f"{', '.join(sorted(beyond))} was paid by a later transaction: reads the lead again"
+        return recover(replace(state, suspects=beyond), why)
     known, tells = with_tables(state, given, now_ms)
     judging, actions = _asked(known, now_ms)
     return judging, (*tells, *actions)
@@ -151,7 +160,8 @@ def _decided(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
     if not _worth_committing(judged, verdict, now_ms):
         return settle(judged, None)
     record = with_what_is_owed(judged, _record(judged, verdict, through), now_ms)
-    return drafted_for(judged, CommitAttempt(term.view, record, verdict.files), verdict, now_ms)
+    attempt = CommitAttempt(term.view, record, verdict.files, forgets=term.forgotten)
+    return drafted_for(judged, attempt, verdict, now_ms)
 
 
 def _sampled(state: State, verdict: Verdict) -> Sample:
@@ -176,6 +186,7 @@ def _worth_committing(state: State, verdict: Verdict, now_ms: int) -> bool:
     moved = any(not claim.range.empty for _, claim in verdict.claims)
     lapses = bool(lapsing(state, now_ms)) or fences(state)
     parks = tuple(term.parked.values()) != stored.parked
+    parks = parks or bool(term.forgotten)
     return moved or lapses or parks or renews(state, now_ms) or stored.paused != term.paused
 
 
@@ -254,7 +265,7 @@ def _landed(state: State, view: TableView, now_ms: int) -> Step:
     if attempt:
         files = (*attempt.files, *(file for draft in term.drafts for file in draft.files))
         known = with_committed(standard(landed, now_ms), files)
-        committed = replace(committed, committed=known)
+        committed = forgot(replace(committed, committed=known), attempt.forgets)
     told = told_lapsed(found, stored)
     settled, actions = settle(replace(landed, term=replace(committed, drafts=())), view)
     return settled, (*told, *actions)

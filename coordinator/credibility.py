@@ -20,9 +20,13 @@ GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 
 
 def said_again(state: State, said: Envelope) -> bool:
-    """C5: a gain counts once; it would make ENDs come soon for nothing."""
+    """C5: a gain counts once; it would make ENDs come soon for nothing.
+
+    G6: one from further below than anybody can have counted is no repeat: the other one is forged.
+    """
     gain = isinstance(said.event, Presence) and said.event.kind in GAINS
-    return gain and said.sequence <= state.gains.get(said.sender, -1)
+    behind = state.gains.get(said.sender, -1) - said.sequence
+    return gain and 0 <= behind <= LEAP_MAX
 
 
 def leaps(state: State, said: Envelope) -> bool:

@@ -135,6 +135,15 @@ def followed(followers: Followers, lead: TableView) -> bool:
     return not any(_objection(follower, lead) for follower in followers.values() if lead.record)
 
 
+def ahead(followers: Followers, lead: TableView) -> frozenset[str]:
+    """Those that were paid what this lead, as it was read, has not decided yet."""
+    return frozenset(
+        name
+        for name, follower in followers.items()
+        if (paid := follower.settled) and paid.lead == lead.uuid and _objection(follower, lead)
+    )
+
+
 def refuse_foreign(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> None:
     """D9. Raises ``FollowerForeign`` for a follower of another lead, or beyond this one.
 

@@ -17,6 +17,7 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.admission import Verdict
 from headgate.coordinator.debts import overdue, renewal, unfenced, without
+from headgate.coordinator.dropped import given_up, made_anew
 from headgate.coordinator.moves import Step, move, recover, term_of, wait
 from headgate.coordinator.parking import REFUSALS_MAX, closed, parked_for, to_be_paid, told
 from headgate.coordinator.renewal import renews_follower
@@ -44,7 +45,8 @@ def _strayed(state: State) -> tuple[Debt, ...]:
 def with_what_is_owed(state: State, record: CommitRecord, now_ms: int) -> CommitRecord:
     """D3: the debts that are left, in their order."""
     term = term_of(state)
-    late = (*lapsing(state, now_ms), *_strayed(state))
+    gone = given_up(term.debts, term.forgotten)
+    late = tuple(dict.fromkeys((*lapsing(state, now_ms), *_strayed(state), *gone)))
     stored = term.view.record
     before = stored.lapsed if stored else ()
     return replace(record, debts=without(term.debts, late), lapsed=(*before, *late))
@@ -116,9 +118,11 @@ def _undrafted(state: State, troubles: Mapping[str, HeadgateError], now_ms: int)
     rights_only = all(isinstance(error, MissingRights) for error in troubles.values())
     if rights_only and state.failures < REFUSALS_MAX:
         return wait(state, now_ms, "; ".join(error.message for error in troubles.values()))
-    found = parked_for(state, troubles, now_ms + state.wall_ahead_ms)
+    anew = made_anew(state, troubles)
+    left = {name: error for name, error in troubles.items() if name not in anew}
+    found = parked_for(state, left, now_ms + state.wall_ahead_ms)
     recovering, actions = recover(
-        state, f"no manifest for {', '.join(sorted(found))}: begins again"
+        state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
     )
     return replace(recovering, troubled={**state.troubled, **found}), (*told(found), *actions)
 

@@ -227,8 +227,9 @@ class CoordinatorDriver:
         followers = self._world.followers
         assert followers is not None, "this sink has no followers"
         match action:
-            case DescribeFollowers(tables):
-                views, troubles = parted(followers.describe(tables))
+            case DescribeFollowers(tables, remembered):
+                gone = followers.missing(remembered) if remembered else {}
+                views, troubles = parted({**gone, **followers.describe(tables)})
                 return FollowersRead(views, self._world.clock.wall_ms(), troubles)
             case DraftManifests(drafts):
                 debts, troubles = parted(followers.draft(drafts))

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import dotted
+from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import Destination, Tables, TableStart
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.table_changes import Changed
 from headgate.coordinator.actions import Action, Tell
 from headgate.coordinator.evolution import not_evolved, wants
 from headgate.coordinator.moves import Step, term_of
+from headgate.coordinator.parking import park
 from headgate.coordinator.speech import folder, say
 from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
@@ -49,10 +51,16 @@ def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
         evolve_due_ms=again_ms,
     )
     state = replace(state, term=term, failures=0)
+    gone = {
+        said.table: TableMissing(said.why.removeprefix(f"{TableMissing.code} "))
+        for said in done.values()
+        if said.dropped
+    }
+    state, parked = park(state, gone, now_ms)
     told = [action for said in done.values() for action in _told(said)]
     if failures:
         told.append(Tell(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_WAITS))
-    return state, (*told, *say(state))
+    return state, (*parked, *told, *say(state))
 
 
 def _starts(state: State, said: Changed) -> Iterator[TableStart]:
@@ -61,6 +69,9 @@ def _starts(state: State, said: Changed) -> Iterator[TableStart]:
         prefix = f"{said.data}/{folder(state)}/{term_of(state).number}"
         ids = said.uuid, said.schema_id, said.spec_id
         yield TableStart(said.table, *ids, prefix, refused=said.refused)
+        return
+    if said.dropped and state.identity.makes_anew:  # who asks again gets a new one (N5)
+        yield TableStart(said.table, "", 0, 0, "")
         return
     none_is_made = TableStart(said.table, "", 0, 0, "", refused=(Refusal((), said.why),))
     yield none_is_made
@@ -76,6 +87,6 @@ def _told(said: Changed) -> Iterator[Action]:
     if words:
         text = f"{said.table} does not take up: {'; '.join(words)}"
         yield Tell(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)
-    if not said.uuid:
+    if not said.uuid and not said.dropped:
         text = f"table {said.table} is not made, its records are unmatched: {said.why}"
         yield Tell(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)

@@ -15,6 +15,7 @@ from headgate.control_protocol.errors import (
     HistoryUndecidable,
     MissingRights,
     SourceShared,
+    TableMissing,
     TableRolledBack,
     TagMissing,
     TooManyParked,
@@ -25,6 +26,7 @@ from headgate.control_protocol.ports import Lineage, TableView, Unknown
 from headgate.control_protocol.record import Debt, Parked
 from headgate.coordinator.actions import FollowersRead, PaymentsAnswered, Tell
 from headgate.coordinator.debts import overdue
+from headgate.coordinator.dropped import made_anew, parting
 from headgate.coordinator.moves import term_of
 from headgate.coordinator.recovery import refuse_shared
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
@@ -114,12 +116,16 @@ def park(
     state: State, troubles: Mapping[str, HeadgateError], now_ms: int
 ) -> tuple[State, tuple[Tell, ...]]:
     """Park these tables, from now on. Raises one's error where there is no quarantine (I4)."""
+    anew = made_anew(state, troubles)
+    state, parting_words = parting(state, anew - term_of(state).parked.keys())
     term = term_of(state)
-    found = parked_for(state, troubles, now_ms + state.wall_ahead_ms)
+    left = {name: error for name, error in troubles.items() if name not in anew}
+    found = parked_for(state, left, now_ms + state.wall_ahead_ms)
     parked = {**term.parked, **found}
     refuse_too_many_parked(parked)
     refusals = {name: n for name, n in term.refusals.items() if name not in parked}
-    return replace(state, term=replace(term, parked=parked, refusals=refusals)), told(found)
+    state = replace(state, term=replace(term, parked=parked, refusals=refusals))
+    return state, (*told(found), *parting_words)
 
 
 def parked_for(
@@ -168,7 +174,7 @@ def closed(term: Term) -> frozenset[str]:
 
 def payable(term: Term) -> tuple[Debt, ...]:
     """What is owed to tables that are paid now."""
-    shut = closed(term)
+    shut = closed(term) | term.forgotten
     return tuple(debt for debt in term.debts if debt.table not in shut)
 
 
@@ -208,15 +214,18 @@ def asked_for(state: State, tables: Iterable[str], now_ms: int) -> State:
 def resumed(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
     """I5: what was asked for is open again, or is paid first; what still has trouble stays parked.
 
-    A table that lost rows is taken as it is: they stay out.
+    A table that lost rows is taken as it is: they stay out. One that is gone may be made anew (N5).
     """
     term = term_of(state)
-    if not term.resume_asked:
-        return state, ()
     parked, followers, tells = dict(term.parked), dict(term.followers), list[Tell]()
+    gone: list[str] = []
     wall_ms = max(0, now_ms + state.wall_ahead_ms)
     for name in sorted(term.resume_asked & parked.keys()):
         view, error = given.views.get(name), given.troubles.get(name)
+        if isinstance(error, TableMissing) and state.identity.makes:
+            gone.append(name)
+            del parked[name]
+            continue
         if view is not None:
             error = _shared(view, state, term)
         if view is None or error is not None:
@@ -228,9 +237,18 @@ def resumed(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tup
             continue
         followers[name] = view
         parked[name] = replace(parked[name], since_ms=wall_ms, resuming=True)
+    for name in unopened(term) & given.views.keys():
+        followers[name] = given.views[name]
     asked = replace(term, parked=parked, followers=followers, resume_asked=frozenset())
-    opened, more = reopened(replace(state, term=asked), given.views)
-    return opened, (*tells, *more)
+    state, parting_words = parting(replace(state, term=asked), gone)
+    opened, more = reopened(state, given.views)
+    return opened, (*tells, *parting_words, *more)
+
+
+def unopened(term: Term) -> frozenset[str]:
+    """I5: resuming tables that are owed nothing: who paid them may not have lived to open them."""
+    owed = {debt.table for debt in term.debts}
+    return frozenset(n for n, parked in term.parked.items() if parked.resuming and n not in owed)
 
 
 def _shared(view: TableView, state: State, term: Term) -> HeadgateError | None:

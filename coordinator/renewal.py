@@ -16,8 +16,9 @@ from headgate.coordinator.actions import (
     FollowersRead,
     ReadTable,
 )
+from headgate.coordinator.dropped import found_gone, to_be_looked_for
 from headgate.coordinator.moves import Step, move, term_of
-from headgate.coordinator.parking import resumed
+from headgate.coordinator.parking import park, resumed, unopened
 from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
@@ -28,12 +29,15 @@ def prepared(state: State, now_ms: int) -> Step:
     term = term_of(state)
     known_ms = max(term.committed_at_ms, term.looked_at_ms)
     actions: tuple[Action, ...] = (DescribeSources(),)
-    wanted = tuple(sorted(term.resume_asked))
+    wanted = tuple(sorted(term.resume_asked | unopened(term)))
     looks = term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
     if looks:
         term = replace(term, looked_at_ms=now_ms, look_soon=False)
         wanted = (*addressed(state), *wanted)
-    followers = (DescribeFollowers(wanted),) if wanted else ()
+    filled = to_be_looked_for(state, now_ms)
+    if filled:
+        term = replace(term, listed_at_ms=now_ms)
+    followers = (DescribeFollowers(wanted, filled),) if wanted or filled else ()
     actions = (*((ReadTable(),) if looks else ()), *followers, *actions)
     return move(state, Phase.PREPARING, term=term), actions
 
@@ -47,13 +51,17 @@ def looked(state: State, view: TableView) -> Step:
 def looked_at_followers(state: State, given: FollowersRead, now_ms: int) -> Step:
     """As ``looked``; what others did to a follower shows in its tag and head."""
     state, tells = resumed(state, given, now_ms)
+    state, parked = park(state, found_gone(state, given), now_ms)
     before = term_of(state)
     moved = any(
         _places(given.views[name]) != _places(known)
         for name, known in before.followers.items()
         if name in given.views
     )
-    return replace(state, term=replace(before, overtaken=before.overtaken or moved)), tells
+    return replace(state, term=replace(before, overtaken=before.overtaken or moved)), (
+        *tells,
+        *parked,
+    )
 
 
 def renews(state: State, now_ms: int) -> bool:

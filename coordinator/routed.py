@@ -18,6 +18,7 @@ from headgate.coordinator.actions import (
     Tell,
 )
 from headgate.coordinator.debts import refuse_foreign
+from headgate.coordinator.dropped import replaced
 from headgate.coordinator.moves import term_of
 from headgate.coordinator.parking import examined
 from headgate.coordinator.speech import addressed
@@ -103,7 +104,7 @@ def with_tables(state: State, given: FollowersRead, now_ms: int) -> tuple[State,
         ) from None
     followers = {**term.followers, **given.views}
     known = replace(term, followers=followers, asks_tables=False)
-    return replace(state, failures=0, term=known), tells
+    return replace(state, failures=0, term=known), (*tells, *replaced(state, given))
 
 
 def remembered(state: State) -> Mapping[str, str]:

@@ -44,8 +44,10 @@ class Identity:
     ``control_topic`` is for the record, ``configuration`` for START (rule P11). ``followers``: the
     names of the tables that are paid for what the lead decides, the quarantine first; ``routing``:
     the fingerprint of what decides where and what a row is (rule D3); ``routed``: whether the lead
-    is a ledger, and rows go to tables that no START names (rule R5); ``evolves``: whether columns
-    are taken up at all (rule S1); ``keyed``: whether records replace rows of their key (rule U1).
+    is a ledger, and rows go to tables that no START names (rule R5); ``makes``: whether missing
+    ones are made at all, ``makes_anew``: those too that were filled before (rule N5); ``evolves``:
+    whether columns are taken up at all (rule S1); ``keyed``: whether records replace rows of their
+    key (rule U1).
     """
 
     sink: SinkName
@@ -57,6 +59,8 @@ class Identity:
     followers: tuple[str, ...] = ()
     routing: str | None = None
     routed: bool = False
+    makes: bool = False
+    makes_anew: bool = False
     evolves: bool = True
     keyed: bool = False
 
@@ -127,7 +131,8 @@ class Term:
     ``tables`` is the answer that was not heard yet, ``refused`` what becomes no column (S3).
     ``parked``: tables that take nothing now; ``refusals`` and ``refused_payments``: how often in a
     row a table answered that it may not be used; ``resume_asked``: parked tables that a person
-    wants filled again (I5).
+    wants filled again (I5). ``forgotten``: tables that are gone, which the next decision forgets;
+    ``listed_at_ms``: when it was last looked which tables are gone (N5).
     """
 
     epoch: Epoch
@@ -176,6 +181,8 @@ class Term:
     refusals: Mapping[str, int] = field(default_factory=dict)
     refused_payments: Mapping[str, int] = field(default_factory=dict)
     resume_asked: frozenset[str] = frozenset()
+    forgotten: frozenset[str] = frozenset()
+    listed_at_ms: int = 0
 
     @property
     def closing(self) -> TransactionNumber:
@@ -193,12 +200,14 @@ class State:
 
     ``topics`` are the source topics as last described (a configured pattern names several);
     ``highest_epoch`` is the highest heard, ``table_epoch`` the highest that tables are known to
-    hold; ``pause_asked`` is what an operator said while there was no term to remember it; ``rivals`` the
-    newest word (sequence) of each other coordinator of the highest epoch, ``gains`` the newest
-    PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is ahead of
-    the monotonic one, as of the last claim: where it jumps later, nothing grows older.
-    ``doubted``: what a look at the followers found wrong, to be confirmed by another. ``troubled``:
-    tables that the next claim parks besides those of the record.
+    hold; ``pause_asked`` is what an operator said while there was no term to remember it;
+    ``rivals`` the newest word (sequence) of each other coordinator of the highest epoch, ``gains``
+    the newest PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is
+    ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows older.
+    ``doubted``: what a look at the followers found wrong, to be confirmed by another;
+    ``suspects``: tables that were paid more than the lead decided, as far as it was known;
+    ``troubled``: tables that the next claim parks besides those of the record;
+    ``recovery_forgotten``: those that it forgets (N5).
     """
 
     identity: Identity
@@ -218,7 +227,9 @@ class State:
     recovery_wall_ms: int = 0
     wall_ahead_ms: int = 0
     doubted: frozenset[str] = frozenset()
+    suspects: frozenset[str] = frozenset()
     recovery_parked: Mapping[str, Parked] = field(default_factory=dict)
+    recovery_forgotten: frozenset[str] = frozenset()
     troubled: Mapping[str, Parked] = field(default_factory=dict)
     term: Term | None = None
     attempt: CommitAttempt | None = None

@@ -94,7 +94,7 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
     branch, start_ms = settings.table.branch, settings.source.start_at_ms
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
-        catalog = opening.enter_context(opened_catalog(settings.catalog))
+        catalog = opening.enter_context(opened_catalog(settings))
 
         def opened(identifier: str) -> IcebergTable:
             return IcebergTable(catalog, identifier, settings.name, branch)
@@ -168,7 +168,8 @@ def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> Co
 def _with_followers(world: World, state: State, asked: DescribeFollowers) -> State:
     """As a coordinator judges them, which looks a second time at what seems wrong (D9)."""
     assert world.followers is not None
-    views, troubles = parted(world.followers.describe(asked.tables))
+    gone = world.followers.missing(asked.remembered) if asked.remembered else {}
+    views, troubles = parted({**gone, **world.followers.describe(asked.tables)})
     needed = state.identity.followers if state.identity.routed else asked.tables
     missing = sorted(set(needed) - views.keys())
     if missing:

@@ -18,6 +18,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.operations.audit_chain import (
     Move,
@@ -26,7 +27,6 @@ from headgate.operations.audit_chain import (
     renewed_topics,
 )
 from headgate.operations.audit_files import (
-    LiveFile,
     OnProgress,
     examine_commits,
     examine_live,
@@ -52,10 +52,10 @@ from headgate.operations.audit_whole import (
     topics_of_others,
     whole_table,
 )
-from headgate.operations.history import History, read_history
 from headgate.operations.kafka_access import scan_source, source_topics
 from headgate.operations.table_access import opened_table
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import read_history
 
 _TRIES = 3
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_history import History, SinkCommit
 from headgate.operations.audit_report import Finding
-from headgate.operations.history import History, SinkCommit
 
 
 def examine_chain(

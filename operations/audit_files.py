@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
@@ -20,8 +19,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.table_history import History, LiveFile
 from headgate.operations.audit_report import Finding
-from headgate.operations.history import History
 from headgate.tables.stores.files import SCHEMES, on_s3
 
 STORAGE_THREADS = 32
@@ -33,22 +32,6 @@ _Read = TypeVar("_Read")
 
 OnProgress = Callable[[str, int, int], None]
 """What is being done, how much of it is done, of how much."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveFile:
-    """A file that the branch's head refers to. ``added_by``: the snapshot that brought it.
-
-    ``vector``: a deletion vector in it, which it may hold several of.
-    """
-
-    path: str
-    records: int
-    size_bytes: int
-    parquet: bool
-    deletes: bool
-    added_by: int
-    vector: bool = False
 
 
 def examine_commits(table: Table, history: History, on_progress: OnProgress) -> list[Finding]:

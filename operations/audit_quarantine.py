@@ -10,13 +10,9 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_history import History
 from headgate.operations.audit_chain import examine_chain
-from headgate.operations.audit_files import (
-    OnProgress,
-    examine_commits,
-    examine_live,
-    live_files,
-)
+from headgate.operations.audit_files import OnProgress, examine_commits, examine_live, live_files
 from headgate.operations.audit_records import (
     SeenOffsets,
     TableRecords,
@@ -25,9 +21,9 @@ from headgate.operations.audit_records import (
 )
 from headgate.operations.audit_report import Finding
 from headgate.operations.audit_source import EVERYTHING, between, difference
-from headgate.operations.history import History, read_history
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.history import read_history
 
 COLUMNS = ("topic", "partition", "offset")
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pyiceberg.table import Table
 
 from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_history import History
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
 from headgate.operations.audit_records import TableRecords, scan_draft, scan_records
 from headgate.operations.audit_report import Finding
 from headgate.operations.audit_source import rewound
-from headgate.operations.history import History, read_history
 from headgate.operations.routed_tables import decided_tables, filled_tables
+from headgate.tables.iceberg.history import read_history
 
 Columns = tuple[str, str, str]
 

@@ -11,10 +11,10 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.table_history import History
 from headgate.operations.audit_chain import Move, ranges_of
 from headgate.operations.audit_records import EXAMPLES_MAX, SeenOffsets
 from headgate.operations.audit_report import Finding, PartitionAudit
-from headgate.operations.history import History
 
 EVERYTHING = 2**63
 

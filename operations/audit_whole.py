@@ -14,9 +14,9 @@ from pyroaring import BitMap64
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_history import History
 from headgate.operations.audit_records import SeenOffsets, TableRecords
 from headgate.operations.audit_report import Finding
-from headgate.operations.history import History
 from headgate.sink.settings import SinkSettings
 
 OFFSETS_SET = "offsets set"

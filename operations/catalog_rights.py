@@ -17,7 +17,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID
 
 from headgate.control_protocol.errors import CatalogRefused, HeadgateError, MissingRights
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
+from headgate.tables.iceberg.java_catalog import JavaCatalog
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -36,6 +37,12 @@ def may_commit(table: Table) -> str:
     name = ".".join(table.name())
     if engine := _engine(table.catalog):
         return _database_lets(engine, name, "UPDATE iceberg_tables SET table_name = table_name")
+    if _metastore(table.catalog):
+        try:
+            refuse_swapless(table.catalog, name)
+        except Exception as error:
+            raise _forbidden(error, f"table {name} may not be committed") from error
+        return f"{name} may be altered, and its metastore compares and sets (it was asked)"
     if not _rest(table.catalog):
         raise Unasked(f"whether {name} may be committed was not tried: a check changes nothing")
     try:
@@ -55,7 +62,7 @@ def may_create(catalog: Catalog, identifier: str) -> str:
     if engine := _engine(catalog):
         fields = "INSERT INTO iceberg_tables SELECT * FROM iceberg_tables"
         return _database_lets(engine, identifier, fields)
-    if not _rest(catalog):
+    if not _rest(catalog) or isinstance(catalog, JavaCatalog):
         raise Unasked(f"whether {identifier} may be created was not tried")
     try:
         catalog.create_table_transaction(identifier, Schema())
@@ -70,7 +77,11 @@ def may_create(catalog: Catalog, identifier: str) -> str:
 def _rest(catalog: Catalog) -> bool:
     from pyiceberg.catalog.rest import RestCatalog
 
-    return isinstance(catalog, RestCatalog)
+    return isinstance(catalog, (RestCatalog, JavaCatalog))
+
+
+def _metastore(catalog: Catalog) -> bool:
+    return isinstance(catalog, JavaCatalog) and catalog.kind == "hive"
 
 
 def _engine(catalog: Catalog) -> Engine | None:

@@ -75,18 +75,14 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
             questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
         if settings.tables and questions.well("source topics"):
             questions.ask("routes", lambda: routes(settings))
-    table = TableCheck(settings)
+    table = TableCheck(settings, asks_group=questions.well("source topics", "consumer group"))
     questions.ask("catalog", table.catalog)
     if questions.well("catalog"):
         questions.ask("table", table.table)
         if questions.well("table"):
             questions.ask("catalog rights", table.rights)
         if questions.well("table") and table.exists:
-            questions.ask("columns", table.columns)
-            questions.ask("files", table.files)
-            questions.ask("sink state", table.sink_state)
-            if questions.well("sink state", "source topics"):
-                questions.ask("stored offsets", table.stored_offsets)
+            _ask_of_table(questions, table, settings)
         questions.ask("storage", table.storage)
     questions.ask("writer", lambda: _writer(settings))
     if settings.spark.writer is WriterKind.SPARK and questions.well("writer", "storage"):
@@ -94,6 +90,16 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     if settings.transform and questions.well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
     return tuple(questions.answers)
+
+
+def _ask_of_table(questions: _Questions, table: TableCheck, settings: SinkSettings) -> None:
+    questions.ask("columns", table.columns)
+    questions.ask("files", table.files)
+    questions.ask("sink state", table.sink_state)
+    if settings.tables:
+        questions.ask("routed tables", table.routed)
+    if questions.well("sink state", "source topics"):
+        questions.ask("stored offsets", table.stored_offsets)
 
 
 def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pyiceberg.table import Table
 
-from headgate.control_protocol.errors import MissingRights, TableMissing
+from headgate.control_protocol.errors import (
+    MissingRights,
+    TableMissing,
+)
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.recovery import (
@@ -23,8 +26,11 @@ from headgate.data.writers.parquet_options import unheeded
 from headgate.data.writers.store_trial import try_store
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.table_access import opened_catalog, opened_table
+from headgate.operations.routed_tables import told_of_routed
+from headgate.operations.table_access import opened_catalog, opened_table, vanished
 from headgate.sink.catalog_place import sqlite_file
+from headgate.sink.catalog_settings import Backend
+from headgate.sink.catalogs import spark_options
 from headgate.sink.declaration import declared
 from headgate.sink.preconditions import (
     future_location,
@@ -34,6 +40,7 @@ from headgate.sink.preconditions import (
     writable,
 )
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores.object_stores import for_files
 
@@ -43,9 +50,13 @@ class NotChecked(Exception):
 
 
 class TableCheck:
-    """Asked in this order; what one question learnt, the next one uses."""
+    """Asked in this order; what one question learnt, the next one uses.
 
-    def __init__(self, settings: SinkSettings) -> None:
+    ``asks_group``: the notes beside the group's offsets can be asked for a table that is gone.
+    """
+
+    def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
+        self._asks_group = asks_group
         self._settings = settings
         self._table: Table | None = None
         self._view: TableView | None = None
@@ -58,17 +69,19 @@ class TableCheck:
     def catalog(self) -> str:
         catalog = self._settings.catalog
         try:
-            with opened_catalog(catalog):
+            with opened_catalog(self._settings):
                 pass
         except TableMissing as error:
             if not self._settings.table.create:
                 raise
+            self._refuse_gone()
             return f"{error.message}: the first start makes it"
         if (database := sqlite_file(catalog)) and not writable(database):
             raise MissingRights(
                 f"catalog {catalog.name!r}: {database} may not be written", "grant write access"
             )
-        return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens"
+        in_java = ", in Java" if catalog.backend is Backend.JAVA else ""
+        return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens{in_java}"
 
     def table(self) -> str:
         wanted = self._settings.table
@@ -81,13 +94,18 @@ class TableCheck:
                     error.message,
                     "create it, correct table.identifier, or set table.create with its columns",
                 ) from None
+            self._refuse_gone()
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
+
+    def _refuse_gone(self) -> None:
+        if self._asks_group and (gone := vanished(self._settings)):
+            raise gone
 
     def rights(self) -> str:
         """Whether the catalog lets this principal do what the sink will."""
         try:
-            with opened_catalog(self._settings.catalog) as catalog:
+            with opened_catalog(self._settings) as catalog:
                 if self._table is None:
                     return may_create(catalog, self._settings.table.identifier)
                 return may_commit(self._table)
@@ -113,10 +131,23 @@ class TableCheck:
         ignored = unheeded(properties, leaves)
         return f"not followed: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
 
+    def routed(self) -> str:
+        """Whether the tables that the ledger remembers are there, and take rows (I1, N5)."""
+        settings = self._settings
+        with opened_table(settings) as ledger:
+            history = read_history(ledger, settings.name, settings.table.branch)
+            told = told_of_routed(settings, ledger, history)
+        if told:
+            raise TableMissing(
+                "; ".join(told),
+                "mend or restore them, then headgate tables SINK resume (docs/tables.md)",
+            )
+        return f"{len(history.filled)} were filled, and none of them is gone or parked"
+
     def sink_state(self) -> str:
         """Asks what a coordinator would ask before its first claim, with the same code."""
         settings = self._settings
-        with opened_catalog(settings.catalog) as catalog:
+        with opened_catalog(settings) as catalog:
             table = IcebergTable(
                 catalog, settings.table.identifier, settings.name, settings.table.branch
             )
@@ -167,13 +198,11 @@ class TableCheck:
             raise NotChecked("without spark.master tasks run here, unless spark-submit says else")
         if local_path(location) is not None:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
-        from headgate.data.spark.session import SparkOptions, open_session
+        from headgate.data.spark.session import open_session
         from headgate.data.spark.store_trial import try_from_executors
 
         properties = self._file_properties(location)
-        session = open_session(
-            SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, spark.conf)
-        )
+        session = open_session(spark_options(self._settings))
         try:
             return try_from_executors(session, properties, location)
         finally:

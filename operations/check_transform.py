@@ -54,7 +54,7 @@ def _plan(settings: SinkSettings) -> WriterPlan:
             spec_id=table.spec().spec_id,
             file_prefix="",
         )
-    with opened_catalog(settings.catalog) as catalog:
+    with opened_catalog(settings) as catalog:
         plan = plan_for(catalog, start, source, shaping(settings))
     if not tables:
         return plan

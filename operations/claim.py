@@ -79,5 +79,5 @@ def land(
 @contextmanager
 def opened_lead(settings: SinkSettings) -> Iterator[IcebergTable]:
     """Open the sink's table."""
-    with opened_catalog(settings.catalog) as catalog:
+    with opened_catalog(settings) as catalog:
         yield IcebergTable(catalog, settings.table.identifier, settings.name, settings.table.branch)

@@ -40,7 +40,7 @@ def maintain(
         raise MaintenanceUnfit(
             f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
         )
-    with opened_catalog(settings.catalog) as catalog:
+    with opened_catalog(settings) as catalog:
         there = locations(catalog, known)
         for name in known:
             if name not in there and (name in tables or not tables):

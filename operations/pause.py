@@ -60,7 +60,7 @@ def ask(
     if patience_s is None:
         patience_s = settings.coordinator.commit_timeout_ms / 1000 + _PATIENCE_S
     times = KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms)
-    with opened_catalog(settings.catalog) as catalog:
+    with opened_catalog(settings) as catalog:
         table = IcebergTable(
             catalog, settings.table.identifier, settings.name, settings.table.branch
         )

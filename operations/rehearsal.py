@@ -21,6 +21,7 @@ from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import TableMissing, WriteFailed
 from headgate.control_protocol.events import Destination, TableStart, WrittenFile
+from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import (
     Epoch,
     TopicPartition,
@@ -174,7 +175,7 @@ def _catalog(settings: SinkSettings, folder: Path) -> Iterator[RehearsalCatalog]
     with ExitStack() as stack:
         real: Catalog | None = None
         with suppress(TableMissing):  # there is no database of the catalog's yet
-            real = stack.enter_context(opened_catalog(settings.catalog))
+            real = stack.enter_context(opened_catalog(settings))
         catalog = RehearsalCatalog(folder, real)
         stack.callback(catalog.close)
         if real is not None and real.table_exists(settings.table.identifier):
@@ -189,7 +190,7 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
     with source_topics(settings) as topics:
         described = topics.describe()
     if settings.tables:
-        TableMaker(settings, catalog).make(described)
+        _maker(settings, catalog).make(described)
     ranges = {
         TopicPartition(topic, number): OffsetRange(max(log.begin, log.end - records), log.end)
         for topic, state in sorted(described.items())
@@ -206,6 +207,12 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
         quarantine=_start(catalog, _QUARANTINE),
         folder="rehearsal" if settings.tables else "",
     )
+
+
+def _maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
+    """As a coordinator's, which makes nothing in the place of what the ledger has filled (N5)."""
+    ledger = catalog.load_table(settings.tables.ledger)
+    return TableMaker(settings, catalog, filled=lambda: filled_of(settings.name, ledger.properties))
 
 
 def _start(catalog: Catalog, identifier: str) -> TableStart:
@@ -246,7 +253,7 @@ def _with_tables(
         for need in needs.tables
     ]
     with ExitStack() as opening:
-        maker = TableMaker(settings, catalog)
+        maker = _maker(settings, catalog)
         followers = opened_followers(settings, catalog, opening, maker, gates=Gates())
         changed = followers.change(wants)
     if failures := [said.failure for said in changed if said.failure]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import textwrap
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from headgate.operations.rehearsal import Rehearsal
     from headgate.operations.tables import TablesReport
 
+_PAST_SHOWN_MS = 24 * 3_600_000
+_PAST_CHARACTERS_MAX = 80
 _MARKS = {
     "ok": ("ok", "green"),
     "wrong": ("wrong", "red"),
@@ -94,7 +98,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         )
     )
     if report.last_error:
-        _show_error(console, report.last_error)
+        _show_error(console, report.last_error, time.time_ns() // 1_000_000)
     facts = {
         "epoch": report.epoch,
         "coordinator": report.coordinator,
@@ -159,15 +163,27 @@ def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, s
     console.print(_table(("sink", "condition", "lag", "epoch", "last rows", "error"), rows))
 
 
-def _show_error(console: Console, error: LastError) -> None:
+def _show_error(console: Console, error: LastError, now_ms: int) -> None:
+    if error.past:
+        _show_past(console, error, now_ms)
+        return
     when = f", {_time(error.time_ms)}" if error.time_ms else ""
     whose = f" [{error.member}{when}]" if error.member else ""
-    if error.next_try_ms and not error.past:
+    if error.next_try_ms:
         whose += f", next try {_time(error.next_try_ms)}"
-    word = "past error" if error.past else "last error"
-    mark = (f"  {word:<18}", "dim" if error.past else "red")
+    mark = (f"  {'last error':<18}", "red")
     text = printable(f"{error.code} {error.text}")
     console.print(Text.assemble(mark, text, (printable(whose), "dim")), soft_wrap=True)
+
+
+def _show_past(console: Console, error: LastError, now_ms: int) -> None:
+    """In a few words, for a day: by then whoever asks wants to know how the sink is now."""
+    age_ms = now_ms - (error.time_ms or now_ms)
+    if age_ms > _PAST_SHOWN_MS:
+        return
+    said = textwrap.shorten(error.text, _PAST_CHARACTERS_MAX, placeholder=" ...")
+    text = printable(f"{error.code}, {_long_ago(age_ms)}: {said}")
+    console.print(Text.assemble((f"  {'past error':<18}{text}", "dim")), soft_wrap=True)
 
 
 def show_audit(console: Console, report: AuditReport) -> None:
@@ -306,6 +322,11 @@ def _time(epoch_ms: int | None) -> str | None:
     if epoch_ms is None:
         return None
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _long_ago(milliseconds: int) -> str:
+    minutes = max(0, milliseconds) // 60_000
+    return f"{minutes} min ago" if minutes < 120 else f"{minutes // 60} h ago"
 
 
 def _ago(milliseconds: int) -> str:

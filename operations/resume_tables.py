@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from headgate.control_protocol.errors import ConfigurationError, TableStillParked
+from headgate.control_protocol.errors import ConfigurationError, TableMissing, TableStillParked
 from headgate.control_protocol.events import Resume
 from headgate.control_protocol.record import CommitRecord, Parked
-from headgate.operations.history import read_history
 from headgate.operations.pause import ask
 from headgate.operations.table_access import opened_table
+from headgate.sink.routed_tables import section_of
 from headgate.sink.settings import SinkSettings
+from headgate.sink.tables_settings import CreateFrom
+from headgate.tables.iceberg.history import read_history
+
+_GONE_HINT = (
+    "restore it, and ask again; or name it, and the sink makes it anew where tables.create says how"
+)
 
 
 def resume_tables(
@@ -18,17 +24,23 @@ def resume_tables(
 ) -> tuple[str, ...]:
     """Ask the running sink to fill these parked tables again; without names, all of them.
 
-    Returns their names. Raises ``TableStillParked`` where something is still wrong,
-    ``ConfigurationError`` for a table that is not parked, and as ``pause``.
+    One that is gone is made anew where it is named, and the sink can (N5). Returns their names.
+    Raises ``TableStillParked`` where something is still wrong, ``ConfigurationError`` for a table
+    that is not parked, and as ``pause``.
     """
-    parked = _parked(settings)
+    parked, gone = _parked(settings)
     strangers = sorted(set(names) - parked.keys())
     if strangers or not parked:
         raise ConfigurationError(
             f"{', '.join(strangers) or 'no table of this sink'} is not parked",
             "headgate tables SINK lists those that are",
         )
-    wanted = {name: parked[name] for name in (names or parked) if not parked[name].resuming}
+    asked = {name: parked[name] for name in (names or parked)}
+    kept = {name for name in asked if name in gone and not (names and _makes(settings, name))}
+    wanted = {n: each for n, each in asked.items() if n not in kept and not each.resuming}
+    refused = [f"{name} stays parked: {parked[name].why}" for name in sorted(kept)]
+    if kept == asked.keys():
+        raise TableStillParked("; ".join(refused), _GONE_HINT)
 
     def answered(record: CommitRecord) -> bool:
         now = {each.table: each for each in record.parked}
@@ -39,17 +51,27 @@ def resume_tables(
 
     record = ask(settings, Resume(tuple(sorted(wanted))), answered, patience_s)
     left = [p for p in record.parked if p.table in wanted and not p.resuming]
-    if left:
-        raise TableStillParked(
-            "; ".join(f"{parked.table} stays parked: {parked.why}" for parked in left),
-            "mend it, and ask again",
-        )
+    still = [f"{parked.table} stays parked: {parked.why}" for parked in left]
+    if still or refused:
+        hint = "mend it, and ask again" if still else _GONE_HINT
+        raise TableStillParked("; ".join((*still, *refused)), hint)
     return tuple(sorted(wanted))
 
 
-def _parked(settings: SinkSettings) -> dict[str, Parked]:
+def _makes(settings: SinkSettings, table: str) -> bool:
+    """Whether the sink can make the table anew (N5)."""
+    wanted = settings.tables.create.schema
+    each = section_of(settings.tables, table)
+    declared = wanted is not CreateFrom.OFF and bool(each and each.columns)
+    return wanted.from_records or declared
+
+
+def _parked(settings: SinkSettings) -> tuple[dict[str, Parked], set[str]]:
+    """By name what is parked; and the names of those that are gone."""
     if not settings.tables:
         raise ConfigurationError("this sink fills one table", "only tables of routes are parked")
     with opened_table(settings) as ledger:
         record = read_history(ledger, settings.name, settings.table.branch).record
-    return {each.table: each for each in (record.parked if record else ())}
+        parked = {each.table: each for each in (record.parked if record else ())}
+        dropped = {n for n, each in parked.items() if each.why.startswith(TableMissing.code)}
+        return parked, {name for name in dropped if not ledger.catalog.table_exists(name)}

@@ -17,16 +17,16 @@ from pyiceberg.table.snapshots import Snapshot
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
 from headgate.control_protocol.ports import TableView, TopicState
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode
+from headgate.control_protocol.record_codec import decode, sink_of
 from headgate.operations.actor import tell
 from headgate.operations.claim import claiming_followers, land, opened_lead, operators_claim
-from headgate.operations.history import sink_of, summary_of
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.set_offsets import require_stopped, stored
 from headgate.operations.table_access import opened_table
 from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.branches import make_branch
+from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.proposal import GoingBack
 
 KEPT_MS = 7 * 24 * 3_600_000
@@ -199,8 +199,8 @@ def _line(metadata: TableMetadata, head: int | None) -> Iterable[Snapshot]:
 
 def _foreign(settings: SinkSettings, snapshots: Iterable[Snapshot]) -> Iterable[str]:
     for snapshot in snapshots:
-        if sink_of(snapshot) != settings.name:
-            who = sink_of(snapshot)
+        if sink_of(summary_of(snapshot)) != settings.name:
+            who = sink_of(summary_of(snapshot))
             operation = snapshot.summary.operation.value if snapshot.summary else "append"
             by = f" of sink {who}" if who else ""
             yield f"snapshot {snapshot.snapshot_id} ({operation}{by})"

@@ -11,8 +11,9 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord
-from headgate.operations.history import History
+from headgate.control_protocol.table_history import History
 from headgate.sink.settings import SinkSettings
+from headgate.sink.tables_settings import OnMissing
 from headgate.tables.iceberg.catalog import rights_taken
 
 _PLACEHOLDER = re.compile(r"\{\w+\}")
@@ -28,6 +29,29 @@ def filled_tables(
     names = sorted({*_named(settings, catalog), *owed} - aside)
     found = loaded_tables(catalog, names)
     return {n: table for n, table in found.items() if n in owed or tag in table.metadata.refs}
+
+
+def told_of_routed(settings: SinkSettings, ledger: Table, history: History) -> list[str]:
+    """What a person should know of the tables: who is parked, and who is gone (I1, N5)."""
+    if not settings.tables:
+        return []
+    parked = history.record.parked if history.record else ()
+    told = [f"{each.table} is parked: {each.why}" for each in parked]
+    gone = missing_tables(ledger.catalog, history.filled.keys() - {each.table for each in parked})
+    anew = settings.tables.on_missing is OnMissing.CREATE
+    then = "it is made anew" if anew else "it will be parked"
+    return told + [f"{name} was filled, and is gone: {then}" for name in gone]
+
+
+def missing_tables(catalog: Catalog, names: Iterable[str]) -> list[str]:
+    """Those that are neither listed nor there."""
+    wanted = set(names)
+    for namespace in {name.rpartition(".")[0] for name in wanted}:
+        try:
+            wanted -= {".".join(found) for found in catalog.list_tables(namespace)}
+        except NoSuchNamespaceError:
+            continue
+    return sorted(name for name in wanted if not catalog.table_exists(name))
 
 
 def decided_tables(settings: SinkSettings, history: History) -> dict[str, int]:

@@ -20,10 +20,11 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.kafka.first_records import first_timestamps
-from headgate.operations.history import History, Newest, nothing_of, read_history
+from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.operations.kafka_access import control_tail, source_topics
-from headgate.operations.table_access import opened_table, refusal, unpaid_debts
+from headgate.operations.lag_ages import lag_ages
+from headgate.operations.routed_tables import told_of_routed
+from headgate.operations.table_access import opened_table, refusal, unpaid_debts, vanished
 from headgate.sink.condition import (
     EXIT_CODES,
     Condition,
@@ -35,13 +36,11 @@ from headgate.sink.condition import (
     open_transaction,
 )
 from headgate.sink.settings import SinkSettings
-from headgate.sink.telemetry.instruments import LAG_SECONDS
-from headgate.sink.telemetry.progress import lag_gauges
+from headgate.tables.iceberg.history import read_history
 
 TRANSACTIONS_SHOWN = 10
 CONTROL_RECORDS_READ = 2_000
-SIGNS_MISSED = 3
-"""A participant that missed more signs of life than this is not shown as alive."""
+SIGNS_MISSED = 3  # a participant that missed more signs of life is not shown as alive
 _REFUSED = {
     SkipReason.UNSIGNED: (
         "unsigned events of this sink were passed over: does every member have control.key, or "
@@ -157,13 +156,15 @@ def status(
     notes = _Notes(settings)
     now_ms = time.time_ns() // 1_000_000
     since_ms = now_ms - overdue_ms(settings)
-    history, wrong, owed = _table(settings, Newest(transactions, since_ms))
+    history, wrong, owed = _table(settings, Newest(transactions, since_ms), notes)
     record = history.record
     logs = _logs(settings, notes, unread_since_ms=since_ms)
     partitions = tuple(_partitions(history, logs, notes))
     # Brokers that did not answer once are not waited for a second time.
     envelopes = _heard(settings, notes) if notes.reachable else []
     said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
+    if not history.uuid and notes.reachable and (gone := vanished(settings)):
+        wrong = _told(settings, gone)
     error = wrong or notes.wrong or said.error
     stalled = _stalled(history, logs, since_ms)
     condition = condition_of(
@@ -201,7 +202,7 @@ def status(
         if condition is Condition.UNKNOWN and notes.exit_code
         else EXIT_CODES[condition] or notes.exit_code,
         stalled=tuple(map(str, stalled)),
-        lag_seconds=_ages(settings, partitions, now_ms) if with_age and notes.reachable else {},
+        lag_seconds=_lag_ages(settings, partitions, now_ms) if with_age and notes.reachable else {},
     )
 
 
@@ -217,20 +218,12 @@ def _recorded(record: CommitRecord | None) -> Mapping[str, Any]:
     }
 
 
-def _ages(
+def _lag_ages(
     settings: SinkSettings, partitions: Iterable[PartitionStatus], now_ms: int
 ) -> Mapping[str, float]:
-    """How old the oldest record not stored is, by topic, in seconds; without one, 0."""
-    lags = {TopicPartition(p.topic, p.partition): p.lag or 0 for p in partitions}
-    stored = {TopicPartition(p.topic, p.partition): p.next_offset for p in partitions}
-    behind = sorted((at for at, lag in lags.items() if lag), key=lambda at: -lags[at])
-    try:
-        group_id = settings.source.group_id
-        first = first_timestamps(settings.kafka, group_id, {at: stored[at] for at in behind})
-    except RetryLater:
-        return {}
-    gauges = lag_gauges(lags, first, now_ms)
-    return {g.labels["topic"]: g.value for g in gauges if g.name == LAG_SECONDS}
+    at = {TopicPartition(p.topic, p.partition): p for p in partitions}
+    lags = {place: p.lag or 0 for place, p in at.items()}
+    return lag_ages(settings, lags, {place: p.next_offset for place, p in at.items()}, now_ms)
 
 
 def overdue_ms(settings: SinkSettings) -> int:
@@ -252,7 +245,7 @@ def offsets(settings: SinkSettings) -> OffsetsReport:
 
 
 def _table(
-    settings: SinkSettings, newest: Newest
+    settings: SinkSettings, newest: Newest, notes: _Notes
 ) -> tuple[History, LastError | None, tuple[Debt, ...]]:
     """What the table says, what is wrong with it (a coordinator would stop there), what it owes."""
     try:
@@ -260,6 +253,7 @@ def _table(
             history = read_history(table, settings.name, settings.table.branch, newest)
             refused = refusal(settings, table)
             owed = unpaid_debts(settings, table, history.record)
+            notes.texts += map(settings.redacted, told_of_routed(settings, table, history))
     except TableMissing:
         if not settings.table.create:
             raise

@@ -8,14 +8,23 @@ from contextlib import contextmanager
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from headgate.control_protocol.errors import HeadgateError, MissingRights, StopSink, TableMissing
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    MissingRights,
+    RetryLater,
+    StopSink,
+    TableMissing,
+)
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import unpaid
 from headgate.coordinator.recovery import recorded
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
-from headgate.sink.settings import CatalogSettings, SinkSettings
-from headgate.tables.iceberg.catalog import catalog_failure, load_catalog
+from headgate.sink.catalogs import open_catalog
+from headgate.sink.gone import refuse_gone
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores.object_stores import refused_operation
 
@@ -23,17 +32,16 @@ ANSWER_S_MAX = 5.0
 
 
 @contextmanager
-def opened_catalog(settings: CatalogSettings) -> Iterator[Catalog]:
+def opened_catalog(settings: SinkSettings) -> Iterator[Catalog]:
     """The catalog, as it is. Raises what ``load_catalog`` raises, ``TableMissing`` for no file."""
-    refuse_catalog(settings)
-    database = sqlite_file(settings)
+    refuse_catalog(settings.catalog)
+    database = sqlite_file(settings.catalog)
     if database and not database.exists():  # connecting to SQLite would create it
         raise TableMissing(
-            f"catalog {settings.name!r}: the database {database} does not exist yet",
+            f"catalog {settings.catalog.name!r}: the database {database} does not exist yet",
             "the first start makes it, or correct catalog.properties.uri",
         )
-    properties = {**settings.properties, "init_catalog_tables": "false"}
-    catalog = load_catalog(settings.name, properties, ANSWER_S_MAX)
+    catalog = open_catalog(settings, ANSWER_S_MAX, looking=True)
     try:
         yield catalog
     finally:
@@ -43,7 +51,7 @@ def opened_catalog(settings: CatalogSettings) -> Iterator[Catalog]:
 @contextmanager
 def opened_table(settings: SinkSettings) -> Iterator[Table]:
     """The sink's table as it is now. Raises as ``opened_catalog``; ``TableMissing`` without one."""
-    with opened_catalog(settings.catalog) as catalog:
+    with opened_catalog(settings) as catalog:
         try:
             table = catalog.load_table(settings.table.identifier)
         except Exception as error:
@@ -60,6 +68,20 @@ def refusal(settings: SinkSettings, table: Table) -> StopSink | None:
         recorded(sink.seen(table), settings.coordinator)
     except StopSink as error:
         return error
+    return None
+
+
+def vanished(settings: SinkSettings) -> StopSink | None:
+    """Return the error with which a start would stop where there is no table, if it would.
+
+    ``None`` too where Kafka does not answer, or lacks something: that is told by itself.
+    """
+    try:
+        refuse_gone(settings)
+    except StopSink as error:
+        return error
+    except (RetryLater, ConfigurationError):
+        pass
     return None
 
 

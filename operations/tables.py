@@ -1,6 +1,6 @@
 """The tables that a sink's routes fill: what each has received and is owed; and example topics.
 
-Listed are those that have the sink's tag, that the ledger's records name (owed now or before,
+Listed are those that have the sink's tag, that the ledger remembers (filled, owed now or before,
 parked), and that its topics name.
 """
 
@@ -15,11 +15,11 @@ from pyiceberg.table import Table
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord, Parked
-from headgate.operations.history import read_history
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.routed_tables import decided_tables, filled_tables, loaded_tables
 from headgate.operations.table_access import opened_table, unpaid_debts
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import read_history
 
 EXAMPLES_MAX = 3
 
@@ -75,7 +75,8 @@ def tables(settings: SinkSettings) -> TablesReport:
         named = _named_by_topics(settings, record) - found.keys()
         found |= loaded_tables(ledger.catalog, named)
         parked = {each.table: each for each in (record.parked if record else ())}
-        names = sorted({*found, *owed, *parked, *decided, *named} - {settings.quarantine.table})
+        known = {*found, *owed, *parked, *decided, *named, *history.filled}
+        names = sorted(known - {settings.quarantine.table})
         tables = tuple(
             _filled(settings, name, found.get(name), owed.get(name, 0)) for name in names
         )

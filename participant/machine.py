@@ -60,7 +60,7 @@ from headgate.participant.needs import (
 )
 from headgate.participant.presence import steps
 from headgate.participant.settling import believed, entered, other_configuration, settled
-from headgate.participant.speech import draft, say_presence
+from headgate.participant.speech import counted_on, draft, say_presence
 from headgate.participant.state import (
     OpenTransaction,
     Ownership,
@@ -290,8 +290,7 @@ def _heard_self(state: State, record: LogRecord) -> State:
         return heard_own(state, said.event)
     if isinstance(said.event, WriteStatus):
         number = said.event.status_number
-        if state.statuses < number <= state.statuses + LEAP_MAX:
-            state = replace(state, statuses=number)  # said in its name: it counts on from there
+        state = replace(state, statuses=counted_on(state.statuses, number))
         pending = tuple(
             replace(own, offset=record.offset)
             if own.offset is None and own.status.status_number == number
@@ -306,7 +305,8 @@ def _heard_self(state: State, record: LogRecord) -> State:
         for p, own in state.owned.items()
     }
     unheard = tuple(draft for draft in state.unheard if draft.sequence != said.sequence)
-    return replace(state, owned=owned, unheard=unheard)
+    sequence = counted_on(state.sequence, said.sequence)
+    return replace(state, owned=owned, unheard=unheard, sequence=sequence)
 
 
 def _heard_coordinator(state: State, record: LogRecord, now_ms: int) -> Step:

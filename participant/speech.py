@@ -10,7 +10,7 @@ from headgate.control_protocol.events import (
     Proposal,
     WriteStatus,
 )
-from headgate.control_protocol.identifiers import TopicPartition, TransactionNumber
+from headgate.control_protocol.identifiers import LEAP_MAX, TopicPartition, TransactionNumber
 from headgate.participant.actions import Action, Append
 from headgate.participant.presence import presence
 from headgate.participant.state import Draft, State
@@ -23,6 +23,11 @@ def draft(
 ) -> tuple[State, Draft]:
     sequence = state.sequence + 1
     return replace(state, sequence=sequence), Draft(sequence, state.epoch, transaction, event)
+
+
+def counted_on(known: int, heard: int) -> int:
+    """G6: where it goes on from what was said in its name, of its own or somebody else's."""
+    return heard if known < heard <= known + LEAP_MAX else known
 
 
 def say_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Step:

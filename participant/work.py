@@ -158,6 +158,7 @@ def with_parked(state: State, parked: Mapping[str, str]) -> State:
         state,
         writing=replace(writing, parked=parked) if writing else None,
         following=replace(following, parked=parked) if following else None,
+        told={name: said for name, said in state.told.items() if name not in parked},
     )
 
 

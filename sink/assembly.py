@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.errors import ConfigurationError, HeadgateError
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, JvmMissing
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
@@ -37,20 +37,23 @@ from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.participant.task import SinkTask
 from headgate.sink.agreement import agreed
-from headgate.sink.catalog_place import refuse_catalog
+from headgate.sink.catalog_place import refuse_catalog, sqlite_file
+from headgate.sink.catalog_settings import Backend
+from headgate.sink.catalogs import open_catalog, spark_options
 from headgate.sink.declaration import declaration, quarantine_declaration
 from headgate.sink.departure import Complaints, control_log, departing, say_started
 from headgate.sink.followers import iceberg_table, opened_followers
+from headgate.sink.gone import PATIENCE_S, refuse_gone
 from headgate.sink.made_tables import MakingTopics, TableMaker
 from headgate.sink.open_sink import Current, OpenSink, lookout
 from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.starting import refuse_start, require_sources
+from headgate.sink.tables_settings import CreateFrom, OnMissing
 from headgate.sink.telemetry.measuring import Ports, metered
 from headgate.sink.telemetry.metered import MeteredLog
 from headgate.sink.telemetry.meters import SinkMeters
-from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import ensure_table
 from headgate.tables.iceberg.gate import Gates
 
@@ -87,6 +90,11 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         raise ConfigurationError(
             "a transform needs Spark, and an embedded task writes inside this process",
             "remove [transform], or run the sink by headgate run",
+        )
+    if settings.catalog.backend is Backend.JAVA:
+        raise JvmMissing(
+            "catalog.backend is java, and an embedded task has no JVM",
+            "remove catalog.backend, or run the sink by headgate run",
         )
     with ExitStack() as stack:
         sender = new_sender()
@@ -201,7 +209,9 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
     """
     refuse_catalog(settings.catalog)
     require_sources(settings)
-    catalog = load_catalog(settings.catalog.name, settings.catalog.properties)
+    if (database := sqlite_file(settings.catalog)) and not database.exists():
+        refuse_gone(settings, PATIENCE_S)  # opening the catalog makes the file
+    catalog = open_catalog(settings)
     stack.callback(catalog.close)
     refuse_start(catalog, settings)
     ensure_table(catalog, settings.table.identifier, declaration(settings.table))
@@ -231,11 +241,15 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        maker = TableMaker(settings, catalog) if settings.tables else None
-        sources = MakingTopics(topics, maker) if maker else topics
         gates = Gates()
         table = iceberg_table(settings, catalog, settings.table.identifier, gates)
         opening.callback(table.close)
+        maker = (
+            TableMaker(settings, catalog, filled=lambda: table.read().filled)
+            if settings.tables
+            else None
+        )
+        sources = MakingTopics(topics, maker) if maker else topics
         followers = opened_followers(settings, catalog, opening, maker, gates=gates)
         if settings.maintenance:
             from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
@@ -277,9 +291,11 @@ def _identity(settings: SinkSettings, life: Sender) -> Identity:
         agreed(settings),
         follower_names(settings),
         routing(settings),
-        bool(settings.tables),
-        bool(settings.tables) or evolves,
-        bool(settings.table.key),
+        routed=bool(settings.tables),
+        makes=settings.tables.create.schema is not CreateFrom.OFF,
+        makes_anew=settings.tables.on_missing is OnMissing.CREATE,
+        evolves=bool(settings.tables) or evolves,
+        keyed=bool(settings.table.key),
     )
 
 
@@ -299,15 +315,12 @@ def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWrit
             writer.close()
         return
     from headgate.data.spark.batch_writer import SparkBatchWriter
-    from headgate.data.spark.session import SparkOptions, open_session
+    from headgate.data.spark.session import open_session
     from headgate.data.spark.transform import transformation
 
-    spark = settings.spark
     if transform := planning.plans.shaping.transform:
         transformation(transform)  # a transform that cannot be taken is no reason to start Spark
-    session = open_session(
-        SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, spark.conf)
-    )
+    session = open_session(spark_options(settings))
     try:
         writer = SparkBatchWriter(session, planning.written)
         try:

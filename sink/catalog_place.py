@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.sink.settings import CatalogSettings
-from headgate.tables.iceberg.catalog_kinds import refuse_kind
+from headgate.sink.catalog_settings import Backend, CatalogSettings
+from headgate.tables.iceberg.catalog_kinds import refuse_java_kind, refuse_kind
 
 
 def refuse_catalog(settings: CatalogSettings) -> None:
     """Raises ``CatalogRefused`` where the catalog cannot be the sink's lock, and
     ``ConfigurationError`` for a folder that is missing."""
+    if settings.backend is Backend.JAVA:
+        refuse_java_kind(settings.name, settings.properties)
+        return
     refuse_kind(settings.name, settings.properties)
     database = sqlite_file(settings)
     if database and not database.parent.is_dir():

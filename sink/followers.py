@@ -58,6 +58,7 @@ def opened_followers(
         told,
         required=follower_names(settings) if settings.tables else None,
         make=maker.wanted if maker else None,
+        listed=maker.listed if maker else tuple,
     )
     stack.callback(followers.close)
     return followers

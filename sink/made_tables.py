@@ -18,7 +18,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 
 from headgate.control_protocol.column_growth import mapped
 from headgate.control_protocol.columns import Struct
-from headgate.control_protocol.errors import TablesUnfit
+from headgate.control_protocol.errors import TableMissing, TablesUnfit
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics, TopicState
 from headgate.control_protocol.redacted_log import redacted_logger
@@ -27,7 +27,7 @@ from headgate.data.writers.routes import RAW_NAME_PROPERTY, names_of
 from headgate.sink.declaration import declared
 from headgate.sink.routed_tables import one_table, section_of
 from headgate.sink.settings import SinkSettings
-from headgate.sink.tables_settings import CreateFrom, OneTableSettings, TablesSettings
+from headgate.sink.tables_settings import CreateFrom, OneTableSettings, OnMissing, TablesSettings
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.creation import ensure_table
 
@@ -42,7 +42,8 @@ _log = redacted_logger(__name__)
 class TableMaker:
     """Makes tables. One that cannot be made holds up no other.
 
-    Used by one coordinator; ``wanted`` by several of its threads at once.
+    ``filled`` asks the ledger which tables it has filled: none of these is made anew (N5). Used by
+    one coordinator; ``wanted`` by several of its threads at once.
     """
 
     def __init__(
@@ -50,14 +51,17 @@ class TableMaker:
         settings: SinkSettings,
         catalog: Catalog,
         monotonic_s: Callable[[], float] = time.monotonic,
+        *,
+        filled: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        self._filled = filled
         self._settings = settings
         self._catalog = catalog
         self._now_s = monotonic_s
         self._there: set[str] = set()
         self._refused: dict[str, float] = {}
         self._by_topic: frozenset[str] = frozenset()
-        self._guard = NewTables(settings.tables, self._short_names, monotonic_s)
+        self._guard = NewTables(settings.tables, self.listed, monotonic_s)
 
     def make(self, topics: Mapping[str, TopicState]) -> None:
         """Make what the topics name, and what the sink file declares by its full name."""
@@ -91,6 +95,8 @@ class TableMaker:
             return Changed(table, why="no route of the coordinator's sink file names it")
         if self._catalog.table_exists(table):
             return None
+        if self._dropped(table):
+            return Changed(table, why=dropped_words(table), dropped=True)
         if not (each.columns or tables.create.schema.from_records):
             return Changed(table, why="its columns are not declared")
         if why := self._guard.refusal(table, by_topic=table in self._by_topic):
@@ -104,6 +110,8 @@ class TableMaker:
             return
         try:
             if not self._catalog.table_exists(table):
+                if self._dropped(table):
+                    return
                 self._guard.admit(table)
                 self._make(table, raw, each, Struct())
             self._there.add(table)
@@ -111,6 +119,10 @@ class TableMaker:
             error = catalog_failure(found, f"table {table} cannot be made")
             self._refused[table] = self._now_s() + AGAIN_S
             _log.warning("table %s cannot be made, its records are unmatched: %s", table, error)
+
+    def _dropped(self, table: str) -> bool:
+        """N5: whether rows went to a table that is gone, and nobody asked for a new one."""
+        return self._settings.tables.on_missing is OnMissing.PARK and table in self._filled()
 
     def _make(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
         wholly = mapped(columns, Struct())
@@ -121,11 +133,18 @@ class TableMaker:
         if ensure_table(self._catalog, table, made):
             _log.info("table %s was made for %s", table, raw)
 
-    def _short_names(self, namespace: str) -> Collection[str]:
+    def listed(self, namespace: str) -> Collection[str]:
         try:
             return [found[-1] for found in self._catalog.list_tables(namespace)]
         except NoSuchNamespaceError:
             return ()
+
+
+def dropped_words(table: str) -> str:
+    return (
+        f"{TableMissing.code} there is no table {table} any more, though rows went to it: it was "
+        "dropped or renamed"
+    )
 
 
 class NewTables:

@@ -9,9 +9,9 @@ from contextlib import closing
 
 from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
+from headgate.sink.catalogs import open_catalog
 from headgate.sink.followers import iceberg_table
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.catalog import load_catalog
 
 LOOKED_AT_S = 3.0
 _TURN_S = 0.25
@@ -26,7 +26,7 @@ def stopped(settings: SinkSettings) -> bool:
     database = sqlite_file(settings.catalog)
     if database and not database.exists():
         return False
-    catalog = load_catalog(settings.catalog.name, settings.catalog.properties)
+    catalog = open_catalog(settings)
     with closing(catalog):
         record = iceberg_table(settings, catalog, settings.table.identifier).read().record
         return record is not None and record.stopped

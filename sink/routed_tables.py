@@ -22,7 +22,12 @@ from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFie
 from headgate.sink.column_rules import check_columns, rules_of_columns
 from headgate.sink.declaration import check_declaration
 from headgate.sink.table_settings import ColumnSettings, TableSettings
-from headgate.sink.tables_settings import CreateFrom, OneTableSettings, TablesSettings
+from headgate.sink.tables_settings import (
+    CreateFrom,
+    OneTableSettings,
+    OnMissing,
+    TablesSettings,
+)
 
 if TYPE_CHECKING:
     from headgate.data.writers.plan import SourcePlan
@@ -160,6 +165,11 @@ def _check_limits(tables: TablesSettings) -> None:
         raise TablesUnfit(
             "a partitioning is given, but no table is made", 'set tables.create.schema = "declared"'
         )
+    if tables.on_missing is OnMissing.CREATE and tables.create.schema is CreateFrom.OFF:
+        raise TablesUnfit(
+            'tables.on_missing = "create" is given, but no table is made',
+            "set tables.create.schema",
+        )
 
 
 def _check_one(settings: SinkSettings, each: OneTableSettings) -> None:
@@ -228,6 +238,10 @@ class FileTables:
 
     def source(self, source: SourcePlan, table: str) -> SourcePlan:
         return source_of(self._settings, source, table)
+
+    @property
+    def makes_anew(self) -> bool:
+        return self._settings.tables.on_missing is OnMissing.CREATE
 
     def making(self, source: SourcePlan, table: str) -> Making | None:
         """N1: of declared columns, else of what records show, if they may."""

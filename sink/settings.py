@@ -19,6 +19,7 @@ from headgate.control_protocol.seal import Keys
 from headgate.control_protocol.wire import Wire
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.settings import Distribution, ParticipantSettings
+from headgate.sink.catalog_settings import CatalogSettings
 from headgate.sink.changes_settings import ChangesSettings
 from headgate.sink.face_settings import HttpSettings, TelemetrySettings
 from headgate.sink.maintenance_settings import MaintenanceSettings
@@ -115,20 +116,6 @@ class ControlSettings:
     @property
     def keys(self) -> Keys:
         return Keys(tuple(key.text for key in (self.key, self.accepted_key) if key))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogSettings:
-    """The Iceberg catalog, in pyiceberg's own property names."""
-
-    name: str = field(
-        default="default",
-        metadata=about("Catalog name; SQL catalogs keep it in their tables, so share it."),
-    )
-    properties: Properties = field(
-        default_factory=Properties,
-        metadata=about("pyiceberg catalog properties, such as type, uri and warehouse."),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

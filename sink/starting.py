@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import time
-
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.errors import RetryLater, TableMissing
+from headgate.control_protocol.errors import TableMissing
 from headgate.data.writers.encodings import format_of, refuse_files
-from headgate.kafka.source_topics import KafkaSourceTopics
+from headgate.sink.gone import PATIENCE_S, opened_topics, patiently, refuse_gone
 from headgate.sink.preconditions import future_location, refuse_place, refuse_table
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
 from headgate.tables.iceberg.supported import refuse_unread
 
 _MISSING_MAX_S = 5.0
-_PATIENCE_S = 30.0
-_AGAIN_S = 0.5
 
 
 def require_sources(settings: SinkSettings) -> None:
@@ -24,23 +20,8 @@ def require_sources(settings: SinkSettings) -> None:
 
     A leader that is just being elected is waited for; ``Unreachable`` when that took too long.
     """
-    source = settings.source
-    topics = KafkaSourceTopics(
-        settings.kafka, source.topics, source.group_id, missing_max_s=_MISSING_MAX_S
-    )
-    until_s = time.monotonic() + _PATIENCE_S
-    try:
-        while True:
-            try:
-                topics.describe()
-            except RetryLater:
-                if time.monotonic() > until_s:
-                    raise
-                time.sleep(_AGAIN_S)
-            else:
-                return
-    finally:
-        topics.close()
+    with opened_topics(settings, _MISSING_MAX_S) as topics:
+        patiently(topics.describe, PATIENCE_S)
 
 
 def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
@@ -52,9 +33,11 @@ def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
         failure = catalog_failure(error, f"table {settings.table.identifier} cannot be read")
         if not isinstance(failure, TableMissing):
             raise failure from error
+        refuse_gone(settings, PATIENCE_S)
         refuse_place(future_location(settings))
         format_of(settings.table.properties)
         return
+    refuse_swapless(catalog, settings.table.identifier)
     refuse_table(table, settings)
     refuse_files(table.schema(), table.properties, table.sort_order())
     refuse_place(table.location())

@@ -34,6 +34,13 @@ class CreateFrom(StrEnum):
         return self in (CreateFrom.INFER, CreateFrom.REGISTRY, CreateFrom.CONNECT)
 
 
+class OnMissing(StrEnum):
+    """What becomes of a table that has rows of the sink, and is gone (rule N5)."""
+
+    PARK = "park"
+    CREATE = "create"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSettings:
     """Which records go to which table. The first route that matches a record wins."""
@@ -166,6 +173,14 @@ class TablesSettings:
         metadata=about(
             "What to do with a record that no route sends to a table that there is: keep it in the "
             "quarantine, stop before it, or skip it and count it."
+        ),
+    )
+    on_missing: OnMissing = field(
+        default=OnMissing.PARK,
+        metadata=about(
+            "What to do where a table that was filled is gone, dropped or renamed: park it, which "
+            "diverts its records to the quarantine until a person decides; or create a new one, "
+            "which begins empty."
         ),
     )
     max: int = field(

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, JvmMissing
 from headgate.control_protocol.seal import KEY_CHARACTERS_MIN
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.kafka import keys as kafka_keys
@@ -44,6 +44,7 @@ def check_sink(settings: SinkSettings) -> None:
     _check_times(settings)
     if settings.spark.master and settings.spark.remote:
         _wrong("spark.master and spark.remote are both set", "keep one of them")
+    _check_jvm(settings)
     _check_format(settings)
     check_rules(settings)
     _check_quarantine(settings)
@@ -57,6 +58,16 @@ def check_sink(settings: SinkSettings) -> None:
 
 def _wrong(message: str, hint: str) -> None:
     raise ConfigurationError(message, hint)
+
+
+def _check_jvm(settings: SinkSettings) -> None:
+    spark = settings.spark
+    if settings.catalog.backend == "java" and (spark.writer == "in-process" or spark.remote):
+        without = "spark.writer is in-process" if not spark.remote else "spark.remote is set"
+        raise JvmMissing(
+            f"catalog.backend is java, and {without}: no JVM is beside this process",
+            "use a Spark of this process (spark.master), or remove catalog.backend",
+        )
 
 
 def _check_names(settings: SinkSettings) -> None:

@@ -14,6 +14,7 @@ import pytest
 import workers
 from confluent_kafka.admin import AdminClient
 from docker_broker import docker_broker
+from hive_metastore import hive_metastore
 from hypothesis import settings
 from integration.iceberg.rest_server import rest_server
 from local_catalog import LocalCatalog, local_catalog
@@ -158,6 +159,13 @@ def object_store() -> Iterator[ObjectStore]:
     """S3 and Glue; tests use tables and folders of their own."""
     with ObjectStore() as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def hive_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Hive metastore that compares and sets; tests use databases of their own."""
+    with hive_metastore(tmp_path_factory.mktemp("hive")) as uri:
+        yield uri
 
 
 @pytest.fixture(scope="session")

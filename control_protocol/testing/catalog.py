@@ -47,13 +47,16 @@ class FakeSnapshot:
 class Request:
     """One commit call on its way: the snapshot to add, and what must still be so when it arrives.
 
-    The snapshot's sequence number is part of it: a catalog refuses one that is taken.
+    The snapshot's sequence number is part of it: a catalog refuses one that is taken. ``filled``
+    are properties to set, ``forgotten`` those to remove.
     """
 
     sink: SinkName
     branch: str
     base: TableView
     snapshot: FakeSnapshot
+    filled: Mapping[str, str] = field(default_factory=dict)
+    forgotten: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -206,6 +209,9 @@ class FakeCatalog:
         self._add(request.snapshot, request.branch)
         self.tags[tag] = request.snapshot.snapshot_id
         self.properties[record_codec.marker_property(request.sink)] = "true"
+        self.properties.update(request.filled)
+        for name in request.forgotten:
+            self.properties.pop(name, None)
         return None
 
     def land(self, index: int = 0) -> str | None:

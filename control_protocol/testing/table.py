@@ -10,6 +10,7 @@ from headgate.control_protocol.column_growth import former, grown
 from headgate.control_protocol.columns import Struct, changes
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
 from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.filled_tables import filled_of, forgotten, newly_filled
 from headgate.control_protocol.identifiers import (
     Epoch,
     SinkName,
@@ -148,7 +149,9 @@ class FakeTable:
         snapshot = catalog.new_snapshot(self._branch, files, summary)
         # a commit to another branch since the read has taken this number: the call is refused
         snapshot = replace(snapshot, sequence_number=sequence_number + 1)
-        return Request(self._sink, self._branch, base, snapshot)
+        filled = newly_filled(attempt.record, catalog.properties)
+        gone = forgotten(self._sink, attempt.forgets, filled, catalog.properties)
+        return Request(self._sink, self._branch, base, snapshot, filled, tuple(gone))
 
     def _view(self) -> TableView:
         catalog = self._catalog
@@ -165,6 +168,7 @@ class FakeTable:
             lineage=self._lineage(tag),
             branch_record=self._branch_record(),
             others=self._others(),
+            filled=filled_of(self._sink, catalog.properties),
         )
 
     def _others(self) -> dict[SinkName, Mapping[str, TopicId]]:

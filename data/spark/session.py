@@ -127,7 +127,7 @@ def open_session(options: SparkOptions) -> OpenSession:
     scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
     spark = None
     try:
-        with _interrupt_handler_kept():
+        with interrupt_handler_kept():
             spark = found or _made(session_class, options)
         local = _is_local(spark, options)
         if not local:
@@ -139,12 +139,12 @@ def open_session(options: SparkOptions) -> OpenSession:
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
-        raise _translated(options, error) from error
+        raise translated(options, error) from error
     return OpenSession(spark, parallelism, made=found is None, scratch=scratch)
 
 
 @contextmanager
-def _interrupt_handler_kept() -> Iterator[None]:
+def interrupt_handler_kept() -> Iterator[None]:
     """PySpark answers Ctrl-C by cancelling all jobs and raising: no orderly end is left then."""
     if threading.current_thread() is not threading.main_thread():
         yield  # it sets its handler in the main thread only
@@ -168,8 +168,25 @@ def _session_class() -> Any:
 
 
 def _made(session_class: Any, options: SparkOptions) -> Any:
+    builder = session_class.builder
+    if options.remote:
+        builder = builder.remote(options.remote)
+    for key, value in launching(options).items():
+        builder = builder.config(key, value)
+    with warnings.catch_warnings():
+        # Connect warns of keys that its server has fixed already; the server's word stands.
+        warnings.filterwarnings("ignore", message="Failed to set", category=UserWarning)
+        return builder.getOrCreate()
+
+
+def launching(options: SparkOptions) -> dict[str, str]:
+    """Return the configuration that Spark is started with, and prepare this process for it.
+
+    Raises ``ConfigurationError`` where Java is needed here, and missing.
+    """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not submitted and not options.remote.startswith("sc://"):
+    far = options.remote.startswith("sc://")
+    if not submitted and not far:
         _require_java()
     # It tells each connection that closes, some of them behind the last word of a run.
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -177,22 +194,12 @@ def _made(session_class: Any, options: SparkOptions) -> Any:
     python = options.conf.get("spark.pyspark.python", sys.executable)
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = session_class.builder.appName(options.app_name)
-    conf = {**_QUIET, **_SAME_EVERYWHERE, **_WORKERS, **options.conf}
-    if options.remote:
-        builder = builder.remote(options.remote)
-        if options.remote.startswith("sc://"):
-            conf = {**_SAME_EVERYWHERE, **options.conf}
-    elif not submitted or options.master:
-        master = options.master or "local[*]"
-        builder = builder.master(master)
-        conf = {**(_LOCAL if master.startswith("local") else {}), **conf}
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    with warnings.catch_warnings():
-        # Connect warns of keys that its server has fixed already; the server's word stands.
-        warnings.filterwarnings("ignore", message="Failed to set", category=UserWarning)
-        return builder.getOrCreate()
+    own = _SAME_EVERYWHERE if far else {**_QUIET, **_SAME_EVERYWHERE, **_WORKERS}
+    conf = {"spark.app.name": options.app_name, **own, **options.conf}
+    if options.remote or (submitted and not options.master):
+        return conf
+    master = options.master or "local[*]"
+    return {**(_LOCAL if master.startswith("local") else {}), **conf, "spark.master": master}
 
 
 def _require_java() -> None:
@@ -204,7 +211,7 @@ def _require_java() -> None:
         )
 
 
-def _translated(options: SparkOptions, error: Exception) -> HeadgateError:
+def translated(options: SparkOptions, error: Exception) -> HeadgateError:
     reason = reason_of(error)
     if options.remote.startswith("sc://"):
         return Unreachable(f"the Spark Connect server {options.remote} does not serve: {reason}")

@@ -53,6 +53,10 @@ class OfTable(Protocol):
     def making(self, source: SourcePlan, table: str) -> Making | None:
         """How it comes by its columns where it is not there; ``None``: it is not made."""
 
+    @property
+    def makes_anew(self) -> bool:
+        """Whether that holds for tables too that were there before (N5)."""
+
 
 class RoutedPlans:
     """As ``Plans``, for a sink with routes. Used by one thread at a time."""
@@ -156,7 +160,9 @@ class RoutedPlans:
         """N1: only the coordinator makes it, if anybody does."""
         for start in told:
             if start.table == name and not start.uuid and start.refused:
-                return RoutedTable(name, problem=start.refused[0].reason)
+                why = start.refused[0].reason
+                dropped = why.startswith(TableMissing.code)  # the coordinator knew it (N5)
+                return RoutedTable(name, problem=why, trouble=why if dropped else "")
         making = self._of_table.making(source, name)
         problem = "" if making else f"there is no table {name}, and none is declared"
         return RoutedTable(name, problem=problem, making=making)
@@ -196,7 +202,8 @@ class RoutedPlans:
         listed = self._listed.get(_namespace(name))
         if listed is not None and _short(name) not in listed[1]:
             before = self._loaded.pop(name, None)
-            if before is not None and before[1].plan is not None:
+            had = before is not None and before[1].plan is not None
+            if had and not self._of_table.makes_anew:
                 self._gone.add(name)
             return _dropped(name) if name in self._gone else None
         self._gone.discard(name)
@@ -205,6 +212,9 @@ class RoutedPlans:
         if known is None or now_s >= until_s:
             own = self._of_table.source(source, name)
             known = _loaded(self._catalog, name, own, self._plans.shaping)
+            if known.trouble.startswith(TableMissing.code) and self._of_table.makes_anew:
+                self._loaded.pop(name, None)
+                return None
             self._loaded[name] = (now_s + LOADED_S, known)
             if known.problem:
                 event = about(LogEvent.RECORDS_UNMATCHED, table=name)

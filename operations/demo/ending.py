@@ -16,16 +16,17 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.control_protocol.identifiers import TransactionId
+from headgate.control_protocol.table_history import History, SinkCommit
 from headgate.operations.audit import audit
 from headgate.operations.audit_report import AuditReport
 from headgate.operations.demo.observation import pid_of
 from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.sink_file import CATALOG_FILE, TABLE
-from headgate.operations.history import History, SinkCommit, read_history
 from headgate.operations.progress import shown_progress
 from headgate.operations.rendering import show_audit
 from headgate.operations.table_access import opened_table
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import read_history
 
 ROWS_SHOWN = 4
 COLUMNS_SHOWN = ("trip_id", "pickup_at", "distance_km", "fare", "kafka_partition", "kafka_offset")

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from headgate.control_protocol.columns import Struct
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.events import (
     AbortCommit,
     Envelope,
@@ -161,6 +161,9 @@ class MeteredFollowers:
 
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         return self._followers.describe(tables)
+
+    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        return self._followers.missing(tables)
 
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
         return self._followers.draft(drafts)

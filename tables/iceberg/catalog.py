@@ -36,7 +36,9 @@ from headgate.control_protocol.errors import (
     TableMissing,
     Unreachable,
 )
-from headgate.tables.iceberg.catalog_kinds import refuse_kind, refuse_server
+from headgate.tables.iceberg.catalog_kinds import refuse_java_kind, refuse_kind, refuse_server
+from headgate.tables.iceberg.java_catalog import JavaCatalog
+from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.stores.files import PATIENCE, is_far, is_ours, open_files
 from headgate.tables.stores.object_stores import refused_operation
 
@@ -74,8 +76,15 @@ class StorePatience(AwsStandardS3RetryStrategy):  # type: ignore[misc] # pyarrow
         super().__init__(max_attempts=_STORE_TRIES)
 
 
-def load_catalog(name: str, properties: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> Catalog:
+def load_catalog(
+    name: str,
+    properties: Mapping[str, str],
+    timeout_s: float = TIMEOUT_S,
+    jvm: Jvm | None = None,
+) -> Catalog:
     """The catalog ``name``, in pyiceberg's own properties, that never waits for ever.
+
+    With a ``jvm`` Java speaks to it, and the properties are those of Iceberg's Java library.
 
     ``timeout_s`` bounds each HTTP request (connecting, and each wait for bytes) of a REST catalog,
     and of who gives it tokens,
@@ -89,6 +98,9 @@ def load_catalog(name: str, properties: Mapping[str, str], timeout_s: float = TI
     of ``properties``.
     """
     try:
+        if jvm is not None:
+            kind = refuse_java_kind(name, properties)
+            return _with_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s))
         return _with_own_files(_writing_version_3(_opener(name, properties, timeout_s)()))
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
         failure = catalog_failure(error, f"catalog {name!r} cannot be opened")
@@ -117,6 +129,15 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
     if type(error).__name__ in ("ArgumentError", "NoSuchModuleError"):  # SQLAlchemy's, of the uri
         return ConfigurationError(said, "check the catalog's uri")
     return Unreachable(said, "is the catalog up, and its address right?")
+
+
+def refuse_swapless(catalog: Catalog, identifier: str) -> None:
+    """Raise ``CatalogRefused`` where the table's commits could be lost; nothing is changed."""
+    if isinstance(catalog, JavaCatalog):
+        try:
+            catalog.refuse_swapless(identifier)
+        except Exception as error:  # noqa: BLE001 - whatever Java throws becomes one of ours
+            raise catalog_failure(error, f"table {identifier} cannot be asked") from None
 
 
 def rights_taken(error: BaseException) -> MissingRights | None:

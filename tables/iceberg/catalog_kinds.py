@@ -16,13 +16,16 @@ _INSTEAD = "use a REST, Glue or SQL catalog (SQLite, PostgreSQL); docs/catalogs.
 
 _REFUSED = {
     "hive": "a Hive metastore can lose a commit that it has confirmed: pyiceberg commits to it "
-    "under a lock that times out, and does not compare and set",
+    'under a lock that times out, and does not compare and set; catalog.backend = "java" does',
     "dynamodb": "pyiceberg creates tables in a DynamoDB catalog, but cannot commit to them",
     "bigquery": "pyiceberg creates tables in a BigQuery metastore, but cannot commit to them",
     "in-memory": "an in-memory catalog is gone with its process, and no other participant sees it",
 }
 
 _BY_URI = {"http": "rest", "https": "rest", "thrift": "hive", **dict.fromkeys(SQL_SCHEMES, "sql")}
+
+JAVA_KINDS = ("hive", "rest")
+"""What may be spoken to in Java."""
 
 KINDS = ("sql", "rest", "glue", *_REFUSED)
 
@@ -42,8 +45,7 @@ def refuse_kind(name: str, properties: Mapping[str, object]) -> str:
             "compare and set was never seen",
             _INSTEAD,
         )
-    uri = str(properties.get("uri") or "")
-    scheme = uri.partition(":")[0].partition("+")[0]
+    uri, scheme = str(properties.get("uri") or ""), _scheme(properties)
     said = properties.get("type")
     kind = str(said).lower() if said else _BY_URI.get(scheme, "")
     if said and kind not in KINDS:
@@ -56,6 +58,29 @@ def refuse_kind(name: str, properties: Mapping[str, object]) -> str:
     if kind == "sql":
         _refuse_database(name, scheme, uri)
     return kind
+
+
+def refuse_java_kind(name: str, properties: Mapping[str, object]) -> str:
+    """As ``refuse_kind``, for a catalog that Java speaks to."""
+    if own := properties.get("catalog-impl"):
+        raise CatalogRefused(
+            f"catalog {name!r} is of a class of its own ({own}), and whether its commits compare "
+            "and set was never seen",
+            f"in Java, type may be {' or '.join(JAVA_KINDS)}",
+        )
+    kind = str(properties.get("type") or _BY_URI.get(_scheme(properties), "")).lower()
+    if kind not in JAVA_KINDS:
+        raise CatalogRefused(
+            f"catalog {name!r}: in Java a catalog of type {kind or 'no known kind'!r} was never "
+            "seen to compare and set",
+            f"with catalog.backend = java, type may be {' or '.join(JAVA_KINDS)}; other kinds "
+            "are spoken to without Java",
+        )
+    return kind
+
+
+def _scheme(properties: Mapping[str, object]) -> str:
+    return str(properties.get("uri") or "").partition(":")[0].partition("+")[0]
 
 
 def refuse_server(name: str, properties: Mapping[str, object]) -> None:

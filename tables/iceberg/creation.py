@@ -124,7 +124,14 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
     check_version(schema, declaration.properties)
     ensure_namespaces(catalog, identifier)
     try:
-        catalog.create_table(identifier, schema, declaration.location, spec, order, properties)
+        catalog.create_table(
+            identifier,
+            schema,
+            declaration.location,
+            spec,
+            sort_order=order,
+            properties=properties,
+        )
     except TableAlreadyExistsError:
         return False
     return True

@@ -32,7 +32,7 @@ class FollowerTables:
     wait, when the followers are looked at for the first time and after every payment: rows may be
     there that nobody knows of. Without ``threads`` the caller makes one call after another.
     ``required``: an error of any other is an answer (rule I1). ``make`` makes a table that is asked
-    for, and says why when it does not.
+    for, and says why when it does not. ``listed`` names the tables of a namespace.
     """
 
     def __init__(
@@ -43,12 +43,14 @@ class FollowerTables:
         threads: bool = True,
         required: Collection[str] | None = None,
         make: Callable[[Want], Changed | None] | None = None,
+        listed: Callable[[str], Collection[str]] = lambda _: (),
     ) -> None:
         self._open = open_table
         self._told = told
         self._threads = threads
         self._required = required
         self._make = make
+        self._listed = listed
         self._pool: ThreadPoolExecutor | None = None
         self._opened: dict[str, Follower] = {}
         self._paying: dict[str, Future[CommitOutcome | HeadgateError]] = {}
@@ -61,6 +63,13 @@ class FollowerTables:
             self._looked = True
             self._told()
         return {name: view for name, view in zip(free, views, strict=True) if view is not None}
+
+    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        """N5: a list shows what to look at; a table counts as gone when it cannot be loaded."""
+        spaces = {name.rpartition(".")[0] for name in tables}
+        there = {f"{space}.{short}" for space in sorted(spaces) for short in self._listed(space)}
+        found = self.describe(sorted(set(tables) - there)) if set(tables) - there else {}
+        return {n: answer for n, answer in found.items() if isinstance(answer, TableMissing)}
 
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
         drafted = self._each(self._draft, drafts)
@@ -114,7 +123,7 @@ class FollowerTables:
         try:
             return self._not_made(want) or self._grown(want)
         except TableMissing as error:
-            return Changed(name, why=error.message)
+            return Changed(name, why=str(error), dropped=bool(want.at.uuid))
         except HeadgateError as error:
             later = want.at.uuid or isinstance(error, RetryLater)
             return Changed(name, failure=str(error)) if later else Changed(name, why=str(error))

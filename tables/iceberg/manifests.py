@@ -43,6 +43,7 @@ from headgate.control_protocol.errors import StopSink, TableChanged
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.iceberg import row_ids
 from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.tables.iceberg.keyed.delete_manifests import DeleteManifestWriter, Deletions
 from headgate.tables.stores.files import MemoryFile, delete_later, store_files
 
 _VERSION: Final = 2
@@ -156,9 +157,11 @@ class SnapshotFiles:
         parent: Snapshot | None,
         sequence_number: int,
         drafted: Sequence[ManifestFile] = (),
+        *,
+        deletions: Deletions | None = None,
     ) -> ManifestList:
         """A manifest list that holds the parent's files, these, and the drafted manifests as they
-        are: another payment may be listing them at the same time."""
+        are: another payment may be listing them at the same time. Raises what storage raises."""
         kept = [manifest for manifest in self._of(parent) if _live(manifest)]
         if files:
             added = self._added(files)
@@ -167,7 +170,27 @@ class SnapshotFiles:
                 del self._written[merged]
         elif drafted:
             kept = [*drafted, *self._merged(kept)]
+        if deletions is not None and deletions.added:
+            kept = self._with_deletions(kept, deletions)
         return self._write_list(kept, parent, sequence_number)
+
+    def _with_deletions(self, kept: list[ManifestFile], deletions: Deletions) -> list[ManifestFile]:
+        """One new manifest of deletes for each spec, in the place of those whose files retire."""
+        for path, whole in deletions.bytes_of.items():
+            self._written[path] = MemoryFile(path)
+            self._written[path].whole = whole
+        version, schema = self._table.metadata.format_version, self._table.schema()
+        for spec_id in deletions.specs:
+            gone = deletions.replaced(kept, spec_id)
+            kept = [manifest for manifest in kept if manifest.manifest_path not in gone]
+            spec = self._table.specs()[spec_id]
+            output = self._output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
+            with DeleteManifestWriter(
+                version, spec, schema, output, snapshot_id=self._snapshot_id, compression=CODEC
+            ) as writer:
+                deletions.write(writer, spec_id, gone)
+            kept.append(writer.to_manifest_file())
+        return kept
 
     def write_replacement(
         self,

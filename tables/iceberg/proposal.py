@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException
@@ -20,16 +21,19 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemovePropertiesUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
 
+from headgate.control_protocol.filled_tables import forgotten, newly_filled
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import encode, marker_property
+from headgate.control_protocol.record_codec import encode, key_property, marker_property
 from headgate.tables.iceberg.drafts import Drafted
+from headgate.tables.iceberg.keyed.delete_manifests import Deletions
 from headgate.tables.iceberg.lineage import origin, properties_of
 from headgate.tables.iceberg.manifests import ManifestList
 
@@ -68,6 +72,7 @@ class Proposal:
     """One snapshot that moves ``branch`` and ``tag`` from where ``base`` found them.
 
     ``metadata`` is the table as ``base`` shows it. ``back``: where to, if not on from the head.
+    ``key``: of a keyed table, which the first claim stores. ``read_once``: paths of key files.
     """
 
     base: TableView
@@ -79,6 +84,10 @@ class Proposal:
     snapshot_id: int
     drafted: list[Drafted] = field(default_factory=list)
     back: GoingBack | None = None
+    forgets: frozenset[str] = frozenset()
+    deletions: Deletions = field(default_factory=Deletions)
+    key: str | None = None
+    read_once: list[str] = field(default_factory=list)
 
     @property
     def parent(self) -> Snapshot | None:
@@ -106,8 +115,6 @@ class Proposal:
 
     def updates(self, manifest_list: ManifestList) -> tuple[TableUpdate, ...]:
         branches = {self.branch} if self.metadata.snapshots else {self.branch, MAIN_BRANCH}
-        marker = marker_property(self.record.sink)
-        claimed = marker in self.metadata.properties
         return (
             AddSnapshotUpdate(snapshot=self._snapshot(manifest_list)),
             *(self._moved(branch) for branch in sorted(branches)),
@@ -119,9 +126,24 @@ class Proposal:
                 max_snapshot_age_ms=None,
                 min_snapshots_to_keep=None,
             ),
-            *(() if claimed else (SetPropertiesUpdate(updates={marker: "true"}),)),
+            *self._remembered(),
             *self._kept(),
         )
+
+    def _remembered(self) -> Iterator[TableUpdate]:
+        """That the tag existed once (T5), by which key the table is filled (U1), and which tables
+        a ledger has filled (N5)."""
+        known = self.metadata.properties
+        filled = newly_filled(self.record, known)
+        marker = marker_property(self.record.sink)
+        if wanted := {**filled, **({} if marker in known else self._claimed(marker))}:
+            yield SetPropertiesUpdate(updates=wanted)
+        if gone := forgotten(self.record.sink, self.forgets, filled, known):
+            yield RemovePropertiesUpdate(removals=gone)
+
+    def _claimed(self, marker: str) -> dict[str, str]:
+        key = {} if self.key is None else {key_property(self.record.sink): self.key}
+        return {marker: "true", **key}
 
     def _kept(self) -> tuple[TableUpdate, ...]:
         if self.back is None:
@@ -167,6 +189,14 @@ class Proposal:
         specs = {spec.spec_id: spec for spec in self.metadata.partition_specs}
         for file in (*self.files, *(file for draft in self.drafted for file in draft.files)):
             collector.add_file(file, self.metadata.schema(), specs[file.spec_id])
-        summary = Summary(Operation.APPEND, **collector.build(), **encode(self.record))
+        operation = Operation.APPEND
+        if self.deletions.added:
+            operation = Operation.OVERWRITE
+            for file in self.deletions.added:
+                collector.add_file(file, self.metadata.schema(), specs[file.spec_id])
+            for entry in self.deletions.retired:
+                gone = entry.data_file
+                collector.remove_file(gone, self.metadata.schema(), specs[gone.spec_id])
+        summary = Summary(operation, **collector.build(), **encode(self.record))
         before = properties_of(self.parent) if self.parent else None
         return update_snapshot_summaries(summary, before)

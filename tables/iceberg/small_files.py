@@ -13,7 +13,6 @@ from typing import Any
 
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
-    DataFileContent,
     FileFormat,
     ManifestContent,
     ManifestEntry,
@@ -24,17 +23,14 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg import row_ids
+from headgate.tables.iceberg.keyed.delete_files import referenced
 
 FILES_MIN = 20
 BYTES_MAX = 1024 * 1024 * 1024
 """Rewritten for one commit."""
 
 SMALL_OF_TARGET = 0.75
-_PATH_ID = 2147483546
-"""Of the paths in a file of position deletes, by Iceberg's specification."""
-
 _FIRST_ROW = [field.field_id for field in DATA_FILE_TYPE[3].fields].index(142)
-_REFERENCED = [field.field_id for field in DATA_FILE_TYPE[3].fields].index(143)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +208,7 @@ class _Deletes:
     def __init__(self, entries: Sequence[ManifestEntry]) -> None:
         files = [entry.data_file for entry in entries]
         self.paths = frozenset(file.file_path for file in files)
-        named = [_named(file) for file in files]
+        named = [referenced(file) for file in files]
         self._of_files = {path for path in named if path}
         self._wide = {
             (file.spec_id, _key(file.partition))
@@ -225,14 +221,3 @@ class _Deletes:
             return True
         everywhere = any(not partition for _, partition in self._wide)
         return everywhere or (file.spec_id, _key(file.partition)) in self._wide
-
-
-def _named(file: Any) -> str | None:
-    """The one data file that a file of position deletes is about."""
-    if file.content != DataFileContent.POSITION_DELETES:
-        return None
-    if file[_REFERENCED]:
-        return str(file[_REFERENCED])
-    lower = (file.lower_bounds or {}).get(_PATH_ID)
-    upper = (file.upper_bounds or {}).get(_PATH_ID)
-    return lower.decode() if lower is not None and lower == upper else None

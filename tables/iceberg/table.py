@@ -8,6 +8,7 @@ pyiceberg's own transactions are not used: they rebase and append again by thems
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -23,6 +24,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import (
+    CatalogRefused,
     CommitRejected,
     HeadgateError,
     MissingRights,
@@ -32,6 +34,8 @@ from headgate.control_protocol.errors import (
     TagsDropped,
     Unreachable,
 )
+from headgate.control_protocol.events import FileKind
+from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import Epoch, SinkName, tag_name
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -45,18 +49,23 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.control_protocol.record_codec import decode
+from headgate.control_protocol.record_codec import decode, key_property, marker_property
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.drafts import read_draft, undecided, write_drafts
 from headgate.tables.iceberg.evidence import decided
 from headgate.tables.iceberg.evolution import Evolution, evolution
+from headgate.tables.iceberg.keyed.stored_key import refuse_other_key
 from headgate.tables.iceberg.lineage import lineage, newest_record, other_sinks, properties_of
 from headgate.tables.iceberg.manifests import ManifestList, SnapshotFiles, manifest_files
 from headgate.tables.iceberg.proposal import GoingBack, Proposal
+from headgate.tables.iceberg.small_files import sinks_folder
 from headgate.tables.iceberg.supported import refuse_unread, refuse_unsupported
 from headgate.tables.iceberg.upkeep import Upkeep
-from headgate.tables.stores.files import delete_quietly
+from headgate.tables.stores.files import delete_later, delete_quietly
+
+if TYPE_CHECKING:  # what only looks loads no reader of files
+    from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 
 _MALFORMED_MAX = 5
 _log = redacted_logger(__name__)
@@ -79,7 +88,9 @@ class IcebergTable:
         readd_dropped: bool = False,
         upkeep: Upkeep | None = None,
         threads: bool = True,
+        keyed: KeyedRows | None = None,
     ) -> None:
+        """``keyed``: how records replace rows, where the table has a key."""
         self._catalog = catalog
         self._identifier = identifier
         self._sink = sink
@@ -88,6 +99,7 @@ class IcebergTable:
         self._upkeep = upkeep or Upkeep(catalog, threads=threads)
         self._malformed = 0
         self._readd_dropped = readd_dropped
+        self._keyed = keyed
 
     def read(self) -> TableView:
         return self.seen(self._load())
@@ -111,6 +123,13 @@ class IcebergTable:
         if self._moved(table.metadata, attempt.base):
             return Refused("the table has moved on since it was read; nothing was sent")
         proposal = replace(self._proposal(table, attempt), back=back)
+        if self._keyed is not None and attempt.files:
+            try:
+                proposal = self._resolved(table, proposal, attempt, self._keyed)
+            except HeadgateError:
+                raise
+            except Exception as error:  # noqa: BLE001 - as below
+                return Unknown(f"nothing was sent: keys could not be resolved: {error!r}")
         written = SnapshotFiles(table, proposal.snapshot_id)
         try:
             drafted = [
@@ -124,6 +143,7 @@ class IcebergTable:
                 proposal.parent,
                 proposal.sequence_number,
                 [draft.manifest for draft in drafted],
+                deletions=proposal.deletions,
             )
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             written.take_back()
@@ -188,7 +208,7 @@ class IcebergTable:
             failure = catalog_failure(error, f"table {self._identifier} cannot be read")
             if isinstance(failure, MissingRights):  # they may come back: it is tried again
                 failure = Unreachable(str(failure))
-            elif not isinstance(failure, TableMissing):
+            elif not isinstance(failure, (TableMissing, StopSink)):
                 failure = Unreachable(failure.message, failure.hint)
             raise failure from error
         refuse_unsupported(self._identifier, table.metadata)
@@ -209,6 +229,7 @@ class IcebergTable:
             lineage=lineage(metadata, self._branch, self._sink),
             branch_record=newest_record(metadata, self._branch, self._sink),
             others=other_sinks(metadata, self._branch, self._sink),
+            filled=filled_of(self._sink, metadata.properties),
         )
 
     def _decided(self, table: Table) -> Lineage:
@@ -240,15 +261,44 @@ class IcebergTable:
         unclaimed = not table.metadata.snapshots and self._branch != MAIN_BRANCH
         if unclaimed and (attempt.files or any(debt.manifest for debt in attempt.debts)):
             raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
+        key = self._keyed.stored(table.metadata) if self._keyed else None
+        self._refuse_other_key(table.metadata, key, attempt)
         return Proposal(
             base=attempt.base,
             metadata=table.metadata,
             branch=self._branch,
             tag=self._tag,
             record=attempt.record,
-            files=manifest_files(table, attempt.files),
+            forgets=attempt.forgets,
+            files=manifest_files(table, [f for f in attempt.files if f.kind is FileKind.ROWS]),
+            read_once=[f.path for f in attempt.files if f.kind is FileKind.KEYS],
             snapshot_id=table.metadata.new_snapshot_id(),
+            key=key,
         )
+
+    def _refuse_other_key(
+        self, metadata: TableMetadata, key: str | None, attempt: CommitAttempt
+    ) -> None:
+        """U1. A person's claim, and a payment, say nothing of the key."""
+        if self._keyed is None and not attempt.files:
+            return
+        stored = metadata.properties.get(key_property(self._sink))
+        filled = marker_property(self._sink) in metadata.properties
+        refuse_other_key(self._identifier, stored, key, filled=filled)
+
+    def _resolved(
+        self, table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows
+    ) -> Proposal:
+        """U3: what the files' records replace and delete on the head that the call requires."""
+        by, number = attempt.record.coordinator, attempt.record.transaction
+        folder = (
+            f"{sinks_folder(table, self._sink)}/{number.epoch}-{by.incarnation}/{number.number}"
+        )
+        deletions = keyed.found(
+            table, proposal.parent, attempt.files, listed=proposal.files, folder=folder
+        )
+        record = replace(proposal.record, keys=deletions.counts)
+        return replace(proposal, record=record, deletions=deletions)
 
     def _call(
         self,
@@ -261,6 +311,8 @@ class IcebergTable:
         try:
             with self._upkeep.calling:
                 response = self._catalog.commit_table(table, proposal.requirements(), updates)
+        except CatalogRefused:
+            raise  # before anything was sent
         except (CommitFailedException, BadRequestError, ValueError) as error:
             outcome = self._judged(proposal, written, error)
             return self._counted(outcome, error)
@@ -309,6 +361,7 @@ class IcebergTable:
 
     def _landed(self, table: Table, response: CommitTableResponse, proposal: Proposal) -> Landed:
         landed = Landed(proposal.snapshot_id, self._view(response.metadata))
+        delete_later(table.io, proposal.read_once)
         table.metadata = response.metadata
         table.metadata_location = response.metadata_location
         self._upkeep.after_commit(table, proposal.metadata)

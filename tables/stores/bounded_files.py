@@ -9,7 +9,6 @@ what nobody refers to is an orphan.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Self, TypeVar
@@ -17,6 +16,8 @@ from typing import Any, Self, TypeVar
 from pyarrow.fs import FileSystem, GcsFileSystem
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from headgate.tables.stores.bounded_calls import within
 
 CALL_S = 30.0
 SLOWEST_BYTES_S = 256 * 1024
@@ -26,27 +27,6 @@ RETRIES_S = 25
 """How long GCS's client tries again; it shall not go on for whoever has given up."""
 
 _Answer = TypeVar("_Answer")
-
-
-def within(seconds: float, what: str, call: Callable[[], _Answer]) -> _Answer:
-    """Return what the call returns; raise ``TimeoutError`` when it takes longer."""
-    answer: list[_Answer] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            answer.append(call())
-        except BaseException as error:  # noqa: BLE001 - it is raised by who waits
-            failure.append(error)
-
-    thread = threading.Thread(target=run, name="headgate-store-call", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failure:
-        raise failure[0]
-    if not answer:
-        raise TimeoutError(f"{what}: no answer within {seconds:.0f} s")
-    return answer[0]
 
 
 class GcsFiles(PyArrowFileIO):

@@ -23,6 +23,7 @@ from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record_codec import marker_property
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.table import IcebergTable
 
 NAME = "db.trips"
@@ -56,7 +57,12 @@ class IcebergWorld:
     """
 
     def __init__(
-        self, folder: Path, properties: Mapping[str, str] | None = None, *, table: str = NAME
+        self,
+        folder: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        table: str = NAME,
+        jvm: Jvm | None = None,
     ) -> None:
         sqlite = {
             "type": "sql",
@@ -64,7 +70,7 @@ class IcebergWorld:
             "warehouse": f"file://{folder}/warehouse",
         }
         self.name = table
-        self.catalog = load_catalog(str(folder), {**sqlite, **(properties or {})})
+        self.catalog = load_catalog(str(folder), {**sqlite, **(properties or {})}, jvm=jvm)
         self._create()
         self._lying: list[LyingCatalog] = []
 

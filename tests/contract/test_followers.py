@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from contract.fake_table_world import FakeWorld
 from contract.iceberg_table_world import NAME, IcebergWorld
-from contract.test_sink_table import World, landed, on_postgres, record
+from contract.test_sink_table import World, on_postgres
 
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import (
@@ -31,6 +31,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.tables.iceberg.drafts import undecided
 from headgate.tables.iceberg.followers import FollowerTables
 
@@ -268,6 +269,31 @@ def test_d7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path: Path) 
         pass
     assert worlds["lake.one"].numbers() == [10]
     assert len(told) == 2
+    followers.close()
+
+
+def test_point_4_n5_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_path: Path) -> None:
+    worlds = {name: FakeWorld(tmp_path) for name in ("lake.one", "lake.two", "else.where")}
+    for name, world in worlds.items():
+        world.rename(name)
+    read: list[str] = []
+
+    def open_(name: str) -> Follower:
+        read.append(name)
+        return opened(worlds[name])
+
+    followers = FollowerTables(
+        open_,
+        threads=False,
+        required=(),
+        listed={"lake": ["one"], "else": []}.__getitem__,
+    )
+    worlds["lake.two"].drop()
+    gone = followers.missing(tuple(worlds))
+    assert gone.keys() == {"lake.two"}
+    assert gone["lake.two"].code == "HG-102"
+    assert sorted(read) == ["else.where", "lake.two"]
+    assert followers.missing(("lake.one",)) == {}
     followers.close()
 
 

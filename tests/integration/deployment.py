@@ -30,15 +30,16 @@ from pyiceberg.table import Table
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.table_history import History
 from headgate.operations.audit import audit
 from headgate.operations.audit_report import AuditReport
 from headgate.operations.demo.produce import produce
-from headgate.operations.history import History, read_history
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_catalog, opened_table, unpaid_debts
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import read_history
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 PATIENCE_S = 90.0
@@ -304,7 +305,7 @@ class Deployment:
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:
-        with opened_catalog(self.settings.catalog) as catalog:
+        with opened_catalog(self.settings) as catalog:
             yield catalog
 
     def metadata_files(self) -> set[str]:

@@ -353,6 +353,17 @@ def test_point_6_i5_without_any_debt_it_is_paid_nothing_all_the_same() -> None:
     assert not made.term.parked
 
 
+def test_point_6_i5_one_that_was_paid_by_who_did_not_live_to_open_it_is_opened() -> None:
+    """Nobody would ask for it once more: it is resuming already (seed 69024)."""
+    made = ledgers(parked=(replace(DROPPED, resuming=True),))
+    made.until(Phase.OPEN)
+    made.waits(SETTINGS.commit_interval_ms)
+    assert made.only(DescribeFollowers).tables == (ORDERS,)
+    reads(made, table(lineage=Lineage.CONTAINS_TAG))
+    assert f"{ORDERS} takes rows again" in made.told
+    assert not made.term.parked
+
+
 @pytest.mark.parametrize(("views", "troubles"), [((), {ORDERS: GONE}), ((), {}), ((SHARED,), {})])
 def test_point_6_i5_what_still_has_trouble_stays_parked_and_says_why(
     views: tuple[TableView, ...], troubles: dict[str, HeadgateError]

@@ -152,6 +152,30 @@ def test_point_3_a_table_of_another_lead_stops_the_sink_by_name() -> None:
     assert ORDERS in stopped(made).message
 
 
+def test_point_3_a_table_that_a_newer_coordinator_paid_makes_it_read_the_lead() -> None:
+    """Who slept through another's claim is not the one to accuse the table (seed 22857)."""
+    made = collecting()
+    announces(made)
+    reads(made, replace(follower(ASIDE, EPOCH + 1, 1), table=ORDERS, uuid=UUID))
+    assert made.phase is Phase.RECOVERING
+    made.reads(view(deciding(EPOCH + 1, 1)))
+    made.until(Phase.OPEN)
+    assert made.term.epoch == EPOCH + 2
+
+
+def test_point_3_a_table_that_was_paid_more_than_the_lead_ever_decided_stops_the_sink() -> None:
+    made = collecting()
+    announces(made)
+    ahead = replace(follower(ASIDE, EPOCH + 1, 1), table=ORDERS, uuid=UUID)
+    reads(made, ahead)
+    for _ in range(2):
+        made.reads()
+        assert ORDERS in made.only(DescribeFollowers).tables
+        made.follows(ahead)
+    assert type(stopped(made)) is FollowerForeign
+    assert ORDERS in stopped(made).message
+
+
 def test_point_3_a_claim_carries_on_what_is_owed_to_a_table_that_cannot_be_read() -> None:
     """One bad table holds up no start."""
     debt = replace(owed(ASIDE, EPOCH - 1, 4), table=ORDERS, follower=UUID)

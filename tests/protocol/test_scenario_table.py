@@ -8,7 +8,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 TABLE = (TESTS / "README.md").read_text()
-NAMED = re.compile(r"`((?:\w+/)+[\w.-]+)(?:::(\w+))?`")
+NAMED = re.compile(r"`((?:\.\./)?(?:\w+/)+[\w.-]+)(?:::(\w+))?`")
 ROW = re.compile(r"^\| ((?:[A-Z]+\d+(?:, )?)+) \|", re.MULTILINE)
 APPLICABLE = {
     "X": {1, 2, 3, 4, 7, 8, 9, 10, 11, 13, 14, 15, 17, 18, 20, 22, 24, 25},

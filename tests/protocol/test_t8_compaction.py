@@ -17,11 +17,12 @@ from pyiceberg.types import LongType, StringType
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
+from headgate.control_protocol.record_codec import sink_of
 from headgate.operations.audit import audit
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
-from headgate.operations.history import read_history, sink_of
 from headgate.sink.maintenance.rounds import Round
+from headgate.tables.iceberg.history import read_history, summary_of
 from headgate.tables.iceberg.replacement import Replacement, Settled, Written
 from headgate.tables.iceberg.small_files import SmallFile, tier
 
@@ -440,7 +441,7 @@ def test_point_6_a_rollback_takes_the_sinks_own_compaction_for_its_own(sink: Mai
     head = sink.table.current_snapshot()
 
     assert head is not None
-    assert sink_of(head) == SinkName("trips")
+    assert sink_of(summary_of(head)) == SinkName("trips")
 
 
 def test_point_6_another_sinks_audit_knows_whose_rows_were_compacted(sink: Maintained) -> None:

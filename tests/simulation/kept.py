@@ -9,6 +9,7 @@ from simulation.branch import Branch, fell
 from simulation.quarantine import Quarantine
 from verdicts import Kind, Violation
 
+from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.control_protocol.record import CommitRecord, Debt, Parked
 from headgate.control_protocol.testing import SourceRecord
@@ -86,7 +87,7 @@ class Kept:
         self._given_up: tuple[Debt, ...] = ()
         self._lead = ""
         self._parked: dict[str, Parked] = {}
-        self.asked = False
+        self._asked = False
         """An operator wanted parked tables filled again."""
         self._ids: dict[str, list[str]] = {}
         """Of each topic the ids that the lead has known, in order."""
@@ -149,22 +150,23 @@ class Kept:
         """I1: parking is carried on until a person ends it. I2: nothing new is owed meanwhile."""
         before, now = self._parked, {parked.table: parked for parked in record.parked}
         ended = before.keys() - now.keys()
-        if ended and not self.asked:
+        if ended and not self._asked:
             raise Violation(Kind.UNTRUTH, f"{sorted(ended)} were parked, and nobody resumed them")
+        if any(parked.why.startswith(Unreachable.code) for parked in record.parked):
+            self._quarantine.diverts = True  # I3: nothing struck it, it was not paid for too long
         for debt in record.debts:
             fresh = debt.manifest and debt.transaction == record.transaction
             if fresh and debt.table in before.keys() & now.keys():
                 raise Violation(Kind.UNTRUTH, f"{debt.table} is parked, and is owed {debt}")
-        for parked in now.values():
-            if parked.resuming:
-                self._tables[parked.table].closed = False
-        for name in ended:
-            self._tables[name].closed = False
         self._parked = now
 
     def was_set_back(self, table: str) -> None:
         """Somebody set a follower to an older snapshot."""
         self._tables[table].was_set_back()
+
+    def is_asked_for(self, table: str) -> None:
+        """An operator says that a parked table takes rows again: from now on it may be paid."""
+        self._asked, self._tables[table].closed = True, False
 
     def waits(self, debt: Debt) -> bool:
         """Whether the debt is of a table that is parked, and so is not paid."""

@@ -124,7 +124,7 @@ class Trouble:
         if now_ms - self._asked_ms >= ASKED_AGAIN_MS:
             self.asked, self._asked_ms = True, now_ms
             assert world.kept is not None
-            world.kept.asked = True
+            world.kept.is_asked_for(self.table)
             world.struck["parked table resumed"] += 1
             world.events.operate(Resume((self.table,)))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from contract.test_sink_table import claimed, commit, landed, own_table, record
+from contract.test_sink_table import own_table
 from object_store import BUCKET, ObjectStore
 from store_proxy import HANGS, StoreProxy, s3_error
 from unit.data.writers.test_renewing import SOURCE
@@ -16,6 +16,7 @@ from unit.data.writers.test_renewing import SOURCE
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Unknown
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.data.writers.plan import plan_for
 from headgate.data.writers.store_trial import try_store
 from headgate.tables.iceberg.catalog import load_catalog

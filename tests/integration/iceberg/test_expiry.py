@@ -25,8 +25,8 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
-from headgate.operations.history import read_history
 from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upkeep import DUE_MIN
 

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from contract.test_sink_table import claimed, commit, landed, own_table, record
+from contract.test_sink_table import own_table
 from object_store import ObjectStore
 from postgres_server import PostgresServer
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitOutcome, Landed
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
 

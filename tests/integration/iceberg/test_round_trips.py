@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from contract.test_sink_table import claimed, commit, landed, own_table, record
+from contract.test_sink_table import own_table
 from counting_proxy import CountingProxy, Exchange, kinds, sequential, waits
 from object_store import BUCKET, ObjectStore
 from small_rest_catalog import SmallRestCatalog
 from unit.data.writers.test_renewing import SOURCE
 
 from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import plan_for

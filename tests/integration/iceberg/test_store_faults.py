@@ -16,12 +16,13 @@ import botocore.endpoint
 import pyarrow as pa
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from contract.test_sink_table import claimed, commit, landed, own_table, record
+from contract.test_sink_table import own_table
 from object_store import BUCKET, ObjectStore
 from store_proxy import CUTS, HANGS, RESETS, STOPS, TRICKLES, Answer, Request, StoreProxy, s3_error
 
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, Lead, TableView
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.failures import failed
 from headgate.data.writers.plan import Plans, SourcePlan

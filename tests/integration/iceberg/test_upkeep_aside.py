@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from contract.test_sink_table import claimed, commit, landed, own_table, record
+from contract.test_sink_table import own_table
 from counting_proxy import CountingProxy, kinds
 from object_store import ObjectStore
 from pyiceberg.table.update import SetPropertiesUpdate
 
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.iceberg import upkeep
 from headgate.tables.iceberg.table import IcebergTable
 

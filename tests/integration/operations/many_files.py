@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from contract.test_sink_table import record
 from iceberg_files import write_files
 from local_catalog import local_catalog
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
+from headgate.control_protocol.testing.contract.world import record
 from headgate.operations import audit_files, audit_records
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
 from headgate.operations.audit_records import scan_records
-from headgate.operations.history import read_history
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
 
 FILES_PER_COMMIT = 1_000

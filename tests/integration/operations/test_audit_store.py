@@ -11,14 +11,15 @@ from urllib.parse import unquote
 
 import pytest
 from contract.iceberg_table_world import ROWS_PER_FILE, IcebergWorld
-from contract.test_sink_table import claimed, commit, landed, own_table, record
+from contract.test_sink_table import own_table
 from counting_proxy import CountingProxy, kinds
 from object_store import BUCKET, ObjectStore
 
 from headgate.control_protocol.identifiers import Epoch, SinkName
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.audit_files import examine_commits, examine_live, live_files
-from headgate.operations.history import read_history
 from headgate.tables.iceberg.drafts import undecided
+from headgate.tables.iceberg.history import read_history
 from headgate.tables.stores import s3_files
 from headgate.tables.stores.s3_files import KeptFiles
 

@@ -20,9 +20,10 @@ from unit.operations.filled_table import sink_file_text
 
 from headgate.control_protocol.errors import MissingRights
 from headgate.operations.check_table import NotChecked, TableCheck
+from headgate.sink.catalog_settings import CatalogSettings
 from headgate.sink.load import parse
 from headgate.sink.properties import Properties
-from headgate.sink.settings import CatalogSettings, SinkSettings
+from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import load_catalog
 
 pytestmark = pytest.mark.integration

@@ -28,12 +28,12 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.record import CommitRecord
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.cli import main
-from headgate.operations.history import read_history
 from headgate.operations.kafka_access import control_tail
 from headgate.operations.pause import pause, resume
 from headgate.operations.table_access import opened_table
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import read_history
 
 pytestmark = pytest.mark.integration
 

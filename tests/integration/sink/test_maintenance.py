@@ -15,7 +15,7 @@ import pytest
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 
-from headgate.operations.history import SinkCommit
+from headgate.control_protocol.table_history import SinkCommit
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(3_600)]
 

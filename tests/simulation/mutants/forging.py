@@ -47,17 +47,6 @@ def nobody_leads_back(right: Any, state: Any, record: Any) -> bool:
     return bool(right(state, record)) and record.envelope.epoch >= state.epoch
 
 
-@FAMILY.replaces("G6", (participant, "believed"))
-def any_place(right: Any, state: Any, record: Any) -> bool:
-    """An L that lies behind its own place is believed."""
-    event = record.envelope.event
-    if getattr(event, "settled_to", None) is not None:
-        place = min(event.settled_to, record.offset)
-        said = replace(record.envelope, event=replace(event, settled_to=place))
-        record = replace(record, envelope=said)
-    return bool(right(state, record))
-
-
 @FAMILY.replaces("G6", (machine, "beyond"))
 def its_own_voice(_right: Any, *_: object) -> bool:
     """A coordinator takes no notice of who speaks in its name."""

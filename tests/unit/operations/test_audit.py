@@ -18,9 +18,9 @@ from headgate.operations.audit import audit
 from headgate.operations.audit_chain import moved_by_claims
 from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.operations.audit_source import passed_over
-from headgate.operations.history import read_history
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import RecordColumns
+from headgate.tables.iceberg.history import read_history
 
 ARROW_TOPIC = pa.schema([("topic", pa.string())])
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from unit.operations.filled_table import SINK, FilledTable
 
-from headgate.operations import history as module
-from headgate.operations.history import Newest, read_history
+from headgate.control_protocol.table_history import Newest
+from headgate.tables.iceberg import history as module
+from headgate.tables.iceberg.history import read_history
 
 
 def test_point_3_only_the_newest_is_decoded(

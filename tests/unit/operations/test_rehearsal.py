@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from unit.operations.filled_table import catalog_properties, sink_file_text
 
+from headgate.control_protocol.filled_tables import filled_property
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, TopicState
@@ -130,3 +131,15 @@ def test_point_9_tables_that_would_be_made_are_shown_as_they_would_be(desk: Desk
     assert all(row["tip"] == row["id"] for table in seen.tables for row in table.rows)
     assert (seen.bad, seen.unmatched, seen.wrong) == (0, 0, False)
     assert desk.files() == files
+
+
+def test_point_4_n5_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) -> None:
+    desk.fill([{"id": n, "zone": None} for n in range(10)])
+    settings = load(desk.path)
+    properties = {filled_property(settings.name, "db.rest"): "uuid-before"}
+    catalog = load_catalog("default", settings.catalog.properties)
+    ensure_table(catalog, "db.ledger", TableDeclaration({"note": "string"}, properties=properties))
+    catalog.close()
+    seen = rehearse(settings, 1_000)
+    assert seen.tables == ()
+    assert any("HG-102 there is no table db.rest" in misfit.reason for misfit in seen.misfits)

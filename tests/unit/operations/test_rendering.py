@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import time
 
 import pytest
 from rich.console import Console
@@ -17,9 +18,8 @@ NASTY = "m\x1b[2J\nok    all is well\r\u202e"
 SHOWN = "m [2J ok    all is well"
 
 
-def test_point_6_a_forged_name_or_text_moves_no_terminal() -> None:
-    forged = ParticipantStatus(NASTY, "life", NASTY, (), 0, 1)
-    report = StatusReport(
+def status_of(error: LastError, *participants: ParticipantStatus) -> StatusReport:
+    return StatusReport(
         sink="trips",
         condition="failing",
         table="db.trips",
@@ -36,18 +36,39 @@ def test_point_6_a_forged_name_or_text_moves_no_terminal() -> None:
         valid_through_ms=None,
         partitions=(),
         transactions=(),
-        participants=(forged,),
+        participants=participants,
         participants_known=True,
-        last_error=LastError("HG-207", NASTY, NASTY, 1),
+        last_error=error,
         notes=(),
         exit_code=1,
     )
+
+
+def test_point_6_a_forged_name_or_text_moves_no_terminal() -> None:
+    forged = ParticipantStatus(NASTY, "life", NASTY, (), 0, 1)
+    report = status_of(LastError("HG-207", NASTY, NASTY, 1), forged)
     shown = io.StringIO()
     show_status(Console(file=shown, width=300), report)
     text = shown.getvalue()
     assert text.count(SHOWN) == 5
     assert not any(line.startswith("ok") for line in text.splitlines())
     assert all(line.isprintable() for line in text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("minutes", "age"), [(0, "0 min ago"), (119, "119 min ago"), (185, "3 h ago"), (1_500, "")]
+)
+def test_a_past_error_is_told_in_short_for_a_day(minutes: int, age: str) -> None:
+    at_ms = time.time_ns() // 1_000_000 - minutes * 60_000
+    error = LastError("HG-202", "db.trips\x1b[2J\n" + "was dropped " * 50, "m", at_ms, past=True)
+    shown = io.StringIO()
+    show_status(Console(file=shown, width=300), status_of(error))
+    told = [line for line in shown.getvalue().splitlines() if "HG-202" in line]
+    assert len(told) == bool(age)
+    for line in told:
+        assert f"past error        HG-202, {age}: db.trips [2J was dropped" in line
+        assert line.endswith(" ...")
+        assert len(line) < 140
 
 
 def test_point_6_a_forged_name_makes_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ from local_catalog import LocalCatalog, local_catalog
 
 from headgate.control_protocol.column_growth import FIELDS_MAX, Refusal
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue
+from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue, TablesUnfit
 from headgate.control_protocol.events import Destination, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -89,6 +89,7 @@ class Shop:
     now_s: float = 0.0
     told: dict[str, TableStart] = field(default_factory=dict)
     asked: list[tuple[TableNeed, ...]] = field(default_factory=list)
+    filled: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         catalog = self.local.catalog
@@ -97,7 +98,9 @@ class Shop:
             ("db.ledger_quarantine", quarantine_declaration()),
         ):
             ensure_table(catalog, name, declared)
-        self.maker = TableMaker(self.settings, catalog, lambda: self.now_s)
+        self.maker = TableMaker(
+            self.settings, catalog, lambda: self.now_s, filled=lambda: self.filled
+        )
         self.followers = FollowerTables(
             lambda name: iceberg_table(self.settings, catalog, name),
             threads=False,
@@ -603,3 +606,57 @@ def test_point_4_what_cannot_be_is_refused_by_name(before: str, after: str, why:
     assert before in FILE
     with pytest.raises(ConfigurationError, match=why):
         parse(FILE.replace(before, after))
+
+
+# ------------------------------------------------------------------------------ dropped tables (N5)
+
+CREATES = (
+    '[tables]\nledger = "db.ledger"',
+    '[tables]\nledger = "db.ledger"\non_missing = "create"',
+)
+
+
+def test_point_4_n5_what_was_filled_is_not_made_anew_and_its_records_are_diverted(
+    shop: Shop,
+) -> None:
+    shop.filled = {"db.orders"}
+    (aside,) = shop.write({"shop.orders": [{"id": 1}]})["q"]
+    assert aside["error_class"] == "table"
+    assert "HG-102 there is no table db.orders any more" in str(aside)
+    assert not shop.local.catalog.table_exists("db.orders")
+    assert shop.write({"shop.trips": [{"id": 1}]}) == {"trips": [{"id": 1}]}
+
+
+def test_point_4_n5_nor_is_one_that_is_declared(local: LocalCatalog) -> None:
+    declared = '[[tables.table]]\nmatch = "db.orders"\ncolumns = [{name = "id", type = "long"}]\n'
+    shop = shop_of(local, ("[quarantine]", f"{declared}[quarantine]"))
+    shop.filled = {"db.orders"}
+    assert shop.write({"shop.orders": [{"id": 1}]})["q"][0]["error_class"] == "table"
+    assert not local.catalog.table_exists("db.orders")
+    shop.filled = set()
+    shop.told = {}
+    assert shop.write({"shop.orders": [{"id": 1}]}) == {"orders": [{"id": 1}]}
+
+
+def test_point_4_n5_create_makes_a_new_one_which_begins_empty(local: LocalCatalog) -> None:
+    shop = shop_of(local, CREATES)
+    shop.filled = {"db.orders"}
+    shop.write({"shop.orders": [{"id": 1}]})
+    local.catalog.drop_table("db.orders")
+    local.catalog.create_namespace_if_not_exists("db")
+    shop.write({"shop.other": [{"id": 1}]})  # the writer has looked which tables there are
+    rows = shop.write({"shop.orders": [{"id": 2, "tip": 1.5}]})
+    assert rows == {"orders": [{"id": 2, "tip": 1.5}]}
+
+
+def test_point_4_n5_one_whose_columns_are_asked_for_is_known_as_dropped(shop: Shop) -> None:
+    wants = [Want(Destination("db.orders", "uuid-old"), Struct())]
+    (said,) = shop.followers.change(wants)
+    assert said.dropped
+    assert said.why.startswith("HG-102 ")
+    assert not shop.local.catalog.table_exists("db.orders")
+
+
+def test_point_4_n5_nobody_asks_for_a_new_one_that_is_never_made() -> None:
+    with pytest.raises(TablesUnfit, match="on_missing"):
+        parse(FILE.replace(*CREATES).replace('schema = "infer"', 'schema = "off"'))

@@ -55,6 +55,8 @@ BY_HEADER = Route(topic="events", header="kind", to="db.kind_{header}")
 class Unsaid:
     """A sink file that says nothing of single tables, and makes none."""
 
+    makes_anew = False
+
     def source(self, source: SourcePlan, _table: str) -> SourcePlan:
         return replace(source, routing=None)
 

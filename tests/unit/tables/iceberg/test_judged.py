@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from contract.iceberg_table_world import NAME, IcebergWorld
-from contract.test_sink_table import claimed, commit, landed, record
 from pyiceberg.exceptions import (
     BadRequestError,
     CommitFailedException,
@@ -33,6 +32,7 @@ from headgate.control_protocol.ports import (
     Refused,
     Unknown,
 )
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.iceberg import evidence, proposal
 from headgate.tables.iceberg.table import IcebergTable
 

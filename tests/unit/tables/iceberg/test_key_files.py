@@ -15,8 +15,8 @@ from headgate.tables.iceberg.key_files import (
     OFFSET,
     PARTITION,
     TOPIC,
+    batches,
     key_schema,
-    read_columns,
     write_keys,
 )
 
@@ -43,10 +43,11 @@ def test_u2_a_key_file_is_read_back_by_field_ids(tmp_path: Path) -> None:
 
     assert (written.kind, written.records) == (FileKind.KEYS, 2)
     assert written.size_bytes == (tmp_path / "keys.parquet").stat().st_size
-    ids, zones, offsets = read_columns(io, path, [4, 7], [OFFSET])
+    ((ids, zones, tips, offsets),) = batches(io, path, [4, 7, 9, OFFSET], {9})
     assert (ids.to_pylist(), zones.to_pylist(), offsets.to_pylist()) == ([1, 2], ["a", "b"], [7, 3])
+    assert tips.null_count == 2
     with pytest.raises(KeyError):
-        read_columns(io, path, [9], [])
+        list(batches(io, path, [9]))
 
 
 def test_u2_deletes_carry_their_topic_where_rows_do() -> None:

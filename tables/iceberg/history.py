@@ -1,121 +1,27 @@
 """What a table's own metadata tells of a sink: its commits in order, and what others did between.
 
-The adapter of operations for pyiceberg's table metadata: everything here is read, nothing written.
+Everything here is read from pyiceberg's metadata of the table, nothing is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.errors import RecordUnreadable
-from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
+from headgate.control_protocol.filled_tables import filled_of
+from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, marker_property
-
-
-@dataclass(frozen=True, slots=True)
-class SinkCommit:
-    """One snapshot of this sink. ``added_records`` and ``added_files``: what its summary says."""
-
-    snapshot_id: int
-    committed_ms: int
-    record: CommitRecord
-    added_records: int
-    added_files: int
-
-    @property
-    def where(self) -> str:
-        return f"transaction {self.record.transaction}, snapshot {self.snapshot_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignSnapshot:
-    """A snapshot on the branch that is no commit of this sink, which may have compacted (T8).
-
-    ``sink``: another sink's name, if it is one's, and ``topic_ids`` those that it reads.
-
-    ``deleted_records`` went with their files; ``row_deletes`` are marked in delete files.
-    """
-
-    snapshot_id: int
-    operation: str
-    added_records: int
-    deleted_records: int
-    row_deletes: int
-    sink: SinkName | None
-    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
-
-    @property
-    def removed_rows(self) -> int:
-        """How many rows it took away: rewritten files delete and add the rows that they keep."""
-        if self.operation == "replace":
-            return 0
-        return max(0, self.deleted_records - self.added_records) + self.row_deletes
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """A branch from its oldest retained snapshot to its head, as one sink sees it.
-
-    ``complete``: nothing before ``commits`` and ``foreign`` has expired. ``tag_on_branch`` is
-    ``None`` without a tag. ``unreadable``: this sink's records that could not be decoded.
-    """
-
-    table: str
-    uuid: str
-    branch: str
-    head: int | None
-    tag: int | None
-    tag_on_branch: bool | None
-    claimed: bool
-    complete: bool
-    commits: tuple[SinkCommit, ...]
-    foreign: tuple[ForeignSnapshot, ...]
-    unreadable: tuple[str, ...]
-    tagged: CommitRecord | None
-
-    @property
-    def record(self) -> CommitRecord | None:
-        """The sink's state: under its tag, else the newest that the branch holds."""
-        return self.tagged or (self.commits[-1].record if self.commits else None)
-
-
-@dataclass(frozen=True, slots=True)
-class Newest:
-    """The last so many snapshots, and those since a time with the one before it (epoch ms)."""
-
-    snapshots: int
-    since_ms: int
-
-    def of(self, line: list[Snapshot]) -> list[Snapshot]:
-        recent = next(
-            (n for n, s in enumerate(reversed(line), 1) if s.timestamp_ms <= self.since_ms),
-            len(line),
-        )
-        return line[-max(self.snapshots, recent) :]
-
-
-def nothing_of(table: str, branch: str) -> History:
-    """Return the history of a table that does not exist yet."""
-    return History(
-        table=table,
-        uuid="",
-        branch=branch,
-        head=None,
-        tag=None,
-        tag_on_branch=None,
-        claimed=False,
-        complete=True,
-        commits=(),
-        foreign=(),
-        unreadable=(),
-        tagged=None,
-    )
+from headgate.control_protocol.record_codec import decode, marker_property, sink_of
+from headgate.control_protocol.table_history import (
+    ForeignSnapshot,
+    History,
+    Newest,
+    SinkCommit,
+)
 
 
 def read_history(
@@ -128,7 +34,7 @@ def read_history(
     metadata = table.metadata
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     line, complete = _line(metadata, snapshots, branch)
-    shown = newest.of(line) if newest else line
+    shown = line[-newest.count([each.timestamp_ms for each in line]) :] if newest else line
     commits, foreign, unreadable = _sorted_out(shown, sink)
     tag = metadata.refs.get(tag_name(sink, branch))
     tagged, complaint = _decoded(snapshots[tag.snapshot_id], sink) if tag else (None, None)
@@ -148,6 +54,7 @@ def read_history(
         foreign=tuple(foreign),
         unreadable=tuple(unreadable),
         tagged=tagged,
+        filled=filled_of(sink, metadata.properties),
     )
 
 
@@ -206,7 +113,7 @@ def _decoded(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | None, s
 
 
 def _foreign(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
-    sink = sink_of(snapshot)
+    sink = sink_of(summary_of(snapshot))
     sink = None if sink == own else sink
     record = _decoded(snapshot, sink)[0] if sink else None
     return ForeignSnapshot(
@@ -219,16 +126,6 @@ def _foreign(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
         sink=sink,
         topic_ids=record.topic_ids if record else {},
     )
-
-
-def sink_of(snapshot: Snapshot) -> SinkName | None:
-    """The name of the sink whose commit record a snapshot carries, or that maintained by it."""
-    for key in summary_of(snapshot):
-        prefix, _, rest = key.partition(".")
-        name, _, property_name = rest.partition(".")
-        if prefix == "headgate" and property_name in ("epoch", "maintenance"):
-            return SinkName(name)
-    return None
 
 
 def summary_of(snapshot: Snapshot) -> Mapping[str, str]:

@@ -1,0 +1,53 @@
+"""What a ledger remembers of the tables that it has filled, beyond one epoch (rule N5).
+
+Each is a property of the ledger, named after the table, that says the table's UUID. The commit that
+first owes rows to a table sets it, so that decision and memory are one. Snapshots do not repeat it,
+as they would a part of the record, and no catalog has to store one value for a thousand tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.record import CommitRecord
+
+
+def filled_property(sink: SinkName, table: str) -> str:
+    """Return the name of the ledger's property for a table."""
+    return f"{_prefix(sink)}{table}"
+
+
+def filled_of(sink: SinkName, properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the UUIDs of the tables that the sink has filled, by their names."""
+    prefix = _prefix(sink)
+    return {
+        name.removeprefix(prefix): uuid
+        for name, uuid in properties.items()
+        if name.startswith(prefix)
+    }
+
+
+def newly_filled(record: CommitRecord, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that a commit of this record sets besides.
+
+    Followers that the record names by UUID need none.
+    """
+    owed = {
+        filled_property(record.sink, debt.table): debt.follower
+        for debt in record.debts
+        if debt.manifest and debt.table not in record.followers
+    }
+    return {name: uuid for name, uuid in owed.items() if properties.get(name) != uuid}
+
+
+def forgotten(
+    sink: SinkName, tables: Collection[str], set_now: Collection[str], properties: Collection[str]
+) -> list[str]:
+    """Return the properties that a commit removes: of these tables, unless it sets them."""
+    names = {filled_property(sink, table) for table in tables}
+    return sorted((names & set(properties)) - set(set_now))
+
+
+def _prefix(sink: SinkName) -> str:
+    return f"headgate.{sink}.filled."

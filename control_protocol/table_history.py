@@ -1,0 +1,126 @@
+"""What a table's own history says of a sink, as plain values of no table format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headgate.control_protocol.identifiers import SinkName, TopicId
+from headgate.control_protocol.record import CommitRecord
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCommit:
+    """One commit of this sink. ``added_records`` and ``added_files``: what its summary says."""
+
+    snapshot_id: int
+    committed_ms: int
+    record: CommitRecord
+    added_records: int
+    added_files: int
+
+    @property
+    def where(self) -> str:
+        return f"transaction {self.record.transaction}, snapshot {self.snapshot_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignSnapshot:
+    """A snapshot on the branch that is no commit of this sink, which may have compacted (T8).
+
+    ``sink``: another sink's name, if it is one's, and ``topic_ids`` those that it reads.
+
+    ``deleted_records`` went with their files; ``row_deletes`` are marked in delete files.
+    """
+
+    snapshot_id: int
+    operation: str
+    added_records: int
+    deleted_records: int
+    row_deletes: int
+    sink: SinkName | None
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+
+    @property
+    def removed_rows(self) -> int:
+        """How many rows it took away: rewritten files delete and add the rows that they keep."""
+        if self.operation == "replace":
+            return 0
+        return max(0, self.deleted_records - self.added_records) + self.row_deletes
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A branch from its oldest retained snapshot to its head, as one sink sees it.
+
+    ``complete``: nothing before ``commits`` and ``foreign`` has expired. ``tag_on_branch`` is
+    ``None`` without a tag. ``unreadable``: this sink's records that could not be decoded;
+    ``filled``: of a ledger, the UUIDs of the tables that it has filled.
+    """
+
+    table: str
+    uuid: str
+    branch: str
+    head: int | None
+    tag: int | None
+    tag_on_branch: bool | None
+    claimed: bool
+    complete: bool
+    commits: tuple[SinkCommit, ...]
+    foreign: tuple[ForeignSnapshot, ...]
+    unreadable: tuple[str, ...]
+    tagged: CommitRecord | None
+    filled: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def record(self) -> CommitRecord | None:
+        """The sink's state: under its tag, else the newest that the branch holds."""
+        return self.tagged or (self.commits[-1].record if self.commits else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The last so many snapshots, and those since a time with the one before it (epoch ms)."""
+
+    snapshots: int
+    since_ms: int
+
+    def count(self, times_ms: Sequence[int]) -> int:
+        """How many of the snapshots of these times, oldest first, are to be looked into."""
+        newest_first = enumerate(reversed(times_ms), 1)
+        recent = next((n for n, at_ms in newest_first if at_ms <= self.since_ms), len(times_ms))
+        return max(self.snapshots, recent)
+
+
+def nothing_of(table: str, branch: str) -> History:
+    """Return the history of a table that does not exist yet."""
+    return History(
+        table=table,
+        uuid="",
+        branch=branch,
+        head=None,
+        tag=None,
+        tag_on_branch=None,
+        claimed=False,
+        complete=True,
+        commits=(),
+        foreign=(),
+        unreadable=(),
+        tagged=None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file that the branch's head refers to. ``added_by``: the snapshot that brought it.
+
+    ``vector``: a deletion vector in it, which it may hold several of.
+    """
+
+    path: str
+    records: int
+    size_bytes: int
+    parquet: bool
+    deletes: bool
+    added_by: int
+    vector: bool = False

@@ -1,0 +1,27 @@
+"""The contract of a sink's table, as tests that an author runs against a table of their own.
+
+A class per capability, for pytest: inherit those that apply, and give them a fixture ``world``::
+
+    class TestMyTable(CoreContract, OthersContract):
+        @pytest.fixture
+        def world(self, tmp_path: Path) -> MyWorld:
+            return MyWorld(tmp_path)
+"""
+
+from headgate.control_protocol.testing.contract.branches import BranchContract
+from headgate.control_protocol.testing.contract.commits import CoreContract
+from headgate.control_protocol.testing.contract.expiry import ExpiryContract
+from headgate.control_protocol.testing.contract.ledger import LedgerContract
+from headgate.control_protocol.testing.contract.others import OthersContract
+from headgate.control_protocol.testing.contract.rollback import RollbackContract
+from headgate.control_protocol.testing.contract.tags import TagContract
+
+__all__ = [
+    "BranchContract",
+    "CoreContract",
+    "ExpiryContract",
+    "LedgerContract",
+    "OthersContract",
+    "RollbackContract",
+    "TagContract",
+]

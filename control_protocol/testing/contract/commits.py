@@ -1,0 +1,137 @@
+"""What every table promises to the coordinator."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused, Unknown
+from headgate.control_protocol.testing.contract.world import World, claimed, commit, landed, record
+
+
+class CoreContract:
+    """The tests take a fixture ``world``, a ``World``."""
+
+    def test_an_untouched_table_is_fresh(self, world: World) -> None:
+        view = world.open().read()
+        assert (view.head, view.tag, view.record, view.branch_record) == (None, None, None, None)
+        assert view.lineage is Lineage.FRESH
+        assert view.uuid
+        assert view.location
+
+    def test_the_first_claim_lands_and_is_read_back_whole(self, world: World) -> None:
+        view = claimed(world.open())
+        again = world.open().read()
+        assert again == view
+        assert again.record == again.branch_record == record(1, 0)
+        assert again.lineage is Lineage.CONTAINS_TAG
+
+    def test_two_first_claims_race_and_one_lands(self, world: World) -> None:
+        one, other = world.open(), world.open()
+        view, stale = one.read(), other.read()
+        landed(commit(one, view, record(1, 0)))
+        assert isinstance(commit(other, stale, record(1, 0)), Refused)
+        assert world.open().read().record == record(1, 0)
+
+    def test_files_and_record_land_together(self, world: World) -> None:
+        table = world.open()
+        view = claimed(table)
+        after = landed(commit(table, view, record(1, 1, 6), world.file(1), world.file(2)))
+        assert world.numbers() == [1, 2]
+        assert after.record == record(1, 1, 6)
+        assert world.open().read() == after
+
+    def test_each_commit_continues_from_the_view_of_the_last(self, world: World) -> None:
+        table = world.open()
+        view = claimed(table)
+        for number in range(1, 6):
+            view = landed(commit(table, view, record(1, number, number), world.file(number)))
+        assert world.numbers() == [1, 2, 3, 4, 5]
+
+    def test_an_empty_commit_moves_the_tag_and_keeps_the_rows(self, world: World) -> None:
+        table = world.open()
+        view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+        after = landed(commit(table, view, record(1, 2, 3)))
+        assert after.tag != view.tag
+        assert world.numbers() == [1]
+
+    def test_a_second_coordinator_fences_the_first(self, world: World) -> None:
+        zombie, heir = world.open(), world.open()
+        stale = claimed(zombie)
+        view = claimed(heir, epoch=2)
+        assert isinstance(commit(zombie, stale, record(1, 1, 3), world.file(1)), Refused)
+        landed(commit(heir, view, record(2, 1, 3), world.file(2)))
+        assert world.numbers() == [2]
+
+    def test_a_zombie_that_never_cached_is_refused_as_well(self, world: World) -> None:
+        stale = claimed(world.open())
+        claimed(world.open(), epoch=2)
+        outcome = commit(world.open(), stale, record(1, 1, 3), world.file(1))
+        assert isinstance(outcome, Refused)
+        assert world.numbers() == []
+
+    def test_the_same_attempt_twice_lands_once(self, world: World) -> None:
+        table = world.open()
+        attempt = CommitAttempt(claimed(table), record(1, 1, 3), (world.file(1),))
+        landed(table.commit(attempt))
+        assert isinstance(table.commit(attempt), Refused)
+        assert world.numbers() == [1]
+
+    def test_two_sinks_share_a_table(self, world: World) -> None:
+        one, other = world.open("one"), world.open("other")
+        claimed(one, sink="one")
+        view = claimed(other, epoch=4, sink="other")
+        landed(commit(other, view, record(4, 1, 3, sink="other"), world.file(1)))
+        view = one.read()
+        assert view.record == record(1, 0, sink="one")
+        assert view.branch_record == view.record
+        assert view.lineage is Lineage.CONTAINS_TAG
+        landed(commit(one, view, record(1, 1, 3, sink="one"), world.file(2)))
+        assert other.read().record == record(4, 1, 3, sink="other")
+        assert world.numbers() == [1, 2]
+
+    def test_a_recreated_table_has_another_uuid_and_refuses(self, world: World) -> None:
+        table = world.open()
+        view = claimed(table)
+        file = world.file(1)
+        world.recreate()
+        outcome = commit(table, view, record(1, 1, 3), file)
+        assert isinstance(outcome, Refused)
+        after = table.read()
+        assert after.uuid != view.uuid
+        assert after.lineage is Lineage.FRESH
+        assert world.numbers() == []
+
+    def test_a_dropped_table_is_missing(self, world: World) -> None:
+        table = world.open()
+        view = claimed(table)
+        world.drop()
+        assert not isinstance(commit(table, view, record(1, 1, 3)), Landed)
+        with pytest.raises(TableMissing):
+            table.read()
+
+    @pytest.mark.parametrize("did_land", [True, False])
+    def test_a_lost_answer_is_unknown_and_the_table_tells(
+        self, world: World, *, did_land: bool
+    ) -> None:
+        table = world.open()
+        view = claimed(table)
+        file = world.file(1)
+        world.lose_next_answer(landed=did_land)
+        assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
+        after = table.read()
+        assert record(1, 1, 3).same_commit(after.record) is did_land
+        if not did_land:
+            assert (after.tag, after.head) == (view.tag, view.head)
+            after = landed(commit(table, after, record(1, 1, 3), file))
+        landed(commit(table, after, record(1, 2, 6), world.file(2)))
+        assert world.numbers() == [1, 2]
+
+    def test_repeating_an_attempt_that_landed_unseen_is_refused(self, world: World) -> None:
+        table = world.open()
+        view = claimed(table)
+        attempt = CommitAttempt(view, record(1, 1, 3), (world.file(1),))
+        world.lose_next_answer(landed=True)
+        assert isinstance(table.commit(attempt), Unknown)
+        assert isinstance(table.commit(attempt), Refused)
+        assert world.numbers() == [1]

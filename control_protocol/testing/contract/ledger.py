@@ -1,0 +1,46 @@
+"""A table that remembers which tables a sink has filled through it (rule N5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.control_protocol.ports import CommitAttempt, Refused
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.testing.contract.world import World, claimed, commit, landed, record
+
+
+class LedgerContract:
+    """The tests take a fixture ``world``, a ``World``."""
+
+    def test_point_4_n5_what_was_filled_is_remembered_until_a_commit_forgets_it(
+        self, world: World
+    ) -> None:
+        table = world.open()
+        view = claimed(table)
+        assert view.filled == {}
+        view = landed(commit(table, view, owing(1, "lake.a", "lake.b")))
+        assert view.filled == {"lake.a": "u1", "lake.b": "u1"}
+        assert world.open("other").read().filled == {}
+        view = landed(commit(table, view, owing(2, "lake.b", uuid="u2")))
+        assert world.open().read().filled == {"lake.a": "u1", "lake.b": "u2"}
+        gone = frozenset({"lake.a", "lake.b", "lake.never"})
+        attempt = CommitAttempt(view, owing(3, "lake.b", uuid="u3"), forgets=gone)
+        view = landed(table.commit(attempt))
+        assert world.open().read().filled == view.filled == {"lake.b": "u3"}
+
+    def test_point_4_n5_a_refused_decision_remembers_nothing(self, world: World) -> None:
+        table = world.open()
+        view = claimed(table)
+        claimed(world.open(), epoch=2)
+        assert isinstance(commit(table, view, owing(1, "lake.a")), Refused)
+        assert world.open().read().filled == {}
+
+
+def owing(number: int, *tables: str, uuid: str = "u1") -> CommitRecord:
+    """Return a decision that owes rows to these tables."""
+    decided = record(1, number, number)
+    debts = (
+        Debt(decided.transaction, decided.coordinator, uuid, table, f"{table}/{number}.avro")
+        for table in tables
+    )
+    return replace(decided, debts=tuple(debts))

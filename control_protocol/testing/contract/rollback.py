@@ -1,0 +1,58 @@
+"""A table that its owner may set back to an older state."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.ports import Lineage, Refused
+from headgate.control_protocol.testing.contract.world import (
+    RollbackWorld,
+    claimed,
+    commit,
+    landed,
+    record,
+)
+
+
+class RollbackContract:
+    """The tests take a fixture ``world``, a ``RollbackWorld``."""
+
+    def test_a_rollback_behind_the_tag_is_seen(self, world: RollbackWorld) -> None:
+        table = world.open()
+        first = claimed(table)
+        second = landed(commit(table, first, record(1, 1, 3), world.file(1)))
+        third = landed(commit(table, second, record(1, 2, 6), world.file(2)))
+        assert second.head is not None
+        world.roll_back(second.head)
+        view = table.read()
+        assert view.lineage is Lineage.ROLLED_BACK
+        assert (view.record, view.branch_record) == (third.record, second.record)
+        assert world.numbers() == [1]
+
+    def test_a_rollback_with_later_foreign_commits_is_seen(self, world: RollbackWorld) -> None:
+        table = world.open()
+        first = claimed(table)
+        landed(commit(table, first, record(1, 1, 3), world.file(1)))
+        assert first.head is not None
+        world.roll_back(first.head)
+        world.append_foreign(7)
+        assert table.read().lineage is Lineage.ROLLED_BACK
+
+    def test_a_claim_after_a_rollback_goes_on_from_the_branch(self, world: RollbackWorld) -> None:
+        table = world.open()
+        first = claimed(table)
+        landed(commit(table, first, record(1, 1, 3), world.file(1)))
+        assert first.head is not None
+        world.roll_back(first.head)
+        view = landed(commit(table, table.read(), record(2, 0)))
+        assert view.lineage is Lineage.CONTAINS_TAG
+        landed(commit(table, view, record(2, 1, 3), world.file(2)))
+        assert world.numbers() == [2]
+
+    def test_a_rollback_before_the_tag_is_refused_to_a_stale_base(
+        self, world: RollbackWorld
+    ) -> None:
+        table = world.open()
+        first = claimed(table)
+        second = landed(commit(table, first, record(1, 1, 3), world.file(1)))
+        assert first.head is not None
+        world.roll_back(first.head)
+        assert isinstance(commit(table, second, record(1, 2, 6), world.file(2)), Refused)

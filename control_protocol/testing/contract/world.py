@@ -1,0 +1,113 @@
+"""What the contract's tests need of a table and of everybody who touches it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    SinkTable,
+    TableView,
+)
+from headgate.control_protocol.record import CommitRecord
+
+
+class World(Protocol):
+    """An empty table, which sinks of any name open."""
+
+    def open(self, sink: str = "sink") -> SinkTable:
+        """Another process' view of the table: it shares nothing with the views before it."""
+
+    def file(self, number: int) -> WrittenFile:
+        """A file that a participant has written and nobody has committed, told by its number."""
+
+    def numbers(self) -> list[int]:
+        """The numbers of the files that a reader of the table finds, sorted."""
+
+    def recreate(self) -> None:
+        """Somebody drops the table, and makes an empty one in its place."""
+
+    def drop(self) -> None: ...
+
+    def lose_next_answer(self, *, landed: bool) -> None:
+        """The next commit of a table that is open now fails without an answer; ``landed`` says
+        whether it took effect."""
+
+
+class OthersWorld(World, Protocol):
+    """Somebody who is no sink writes to the table as well."""
+
+    def append_foreign(self, number: int) -> None: ...
+
+    def compact(self) -> None:
+        """Rewrite all files; the rows stay."""
+
+
+class RollbackWorld(OthersWorld, Protocol):
+    def roll_back(self, snapshot_id: int) -> None:
+        """Set the table back to the state that a view gave as its ``head``."""
+
+
+class ExpiryWorld(RollbackWorld, Protocol):
+    def expire_all(self) -> None:
+        """Forget every state that neither the table nor the sink's tag stands on."""
+
+    def lose_history(self) -> None:
+        """And what is left of them."""
+
+
+class BranchWorld(World, Protocol):
+    def open(self, sink: str = "sink", branch: str = "main") -> SinkTable: ...
+
+    def numbers(self, branch: str = "main") -> list[int]: ...
+
+    def append_foreign(self, number: int, branch: str = "main") -> None: ...
+
+
+class TagWorld(ExpiryWorld, Protocol):
+    def delete_tag(self, sink: str = "sink") -> None: ...
+
+    def delete_marker(self, sink: str = "sink") -> None:
+        """Remove the sign in the table that the sink has been there."""
+
+
+def record(epoch: int, number: int, offset: int = 0, *, sink: str = "sink") -> CommitRecord:
+    return CommitRecord(
+        sink=SinkName(sink),
+        group_id="group",
+        transaction=TransactionId(Epoch(epoch), TransactionNumber(number)),
+        coordinator=Sender("member", f"incarnation-{epoch}"),
+        offsets=Offsets({TopicPartition("trips", 0): offset, TopicPartition("trips", 7): 1}),
+        topic_ids={"trips": TopicId("id-of-trips")},
+        records=offset,
+        valid_through_ms=1_700_000_000_000,
+    )
+
+
+def commit(
+    table: SinkTable, base: TableView, record: CommitRecord, *files: WrittenFile
+) -> CommitOutcome:
+    return table.commit(CommitAttempt(base, record, files))
+
+
+def landed(outcome: CommitOutcome) -> TableView:
+    assert isinstance(outcome, Landed), outcome
+    assert outcome.view.tag == outcome.view.head == outcome.snapshot_id
+    return outcome.view
+
+
+def claimed(table: SinkTable, epoch: int = 1, *, sink: str = "sink") -> TableView:
+    return landed(commit(table, table.read(), record(epoch, 0, sink=sink)))

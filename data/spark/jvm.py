@@ -1,0 +1,40 @@
+"""The JVM beside this process, with Spark's class path, whether or not a session is open in it."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.data.spark.session import (
+    SparkOptions,
+    interrupt_handler_kept,
+    launching,
+    translated,
+)
+from headgate.tables.iceberg.jvm import Jvm
+
+
+def open_jvm(options: SparkOptions) -> Jvm:
+    """Return the JVM in which this process's session is, or will be; it ends with this process.
+
+    A session that is opened later finds it. Raises ``ConfigurationError`` when it cannot start.
+    """
+    try:
+        from pyspark import SparkConf, SparkContext
+    except ImportError as error:
+        raise ConfigurationError(
+            f"catalog.backend is java, and Spark is not installed: {error}",
+            'pip install "headgate[spark]"',
+        ) from error
+    conf = launching(options)
+    try:
+        with interrupt_handler_kept():
+            SparkContext._ensure_initialized(conf=SparkConf().setAll(list(conf.items())))  # noqa: SLF001 - a context would take a master's resources
+            gateway = SparkContext._gateway  # noqa: SLF001 - as above
+            spark = gateway.jvm.org.apache.spark
+            log4j = gateway.jvm.org.apache.logging.log4j
+            log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)
+            told = spark.SparkConf()
+            for key, value in conf.items():
+                told.set(key, value)
+            return Jvm(gateway, spark.deploy.SparkHadoopUtil.get().newConfiguration(told))
+    except Exception as error:
+        raise translated(options, error) from error

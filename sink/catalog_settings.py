@@ -1,0 +1,40 @@
+"""The catalog of a sink's tables, and who speaks to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headgate.sink.properties import Properties
+from headgate.sink.table_settings import about
+
+
+class Backend(StrEnum):
+    """Whose client speaks to the catalog: pyiceberg's, or Java's in Spark's JVM."""
+
+    PYICEBERG = "pyiceberg"
+    JAVA = "java"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogSettings:
+    """The Iceberg catalog, in the property names of pyiceberg, or of Java's Iceberg."""
+
+    name: str = field(
+        default="default",
+        metadata=about("Catalog name; SQL catalogs keep it in their tables, so share it."),
+    )
+    backend: Backend = field(
+        default=Backend.PYICEBERG,
+        metadata=about(
+            "Who speaks to the catalog: pyiceberg, or java, which is Iceberg's Java library in "
+            "Spark's JVM on this machine, for Hive metastores (docs/catalogs.md)."
+        ),
+    )
+    properties: Properties = field(
+        default_factory=Properties,
+        metadata=about(
+            "Catalog properties, such as type, uri and warehouse: pyiceberg's, or with backend "
+            "java those of Iceberg's Java library, and pyiceberg's of file stores beside them."
+        ),
+    )

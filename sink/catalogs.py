@@ -1,0 +1,40 @@
+"""Opens the catalog of a sink, by whichever library the sink file names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+
+from headgate.sink.catalog_settings import Backend
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
+
+if TYPE_CHECKING:
+    from headgate.data.spark.session import SparkOptions
+
+
+def open_catalog(
+    settings: SinkSettings, timeout_s: float = TIMEOUT_S, *, looking: bool = False
+) -> Catalog:
+    """Return the catalog, for its opener to close; for ``looking`` a database stays as it is.
+
+    Raises what ``load_catalog`` raises, and ``ConfigurationError`` where Spark's JVM is needed and
+    does not start.
+    """
+    catalog = settings.catalog
+    properties = {**catalog.properties, **({"init_catalog_tables": "false"} if looking else {})}
+    if catalog.backend is Backend.PYICEBERG:
+        return load_catalog(catalog.name, properties, timeout_s)
+    from headgate.data.spark.jvm import open_jvm
+
+    jvm = open_jvm(spark_options(settings))
+    return load_catalog(catalog.name, catalog.properties, timeout_s, jvm)
+
+
+def spark_options(settings: SinkSettings) -> SparkOptions:
+    """How the sink file wants Spark."""
+    from headgate.data.spark.session import SparkOptions
+
+    spark = settings.spark
+    return SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, spark.conf)

@@ -1,0 +1,67 @@
+"""Whether a Hive metastore compares and sets, asked without changing anything.
+
+A commit is ``alter_table`` with the metadata's location. With the expectation of the location that
+the commit was made for (HIVE-26882: Hive 2.3.10, 4.0), the metastore swaps only where it still
+holds; an older one knows no expectations, and ignores them. Locks are no replacement: they time
+out, and their owner's ``alter_table`` may come later all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.control_protocol.errors import HiveCannotSwap
+from headgate.tables.iceberg.java_failures import failure_of
+from headgate.tables.iceberg.jvm import Jvm
+
+UNLOCKED = {"engine.hive.lock-enabled": "false"}
+"""The property by which every committer of a table expects, instead of locking. One that locks
+overwrites what landed between its own check and its ``alter_table``."""
+
+_EXPECTING = {"expected_parameter_key": "metadata_location", "expected_parameter_value": "headgate"}
+_REFUSED = "The table has been modified"
+
+
+def refuse_locks(identifier: str, properties: Any) -> None:
+    """Raise ``HiveCannotSwap`` for a table whose committers lock instead of expecting."""
+    for name, wanted in UNLOCKED.items():
+        if str(properties.get(name)).lower() != wanted:
+            raise HiveCannotSwap(
+                f"table {identifier}: its property {name} is not {wanted}: a committer that "
+                "locks can overwrite a commit of the sink's",
+                f"stop its other writers, and set it: ALTER TABLE {identifier} SET TBLPROPERTIES "
+                f"('{name}' = '{wanted}')",
+            )
+
+
+def refuse_ignorant(jvm: Jvm, conf: Any, database: str, name: str) -> None:
+    """Raise ``HiveCannotSwap`` for a metastore (of ``conf``) that ignores an expectation.
+
+    It is asked to give the table a partition key, which every metastore refuses of every table,
+    while expecting a location that the table never had: whoever knows expectations says so first.
+    Raises what the metastore's client throws, where it answers neither.
+    """
+    java = jvm.gateway.jvm
+    hive = java.org.apache.hadoop.hive
+    client = hive.metastore.HiveMetaStoreClient(hive.conf.HiveConf(conf, conf.getClass()))
+    try:
+        table = client.getTable(database, name)
+        key = hive.metastore.api.FieldSchema("headgate", "string", "")
+        table.setPartitionKeys(jvm.java_list([key]))
+        expecting = hive.metastore.api.EnvironmentContext(jvm.java_map(_EXPECTING))
+        try:
+            client.alter_table_with_environmentContext(database, name, table, expecting)
+        except Exception as error:  # noqa: BLE001 - what Java threw is told from its text
+            failure = failure_of(error)
+            if _REFUSED in str(failure):
+                return
+            if "partition keys can not be changed" not in str(failure):
+                raise failure from None
+    finally:
+        client.close()
+    raise HiveCannotSwap(
+        f"the Hive metastore of table {database}.{name} does not compare and set: it "
+        "ignored what a change expected",
+        "use one that knows expectations (HIVE-26882: Hive 2.3.10), or a REST, Glue or SQL "
+        "catalog; docs/catalogs.md says more",
+    )

@@ -1,0 +1,296 @@
+"""An Iceberg catalog that Java speaks to, in the JVM beside this process.
+
+Python proposes: requirements and updates, in the JSON of the REST protocol, and it has written
+manifests and lists by then. Java checks the requirements against the table as it is, makes the new
+metadata, writes it, and swaps. Every call ends in time, as seen from here: what was given up may
+still happen in Java, and the table tells (rule C8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+
+from headgate.control_protocol.errors import CatalogRefused, JvmMissing, WriterGone
+from headgate.tables.iceberg.catalog_kinds import refuse_server
+from headgate.tables.iceberg.hive_swap import UNLOCKED, refuse_ignorant, refuse_locks
+from headgate.tables.iceberg.java_failures import failure_of
+from headgate.tables.iceberg.jvm import Jvm, field_of
+from headgate.tables.stores.bounded_calls import within
+
+CALL_S_MIN = 30.0
+"""A first call loads classes, which takes its time."""
+
+_PARSERS = ("CatalogUtil", "UpdateRequirementParser", "MetadataUpdateParser", "hive.HiveCatalog")
+_RESPONSE = "org.apache.iceberg.rest.responses.LoadTableResponse"
+_HIVE_TIMEOUT = "hive.metastore.client.socket.timeout"
+_REST_TIMEOUTS = ("rest.client.connection-timeout-ms", "rest.client.socket-timeout-ms")
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A table's metadata as Java told it; ``files``: what its files are opened with."""
+
+    metadata: str
+    location: str
+    files: Mapping[str, str]
+
+
+class JavaCatalog(Catalog):
+    """``kind`` is ``hive`` or ``rest``; ``properties`` are Iceberg's own, as Java reads them.
+
+    A call takes at most ``timeout_s``. The JVM stays its opener's.
+    """
+
+    def __init__(
+        self, name: str, properties: Mapping[str, str], kind: str, jvm: Jvm, *, timeout_s: float
+    ) -> None:
+        super().__init__(name, **properties)
+        self.kind = kind
+        self._jvm = jvm
+        self._timeout_s = max(timeout_s, CALL_S_MIN)
+        self._may_swap = kind != "hive"
+        self._java = self._asked(f"catalog {name}", self._opened)
+
+    def close(self) -> None:
+        with suppress(Exception):  # the JVM may have ended before
+            self._asked(f"catalog {self.name}", self._java.close)
+
+    # ----------------------------------------------------------------------------- what is there
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        names = self.identifier_to_tuple(identifier)
+        read = self._asked(".".join(names), lambda: self._read(names))
+        metadata = TableMetadataUtil.parse_raw(read.metadata)
+        files = self._load_file_io({**metadata.properties, **read.files}, read.location)
+        return Table(names, metadata, read.location, files, self)
+
+    def table_exists(self, identifier: str | Identifier) -> bool:
+        names = self.identifier_to_tuple(identifier)
+        return self._asked(
+            ".".join(names), lambda: bool(self._java.tableExists(self._named(names)))
+        )
+
+    def namespace_exists(self, namespace: str | Identifier) -> bool:
+        names = self.identifier_to_tuple(namespace)
+        return self._asked(
+            ".".join(names), lambda: bool(self._java.namespaceExists(self._namespace(names)))
+        )
+
+    def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
+        names = self.identifier_to_tuple(namespace)
+
+        def listed() -> list[Identifier]:
+            found = self._java.listTables(self._namespace(names))
+            return [(*each.namespace().levels(), each.name()) for each in found]
+
+        return self._asked(".".join(names), listed)
+
+    def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
+        names = self.identifier_to_tuple(namespace)
+
+        def listed() -> list[Identifier]:
+            found = self._java.listNamespaces(self._namespace(names))
+            return [tuple(each.levels()) for each in found]
+
+        return self._asked(".".join(names), listed)
+
+    # ------------------------------------------------------------------------------ what changes
+
+    def create_namespace(
+        self, namespace: str | Identifier, properties: Properties = EMPTY_DICT
+    ) -> None:
+        names = self.identifier_to_tuple(namespace)
+        try:
+            self._asked(
+                ".".join(names),
+                lambda: self._java.createNamespace(
+                    self._namespace(names), self._jvm.java_map(properties)
+                ),
+            )
+        except TableAlreadyExistsError as error:  # Java has one name for both
+            raise NamespaceAlreadyExistsError(str(error)) from None
+
+    def create_table(  # type: ignore[override] # the last two are always named
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        *,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> Table:
+        """Raises ``CatalogRefused``, with nothing left behind, where Hive cannot swap."""
+        names = self.identifier_to_tuple(identifier)
+        own = {**UNLOCKED, **properties} if self.kind == "hive" else dict(properties)
+        assert isinstance(schema, Schema), "tables are declared in Iceberg's types"
+
+        def create() -> None:
+            iceberg = self._jvm.iceberg
+            java = iceberg.SchemaParser.fromJson(schema.model_dump_json())
+            spec = iceberg.PartitionSpecParser.fromJson(java, partition_spec.model_dump_json())
+            order = iceberg.SortOrderParser.fromJson(java, sort_order.model_dump_json())
+            builder = self._java.buildTable(self._named(names), java)
+            builder = builder.withPartitionSpec(spec).withSortOrder(order)
+            builder = builder.withProperties(self._jvm.java_map(own))
+            (builder.withLocation(location) if location else builder).create()
+
+        self._asked(".".join(names), create)
+        try:
+            self.refuse_swapless(identifier)
+        except CatalogRefused:
+            self._dropped(names, purge=True)
+            raise
+        return self.load_table(identifier)
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        """Raises ``CatalogRefused`` before anything is sent where Hive cannot swap."""
+        names = table.name()
+        if not self._may_swap:
+            self.refuse_swapless(names)
+        requires = [each.model_dump_json() for each in requirements]
+        changes = [each.model_dump_json() for each in updates]
+        read = self._asked(".".join(names), lambda: self._committed(names, requires, changes))
+        metadata: TableMetadata = TableMetadataUtil.parse_raw(read.metadata)
+        return CommitTableResponse(metadata=metadata, metadata_location=read.location)
+
+    def drop_table(self, identifier: str | Identifier) -> None:
+        names = self.identifier_to_tuple(identifier)
+        if not self._dropped(names, purge=False):
+            raise NoSuchTableError(f"Table does not exist: {'.'.join(names)}")
+
+    def refuse_swapless(self, identifier: str | Identifier) -> None:
+        """Raise ``CatalogRefused`` where a commit of the table could be lost; nothing changes."""
+        names = self.identifier_to_tuple(identifier)
+        name = ".".join(names)
+
+        def asked() -> None:
+            refuse_locks(name, self._operations(names).current().properties())
+            refuse_ignorant(self._jvm, self._java.getConf(), ".".join(names[:-1]), names[-1])
+
+        if self.kind == "hive":
+            self._asked(name, asked)
+            self._may_swap = True
+
+    # ---------------------------------------------------------------------- in Java, within bounds
+
+    def _asked(self, what: str, call: Callable[[], _Answer]) -> _Answer:
+        try:
+            return within(self._timeout_s, what, call)
+        except Exception as error:
+            failure = failure_of(error)
+            if self._jvm.ended:
+                failure = WriterGone("Spark's JVM has ended", "start this process again")
+            if failure is error:
+                raise
+        raise failure  # without py4j's, which holds a stack trace of Java's
+
+    def _opened(self) -> Any:
+        if not all(self._jvm.knows(f"org.apache.iceberg.{name}") for name in _PARSERS):
+            raise JvmMissing(
+                f"catalog {self.name!r}: Spark has no Iceberg, and catalog.backend is java",
+                'add it, such as "spark.jars.packages" = '
+                '"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0", to spark.conf',
+            )
+        bound_ms = str(round(self._timeout_s * 1000))
+        told = {**dict.fromkeys(_REST_TIMEOUTS, bound_ms), **self.properties, "type": self.kind}
+        self._jvm.hadoop.setIfUnset(_HIVE_TIMEOUT, f"{bound_ms}ms")
+        java = self._jvm.iceberg.CatalogUtil.buildIcebergCatalog(
+            self.name, self._jvm.java_map(told), self._jvm.hadoop
+        )
+        if self.kind == "rest":
+            refuse_server(self.name, dict(java.properties()))
+        return java
+
+    def _operations(self, names: Identifier) -> Any:
+        return self._java.loadTable(self._named(names)).operations()
+
+    def _read(self, names: Identifier) -> _Read:
+        operations = self._operations(names)
+        vended = dict(operations.io().properties()) if self.kind == "rest" else {}
+        return self._said(operations.current(), vended)
+
+    def _said(self, metadata: Any, files: Mapping[str, str]) -> _Read:
+        text = self._jvm.iceberg.TableMetadataParser.toJson(metadata)
+        return _Read(str(text), str(metadata.metadataFileLocation()), files)
+
+    def _committed(self, names: Identifier, requires: list[str], changes: list[str]) -> _Read:
+        iceberg = self._jvm.iceberg
+        operations = self._operations(names)
+        base = operations.current()
+        requirements = [iceberg.UpdateRequirementParser.fromJson(text) for text in requires]
+        updates = [iceberg.MetadataUpdateParser.fromJson(text) for text in changes]
+        if self.kind == "rest":
+            return self._said(self._sent(operations, requirements, updates), {})
+        refuse_locks(".".join(names), base.properties())
+        for requirement in requirements:
+            requirement.validate(base)
+        builder = iceberg.TableMetadata.buildFrom(base)
+        for update in updates:
+            update.applyTo(builder)
+        operations.commit(base, builder.build())
+        return self._said(operations.current(), {})
+
+    def _sent(self, operations: Any, requirements: list[Any], updates: list[Any]) -> Any:
+        """Let the server check and swap. ``operations.commit`` would require only what it derives
+        from the updates, and not what the sink's do."""
+        rest = self._jvm.iceberg.rest
+        request = rest.requests.UpdateTableRequest(
+            self._jvm.java_list(requirements), self._jvm.java_list(updates)
+        )
+        response = field_of(operations, "client").post(
+            field_of(operations, "path"),
+            request,
+            operations.getClass().getClassLoader().loadClass(_RESPONSE),
+            field_of(operations, "mutationHeaders"),
+            rest.ErrorHandlers.tableCommitHandler(),
+        )
+        return response.tableMetadata()
+
+    def _dropped(self, names: Identifier, *, purge: bool) -> bool:
+        return self._asked(
+            ".".join(names), lambda: bool(self._java.dropTable(self._named(names), purge))
+        )
+
+    def _named(self, names: Identifier) -> Any:
+        catalog = self._jvm.iceberg.catalog
+        return catalog.TableIdentifier.of(self._namespace(names[:-1]), names[-1])
+
+    def _namespace(self, names: Identifier) -> Any:
+        return self._jvm.iceberg.catalog.Namespace.of(self._jvm.strings(names))
+
+    # ----------------------------------------------------------------- what a sink does not ask for
+
+    def _unasked(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(f"catalog {self.name!r} in Java is not asked for this")
+
+    create_table_transaction = register_table = purge_table = rename_table = _unasked
+    drop_namespace = load_namespace_properties = update_namespace_properties = _unasked
+    create_view = load_view = register_view = drop_view = view_exists = list_views = _unasked
+
+    def supports_server_side_planning(self) -> bool:
+        return False

@@ -1,0 +1,66 @@
+"""What Java's Iceberg throws, as the exceptions that pyiceberg has for the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+)
+
+_SAME: dict[str, type[Exception]] = {
+    "CommitFailedException": CommitFailedException,
+    "CommitStateUnknownException": CommitStateUnknownException,
+    "NoSuchTableException": NoSuchTableError,
+    "NoSuchNamespaceException": NoSuchNamespaceError,
+    "AlreadyExistsException": TableAlreadyExistsError,
+    "ForbiddenException": ForbiddenError,
+    "NotAuthorizedException": UnauthorizedError,
+    "BadRequestException": BadRequestError,
+    "ValidationException": ValueError,
+    "IllegalArgumentException": ValueError,
+}
+_CAUSES_MAX = 3
+
+
+class JavaError(Exception):
+    """Anything else that Java threw. Its stack trace stays in Java: it may quote settings."""
+
+
+def failure_of(error: Exception) -> Exception:
+    """Return what to raise instead of an error of py4j's; any other error is returned as it is."""
+    thrown = getattr(error, "java_exception", None)
+    if thrown is not None:
+        return _translated(thrown)
+    if type(error).__module__.startswith("py4j"):
+        return JavaError(str(error).strip().partition("\n")[0])
+    return error
+
+
+def _translated(thrown: Any) -> Exception:
+    said = _said(thrown)
+    kind = thrown.getClass()
+    while kind is not None:
+        if same := _SAME.get(kind.getSimpleName()):
+            return same(said)
+        kind = kind.getSuperclass()
+    return JavaError(said)
+
+
+def _said(thrown: Any) -> str:
+    """The first line of it and of its causes."""
+    lines: list[str] = []
+    while thrown is not None and len(lines) < _CAUSES_MAX:
+        text = str(thrown.getMessage() or "").strip().partition("\n")[0]
+        line = f"{thrown.getClass().getSimpleName()}: {text}"
+        if not lines or line not in lines[-1]:
+            lines.append(line)
+        thrown = thrown.getCause()
+    return "; ".join(lines)

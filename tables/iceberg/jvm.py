@@ -1,0 +1,64 @@
+"""A JVM that runs beside this process, as far as a catalog in it needs one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Jvm:
+    """``gateway``: py4j's. ``hadoop``: a ``Configuration`` of Hadoop that nobody else changes.
+
+    Values of Java have no type here: what a method returns, only Iceberg's own documents tell.
+    """
+
+    gateway: Any
+    hadoop: Any
+
+    @property
+    def iceberg(self) -> Any:
+        """Java's package ``org.apache.iceberg``."""
+        return self.gateway.jvm.org.apache.iceberg
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process is known to be gone."""
+        process = getattr(self.gateway, "proc", None)
+        return process is not None and process.poll() is not None
+
+    def knows(self, name: str) -> bool:
+        """Whether the JVM has the class."""
+        found = self.gateway.jvm
+        for part in name.split("."):
+            found = getattr(found, part)
+        return type(found).__name__ == "JavaClass"
+
+    def java_map(self, values: Mapping[str, str]) -> Any:
+        made = self.gateway.jvm.java.util.HashMap()
+        for key, value in values.items():
+            made.put(key, value)
+        return made
+
+    def java_list(self, values: Sequence[Any]) -> Any:
+        made = self.gateway.jvm.java.util.ArrayList()
+        for value in values:
+            made.add(value)
+        return made
+
+    def strings(self, values: Sequence[str]) -> Any:
+        made = self.gateway.new_array(self.gateway.jvm.java.lang.String, len(values))
+        for place, value in enumerate(values):
+            made[place] = value
+        return made
+
+
+def field_of(thing: Any, name: str) -> Any:
+    """Return what a field of a Java object holds that has no method to ask for it.
+
+    Raises what Java raises where the object's class has no such field.
+    """
+    field = thing.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(thing)

@@ -1,0 +1,152 @@
+"""Reads the keys of a keyed table's files, and where their records came from, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+
+from headgate.control_protocol.errors import KeysUnreadable
+from headgate.tables.iceberg.key_files import OFFSET, PARTITION, TOPIC, batches
+from headgate.tables.iceberg.keyed.delete_files import Target
+from headgate.tables.iceberg.keyed.key_hash import KeyHash
+from headgate.tables.iceberg.keyed.key_index import FileKeys, joined
+
+UNKNOWN = -1
+
+
+@dataclass(slots=True)
+class Sources:
+    """Numbers of the partitions that records come from, of one coordinator's life."""
+
+    _numbers: dict[tuple[str, int], int] = field(default_factory=dict)
+    _places: list[tuple[str, int]] = field(default_factory=list)
+
+    def number(self, topic: str, partition: int) -> int:
+        at = topic, partition
+        if at not in self._numbers:
+            self._numbers[at] = len(self._places)
+            self._places.append(at)
+        return self._numbers[at]
+
+    def said(self, number: int) -> str:
+        topic, partition = self._places[number]
+        return f"{topic}/{partition}" if topic else f"partition {partition}"
+
+    def numbers(self, topics: pa.Array | None, partitions: pa.Array) -> npt.NDArray[np.int32]:
+        """``UNKNOWN`` where a row has none: it is of somebody else."""
+        parts = pc.cast(partitions, pa.int64())
+        if topics is None:
+            topics = pa.nulls(len(parts), pa.string())
+            named = pa.scalar(value=True)
+        else:
+            named = pc.is_valid(topics)
+        known = pc.and_(named, pc.is_valid(parts)).to_numpy(zero_copy_only=False)
+        names = pc.cast(topics, pa.string()).fill_null("").dictionary_encode()
+        codes = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        values = parts.fill_null(0).to_numpy(zero_copy_only=False)
+        result = np.full(len(values), UNKNOWN, np.int32)
+        texts = names.dictionary.to_pylist()
+        pairs, places = np.unique(np.stack([codes, values]), axis=1, return_inverse=True)
+        found = [self.number(texts[code], int(value)) for code, value in pairs.T]
+        result[known] = np.array(found, np.int32)[places.reshape(-1)][known]
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Of a table: its key's, by field ids and types, and those of its records' coordinates."""
+
+    key: tuple[int, ...]
+    types: tuple[pa.DataType, ...]
+    partition: int
+    offset: int
+    topic: int | None = None
+
+    @classmethod
+    def of(cls, schema: Schema, key: Sequence[int], coordinates: Sequence[str]) -> Columns:
+        """``coordinates``: the columns for partition and offset, and for the topic, if any."""
+        columns = schema_to_pyarrow(Schema(*(schema.find_field(of) for of in key)))
+        ids = [schema.find_field(name).field_id if name else None for name in coordinates]
+        partition, offset, topic = ids
+        assert partition is not None
+        assert offset is not None
+        return cls(tuple(key), tuple(column.type for column in columns), partition, offset, topic)
+
+    def row_file(self) -> list[int | str]:
+        places = [self.partition, self.offset, *([self.topic] if self.topic is not None else [])]
+        return [*self.key, *places]
+
+    def key_file(self) -> list[int | str]:
+        places = [PARTITION, OFFSET, *([TOPIC] if self.topic is not None else [])]
+        return [*self.key, *places]
+
+
+@dataclass(slots=True)
+class KeyReader:
+    """Reads files of one table as their keys' hashes."""
+
+    hashed: KeyHash = field(default_factory=KeyHash)
+    sources: Sources = field(default_factory=Sources)
+
+    def rows(self, io: FileIO, columns: Columns, target: Target) -> FileKeys:
+        """Of a live data file. Raises ``KeysUnreadable``, and what storage raises."""
+        if not target.parquet:
+            raise _unreadable(target.path, "it is not Parquet")
+        optional = {columns.partition, columns.offset, columns.topic}
+        return self._read(io, target.path, columns, columns.row_file(), optional=optional)
+
+    def added(self, io: FileIO, columns: Columns, path: str, *, deletes: bool) -> FileKeys:
+        """Of a file that a status names: its records' coordinates are all there."""
+        wanted = columns.key_file() if deletes else columns.row_file()
+        keys = self._read(io, path, columns, wanted)
+        if (keys.sources == UNKNOWN).any():
+            raise _unreadable(path, "a record in it has no partition")
+        return keys
+
+    def _read(
+        self,
+        io: FileIO,
+        path: str,
+        columns: Columns,
+        wanted: list[int | str],
+        *,
+        optional: Collection[int | None] = (),
+    ) -> FileKeys:
+        try:
+            parts = [self._keys(batch, columns) for batch in batches(io, path, wanted, optional)]
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise _unreadable(path, str(error)) from error
+        return joined(parts)
+
+    def _keys(self, batch: list[Any], columns: Columns) -> FileKeys:
+        key, (partitions, offsets, *topics) = _parted(batch, len(columns.key))
+        typed = [pc.cast(c, kind) for c, kind in zip(key, columns.types, strict=True)]
+        if any(column.null_count for column in typed):
+            raise KeyError("a column of the key is null")
+        high, low = self.hashed(typed)
+        return FileKeys(
+            high,
+            low,
+            self.sources.numbers(topics[0] if topics else None, partitions),
+            pc.cast(offsets, pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False),
+        )
+
+
+def _parted(batch: list[Any], count: int) -> tuple[list[Any], list[Any]]:
+    return batch[:count], batch[count:]
+
+
+def _unreadable(path: str, why: str) -> KeysUnreadable:
+    return KeysUnreadable(
+        f"{path}: {why}",
+        "files of a keyed table are Parquet, with columns of its key and of table.record_columns",
+    )

@@ -1,0 +1,219 @@
+"""Where the row of a key is: a cache of the live data files' keys, in bounded memory (rule U7).
+
+Sorted runs that are merged as they grow, like those of an LSM tree: 28 bytes for each row. What is
+known of a data file stays true for ever, because data files never change; the index is only ever
+behind its table, never ahead of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.control_protocol.errors import KeyIndexFull
+from headgate.tables.iceberg.keyed.key_hash import Words
+
+ROW_BYTES = 28
+MERGED_ROWS_MAX = 4_000_000
+"""Larger runs are not merged any more, so that a merge needs little memory beside the index."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class FileKeys:
+    """The keys of a file's rows, in their order. ``sources``: numbers of the partitions that the
+    records came from, -1 where nobody knows; ``offsets``: there."""
+
+    high: Words
+    low: Words
+    sources: npt.NDArray[np.int32]
+    offsets: Numbers
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows with looked up keys: ``asked`` is the place of the key among those asked for."""
+
+    asked: Numbers
+    files: npt.NDArray[np.int32]
+    positions: npt.NDArray[np.uint32]
+    sources: npt.NDArray[np.int32]
+
+    def where_not(self, gone: set[int]) -> Found:
+        """Without the rows of these files."""
+        if not gone:
+            return self
+        kept = ~np.isin(self.files, list(gone))
+        return Found(self.asked[kept], self.files[kept], self.positions[kept], self.sources[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Rows in the order of their keys' high words."""
+
+    high: Words
+    low: Words
+    files: npt.NDArray[np.int32]
+    positions: npt.NDArray[np.uint32]
+    sources: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+    def where(self, chosen: npt.NDArray[np.bool_] | Numbers) -> _Run:
+        return _Run(
+            self.high[chosen],
+            self.low[chosen],
+            self.files[chosen],
+            self.positions[chosen],
+            self.sources[chosen],
+        )
+
+    def sorted(self) -> _Run:
+        return self.where(np.argsort(self.high, kind="stable"))
+
+
+@dataclass(slots=True)
+class KeyIndex:
+    """``bytes_max`` bounds what it holds; ``dead`` tells which positions of a file are dead: merges
+    forget those rows, so that a key which changes often does not fill the runs."""
+
+    bytes_max: int
+    dead: Callable[[str], Numbers] = field(default=lambda _: np.empty(0, np.int64))
+    numbers: dict[str, int] = field(default_factory=dict)
+    _paths: dict[int, str] = field(default_factory=dict)
+    _gone: set[int] = field(default_factory=set)
+    _runs: list[_Run] = field(default_factory=list)
+    _next: int = 0
+
+    def __len__(self) -> int:
+        return sum(len(run) for run in self._runs)
+
+    def path(self, number: int) -> str:
+        return self._paths[number]
+
+    def add(self, path: str, keys: FileKeys) -> None:
+        """Raises ``KeyIndexFull`` where it would become too large; it is as before then."""
+        if (len(self) + len(keys)) * ROW_BYTES > self.bytes_max:
+            self._forget_gone()
+        rows = len(self) + len(keys)
+        if rows * ROW_BYTES > self.bytes_max:
+            raise KeyIndexFull(
+                f"{rows} rows of a keyed table need {rows * ROW_BYTES} bytes to be found by their "
+                f"keys, and may have {self.bytes_max}",
+                "raise changes.index_memory_bytes, or fill several tables",
+            )
+        number, self._next = self._next, self._next + 1
+        self.numbers[path], self._paths[number] = number, path
+        count = len(keys)
+        run = _Run(
+            keys.high,
+            keys.low,
+            np.full(count, number, np.int32),
+            np.arange(count, dtype=np.uint32),
+            keys.sources,
+        )
+        self._runs.append(run.sorted())
+        while self._two_are_merged():
+            self._runs[-2:] = [self._merged(self._runs[-2], self._runs[-1])]
+
+    def forget(self, path: str) -> None:
+        """A data file that is not in the table any more."""
+        number = self.numbers.pop(path)
+        del self._paths[number]
+        self._gone.add(number)
+
+    def find(self, high: Words, low: Words) -> Found:
+        """Every row with one of these keys, dead ones among them. ``high`` is sorted."""
+        found = [_in_run(run, high, low) for run in self._runs or [_EMPTY]]
+        return Found(
+            np.concatenate([each.asked for each in found]),
+            np.concatenate([each.files for each in found]),
+            np.concatenate([each.positions for each in found]),
+            np.concatenate([each.sources for each in found]),
+        ).where_not(self._gone)
+
+    def _two_are_merged(self) -> bool:
+        if len(self._runs) < 2:
+            return False
+        larger, newest = self._runs[-2:]
+        return len(larger) < 2 * len(newest) and len(larger) + len(newest) <= MERGED_ROWS_MAX
+
+    def _merged(self, one: _Run, other: _Run) -> _Run:
+        both = _Run(
+            np.concatenate([one.high, other.high]),
+            np.concatenate([one.low, other.low]),
+            np.concatenate([one.files, other.files]),
+            np.concatenate([one.positions, other.positions]),
+            np.concatenate([one.sources, other.sources]),
+        )
+        return self._alive(both).sorted()
+
+    def _alive(self, run: _Run) -> _Run:
+        keep = ~np.isin(run.files, list(self._gone))
+        for number, places in grouped(run.files[keep], np.flatnonzero(keep)):
+            dead = self.dead(self._paths[number])
+            if len(dead):
+                keep[places] &= ~np.isin(run.positions[places], dead)
+        return run if keep.all() else run.where(keep)
+
+    def _forget_gone(self) -> None:
+        self._runs = [run for run in map(self._alive, self._runs) if len(run)]
+        self._gone.clear()
+
+
+def joined(parts: Sequence[FileKeys]) -> FileKeys:
+    """The keys of the parts, one after the other."""
+    empty = np.empty(0, np.uint64)
+    return FileKeys(
+        np.concatenate([empty, *(part.high for part in parts)]),
+        np.concatenate([empty, *(part.low for part in parts)]),
+        np.concatenate([np.empty(0, np.int32), *(part.sources for part in parts)]),
+        np.concatenate([np.empty(0, np.int64), *(part.offsets for part in parts)]),
+    )
+
+
+def grouped(
+    numbers: npt.NDArray[np.integer[Any]], values: npt.NDArray[Any]
+) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """The values of each number."""
+    if not len(numbers):
+        return
+    order = np.argsort(numbers, kind="stable")
+    numbers, values = numbers[order], values[order]
+    cuts = np.flatnonzero(np.diff(numbers)) + 1
+    begins = [0, *cuts.tolist()]
+    for begin, part in zip(begins, np.split(values, cuts), strict=True):
+        yield int(numbers[begin]), part
+
+
+def _in_run(run: _Run, high: Words, low: Words) -> Found:
+    """Ranges of rows with the same high word, and of those the rows with the same low one."""
+    begins = np.searchsorted(run.high, high, "left")
+    asked = np.flatnonzero(begins < len(run))
+    asked = asked[run.high[begins[asked]] == high[asked]]
+    ends = np.searchsorted(run.high, high[asked], "right")
+    counts = ends - begins[asked]
+    at = np.repeat(begins[asked] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
+    at = (at + np.arange(len(at))).astype(np.int64)
+    asked = np.repeat(asked, counts)
+    same = run.low[at] == low[asked]
+    at = at[same]
+    return Found(asked[same], run.files[at], run.positions[at], run.sources[at])
+
+
+_EMPTY = _Run(
+    np.empty(0, np.uint64),
+    np.empty(0, np.uint64),
+    np.empty(0, np.int32),
+    np.empty(0, np.uint32),
+    np.empty(0, np.int32),
+)

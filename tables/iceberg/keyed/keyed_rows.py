@@ -1,0 +1,140 @@
+"""A keyed table's part of a commit: what its records replace and delete, on the head of the call.
+
+Nothing is rebased: what was found for one head is of no use on another, so that each call finds it
+anew (rule U5). The index between the calls is a cache.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyroaring import BitMap64
+
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.iceberg.creation import key_ids
+from headgate.tables.iceberg.keyed.changed_keys import Columns, KeyReader
+from headgate.tables.iceberg.keyed.delete_files import (
+    Positions,
+    Target,
+    delete_files,
+    identity,
+    positions_of,
+)
+from headgate.tables.iceberg.keyed.delete_manifests import Deletions
+from headgate.tables.iceberg.keyed.head import Head, Heads
+from headgate.tables.iceberg.keyed.key_index import FileKeys, KeyIndex
+from headgate.tables.iceberg.keyed.resolution import Change, resolve
+from headgate.tables.iceberg.lineage import by_id
+
+_log = redacted_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedBy:
+    """The columns of a table's key, and those that say which record a row is of."""
+
+    key: tuple[str, ...]
+    partition: str
+    offset: str
+    topic: str = ""
+    index_bytes_max: int = 4 * 1024**3
+
+
+class KeyedRows:
+    """Of one table, for as long as one coordinator lives."""
+
+    def __init__(self, by: KeyedBy, reader: KeyReader | None = None) -> None:
+        self._by = by
+        self._reader = reader or KeyReader()
+        self._heads = Heads()
+        self._index = KeyIndex(by.index_bytes_max, self._known_dead)
+        self._stands_at: int | None = None
+        self._dead: dict[str, BitMap64] = {}
+        self._read: dict[str, FileKeys] = {}
+
+    def stored(self, metadata: TableMetadata) -> str:
+        """What the table's property says of this key. Raises ``KeyUnfit``."""
+        return json.dumps(sorted(key_ids(metadata.schema(), self._by.key)))
+
+    def found(
+        self,
+        table: Table,
+        parent: Snapshot | None,
+        written: Sequence[WrittenFile],
+        *,
+        listed: Sequence[ManifestDataFile],
+        folder: str,
+    ) -> Deletions:
+        """Resolve the keys of the ``written`` files against ``parent``, and make delete files.
+
+        ``listed`` are those of them with rows, as a manifest holds them; ``folder`` takes the
+        delete files. Raises the ``StopSink`` of U7 and U8, and what storage raises.
+        """
+        schema = table.schema()
+        coordinates = (self._by.partition, self._by.offset, self._by.topic)
+        columns = Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
+        head = self._followed(table, parent, columns)
+        changes = [self._change(table, columns, file) for file in written]
+        self._read = {change.path: change.keys for change in changes if not change.deletes}
+
+        def dead(path: str) -> BitMap64:
+            self._dead[path] = found = self._heads.dead(table.io, head, path)
+            return found
+
+        result = resolve(self._index, changes, dead, self._reader.sources.said)
+        if result.doubled:
+            _log.warning("%d keys had several rows; they have one, or none, now", result.doubled)
+        number = table.metadata.next_sequence_number()
+        targets = {file.file_path: Target.of(file, number) for file in listed}
+        pairs = [(targets.get(at) or head.data[at], bits) for at, bits in result.dead.items()]
+        made = delete_files(table.metadata.format_version, folder, pairs)
+        for file, (target, bits) in zip(made.listed, pairs, strict=True):
+            self._heads.remember(identity(file), target.path, bits)
+        retired = [entry for at in result.dead for entry in head.deletes.get(at, ())]
+        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed, result.counts)
+
+    # ------------------------------------------------------------------------------- the index
+
+    def _followed(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
+        """The head, with the index at it: new files are read, those that are gone forgotten."""
+        head = self._heads.read(table, parent)
+        if not _goes_on(table.metadata, self._stands_at, parent):
+            # Rows that were dead may live again: what merges have forgotten of them is read again.
+            self._index = KeyIndex(self._by.index_bytes_max, self._known_dead)
+            self._dead.clear()
+        self._dead = {path: dead for path, dead in self._dead.items() if path in head.data}
+        for path in [path for path in self._index.numbers if path not in head.data]:
+            self._index.forget(path)
+        for path, target in head.data.items():
+            if path not in self._index.numbers:
+                known = self._read.get(path)
+                keys = known or self._reader.rows(table.io, columns, target)
+                self._index.add(path, keys)
+        self._stands_at = head.snapshot_id
+        return head
+
+    def _change(self, table: Table, columns: Columns, file: WrittenFile) -> Change:
+        deletes = file.kind is FileKind.KEYS
+        keys = self._read.get(file.path)
+        if keys is None:
+            keys = self._reader.added(table.io, columns, file.path, deletes=deletes)
+        return Change(file.path, keys, deletes)
+
+    def _known_dead(self, path: str) -> Positions:
+        return positions_of(self._dead.get(path, BitMap64()))
+
+
+def _goes_on(metadata: TableMetadata, before: int | None, now: Snapshot | None) -> bool:
+    """Whether the line of ``now`` is known to lead over ``before``."""
+    snapshots = by_id(metadata)
+    while now is not None and before is not None and now.snapshot_id != before:
+        parent = now.parent_snapshot_id
+        now = None if parent is None else snapshots.get(parent)
+    return before is None or now is not None

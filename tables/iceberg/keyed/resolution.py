@@ -1,0 +1,165 @@
+"""Which rows die when a commit's records come in: keys to positions, against one head (U3, U8, U9).
+
+The last record of a key wins: of one partition the one with the higher offset. Every other row of
+the key dies, live ones of the head and earlier ones of the same commit. What is found belongs to
+that head and to no other (U5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from headgate.control_protocol.errors import KeyInTwoPartitions
+from headgate.control_protocol.record import KeyCounts
+from headgate.tables.iceberg.keyed.delete_files import bitmap_of, positions_of
+from headgate.tables.iceberg.keyed.key_hash import Words
+from headgate.tables.iceberg.keyed.key_index import FileKeys, Found, KeyIndex, Numbers, grouped
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file of a commit: its rows replace those of their keys, or (``deletes``) its keys die."""
+
+    path: str
+    keys: FileKeys
+    deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """``dead``: all dead positions, by data file, of those in which rows die now; ``counts`` is
+    what the records came to. ``doubled`` keys had several live rows, by somebody else's doing."""
+
+    dead: dict[str, BitMap64] = field(default_factory=dict)
+    counts: KeyCounts = field(default_factory=KeyCounts)
+    doubled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The records of a commit, in the order of their keys and, of each key, of their offsets."""
+
+    high: Words
+    low: Words
+    sources: npt.NDArray[np.int32]
+    offsets: Numbers
+    rows: Numbers
+    changes: Numbers
+
+    @classmethod
+    def of(cls, changes: Sequence[Change]) -> _Records:
+        rows = [_rows(change) for change in changes]
+        numbers = [np.full(len(change.keys), n, np.int64) for n, change in enumerate(changes)]
+        return cls(
+            np.concatenate([change.keys.high for change in changes]),
+            np.concatenate([change.keys.low for change in changes]),
+            np.concatenate([change.keys.sources for change in changes]),
+            np.concatenate([change.keys.offsets for change in changes]),
+            np.concatenate(rows),
+            np.concatenate(numbers),
+        ).where(None)
+
+    def where(self, chosen: npt.NDArray[np.bool_] | None) -> _Records:
+        """Those chosen; ``None``: all, sorted."""
+        at = chosen
+        if at is None:
+            order = np.lexsort((self.rows >= 0, self.offsets, self.low, self.high))
+        else:
+            order = np.flatnonzero(at)
+        return _Records(
+            self.high[order],
+            self.low[order],
+            self.sources[order],
+            self.offsets[order],
+            self.rows[order],
+            self.changes[order],
+        )
+
+
+def resolve(
+    index: KeyIndex,
+    changes: Sequence[Change],
+    dead: Callable[[str], BitMap64],
+    said: Callable[[int], str],
+) -> Resolution:
+    """``index`` stands at the head; ``dead`` tells which positions of its files are dead already.
+
+    ``said`` names a source for people. Raises ``KeyInTwoPartitions``, and what ``dead`` raises.
+    """
+    if not any(len(change.keys) for change in changes):
+        return Resolution()
+    records = _Records.of(changes)
+    follows = (records.high[1:] == records.high[:-1]) & (records.low[1:] == records.low[:-1])
+    _refuse_two_sources(records, follows, said)
+    last = np.append(~follows, True)
+    killed: dict[str, BitMap64] = {}
+    lost = records.where(~last & (records.rows >= 0))
+    for number, positions in grouped(lost.changes, lost.rows):
+        killed[changes[number].path] = bitmap_of(positions)
+    winners = records.where(last)
+    found = index.find(winners.high, winners.low)
+    hits = np.zeros(len(winners.high), np.int64)
+    for number, places in grouped(found.files, np.arange(len(found.files))):
+        path = index.path(number)
+        before = dead(path)
+        alive = places[~np.isin(found.positions[places], positions_of(before))]
+        if len(alive):
+            _refuse_other_source(winners, found, alive, said)
+            np.add.at(hits, found.asked[alive], 1)
+            killed[path] = before | bitmap_of(found.positions[alive])
+    return Resolution(killed, _counted(winners, hits, len(records.high)), int((hits > 1).sum()))
+
+
+def _rows(change: Change) -> Numbers:
+    """The position of each record's row; a record that deletes has none."""
+    count = len(change.keys)
+    return np.full(count, -1, np.int64) if change.deletes else np.arange(count, dtype=np.int64)
+
+
+def _counted(winners: _Records, hits: Numbers, records: int) -> KeyCounts:
+    deletes, found = winners.rows < 0, hits > 0
+    return KeyCounts(
+        inserted=int((~deletes & ~found).sum()),
+        updated=int((~deletes & found).sum()),
+        deleted=int((deletes & found).sum()),
+        absent=int((deletes & ~found).sum()),
+        superseded=records - len(winners.high),
+    )
+
+
+def _refuse_two_sources(
+    records: _Records, follows: npt.NDArray[np.bool_], said: Callable[[int], str]
+) -> None:
+    """U8, within the commit."""
+    crossed = np.flatnonzero(follows & (records.sources[1:] != records.sources[:-1]))
+    if len(crossed):
+        one, other = (_place(records, int(crossed[0]) + more, said) for more in (0, 1))
+        raise _two_partitions(f"the records at {one} and {other} have the same key")
+
+
+def _refuse_other_source(
+    winners: _Records, found: Found, alive: Numbers, said: Callable[[int], str]
+) -> None:
+    """U8, against the rows that are there. Where those are from nobody knows what is older."""
+    before, now = found.sources[alive], winners.sources[found.asked[alive]]
+    crossed = np.flatnonzero((before >= 0) & (before != now))
+    if len(crossed):
+        record = _place(winners, int(found.asked[alive[crossed[0]]]), said)
+        source = said(int(before[crossed[0]]))
+        raise _two_partitions(f"the record at {record} has the key of a row from {source}")
+
+
+def _place(records: _Records, at: int, said: Callable[[int], str]) -> str:
+    return f"{said(int(records.sources[at]))}@{records.offsets[at]}"
+
+
+def _two_partitions(what: str) -> KeyInTwoPartitions:
+    return KeyInTwoPartitions(
+        f"{what}, and no order tells which one is newer; nothing was committed",
+        "have the producer send all records of a key to one partition",
+    )

@@ -1,0 +1,30 @@
+"""A call of a store or a catalog that may hang is made by a thread of its own, and given up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+_Answer = TypeVar("_Answer")
+
+
+def within(seconds: float, what: str, call: Callable[[], _Answer]) -> _Answer:
+    """Return what the call returns; raise ``TimeoutError`` when it takes longer."""
+    answer: list[_Answer] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answer.append(call())
+        except BaseException as error:  # noqa: BLE001 - it is raised by who waits
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="headgate-store-call", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    if not answer:
+        raise TimeoutError(f"{what}: no answer within {seconds:.0f} s")
+    return answer[0]

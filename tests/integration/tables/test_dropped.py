@@ -1,0 +1,129 @@
+"""N5, P11 on a real broker and catalog: what was filled and is gone is not made anew in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from integration.conftest import Deploy
+from integration.deployment import Deployment
+from integration.tables.routed_sink import routed, rows_of, table_of
+from integration.tables.test_parked import parked_of, running, states, wait_until_decided
+
+from headgate.control_protocol.errors import HeadgateError, TableRecreated, TableStillParked
+from headgate.operations.check import check
+from headgate.operations.kafka_access import source_topics
+from headgate.operations.resume_tables import resume_tables
+from headgate.operations.status import status
+from headgate.sink.catalog_place import sqlite_file
+from headgate.sink.process import run
+
+pytestmark = pytest.mark.integration
+
+
+def produce(sink: Deployment) -> None:
+    for topic in sink.topics:
+        sink.produce(50, topic)
+
+
+def filled(sink: Deployment) -> str:
+    """Both tables have rows, nothing runs any more, and one of them is dropped."""
+    by_name = table_of(sink, sink.topics[1])
+    produce(sink)
+    with running(sink):
+        sink.wait_until_lag_zero()
+    assert rows_of(sink, by_name).num_rows == 50
+    with sink.catalog() as catalog:
+        catalog.drop_table(by_name)
+    return by_name
+
+
+def exists(sink: Deployment, table: str) -> bool:
+    with sink.catalog() as catalog:
+        return catalog.table_exists(table)
+
+
+def test_point_4_n5_a_table_dropped_between_two_runs_is_parked_until_a_person_decides(
+    deploy: Deploy,
+) -> None:
+    sink = routed(deploy)
+    by_name = filled(sink)
+    assert states(sink)[by_name] == "missing"
+    assert f"{by_name} was filled, and is gone: it will be parked" in status(sink.settings).notes
+    (wrong,) = (each for each in check(sink.settings) if each.what == "routed tables")
+    assert wrong.code == "HG-102"
+    assert by_name in wrong.detail
+    with running(sink):
+        sink.wait_until(lambda: by_name in parked_of(sink), "it is parked before any record comes")
+        with sink.catalog() as catalog:
+            catalog.drop_table("db.orders")  # which nobody has touched in this epoch
+        produce(sink)
+        wait_until_decided(sink)
+        assert all(why.startswith("HG-102") for why in parked_of(sink).values())
+        assert states(sink) == {"db.orders": "parked", by_name: "parked"}
+        assert any(f"{by_name} is parked" in note for note in status(sink.settings).notes)
+        assert not exists(sink, by_name)
+        assert not exists(sink, "db.orders")
+        sink.wait_until(
+            lambda: "table" in rows_of(sink, "db.rejected")["error_class"].to_pylist(), "diverted"
+        )
+        with pytest.raises(TableStillParked, match="HG-102"):
+            resume_tables(sink.settings, [])
+        resume_tables(sink.settings, [by_name])
+        produce(sink)
+        wait_until_decided(sink)
+        sink.wait_until(lambda: states(sink)[by_name] == "open", "a new table")
+        sink.wait_until(lambda: rows_of(sink, by_name).num_rows == 50, "rows of after")
+        assert states(sink)["db.orders"] == "parked"
+
+
+def test_point_4_n5_a_new_one_is_made_where_the_file_asks_for_it(deploy: Deploy) -> None:
+    sink = routed(deploy, {"tables": {"ledger": "db.ledger", "on_missing": "create"}})
+    by_name = filled(sink)
+    produce(sink)
+    with running(sink):
+        wait_until_decided(sink)
+        sink.wait_until(lambda: states(sink)[by_name] == "open", "a new table")
+        sink.wait_until(lambda: rows_of(sink, by_name).num_rows == 50, "rows of after")
+        assert parked_of(sink) == {}
+
+
+def refused(sink: Deployment) -> HeadgateError:
+    with pytest.raises(TableRecreated) as stopped:
+        run(sink.settings)
+    return stopped.value
+
+
+def noted(sink: Deployment) -> bool:
+    with source_topics(sink.settings) as topics:
+        return topics.committed_note() is not None
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_point_4_p11_nothing_is_made_when_the_whole_catalog_is_gone(
+    deploy: Deploy,
+    many: bool,
+) -> None:
+    sink = routed(deploy) if many else deploy({"table": {"create": True}})
+    produce(sink)
+    with running(sink):
+        sink.wait_until_lag_zero()
+        sink.wait_until(lambda: noted(sink), "notes beside the group's offsets")
+    database = sqlite_file(sink.settings.catalog)
+    assert database is not None
+    away = Path(f"{database}.away")
+    database.rename(away)
+    error = refused(sink)
+    assert error.code == "HG-202"
+    assert sink.settings.table.identifier in error.message
+    assert not database.exists()
+    wrong = {each.what: each.code for each in check(sink.settings) if each.code}
+    assert wrong["catalog"] == "HG-202"
+    told = status(sink.settings)
+    assert told.condition == "failed"
+    assert told.last_error is not None
+    assert told.last_error.code == "HG-202"
+    away.rename(database)
+    produce(sink)
+    with running(sink):
+        sink.wait_until_lag_zero()

@@ -1,0 +1,278 @@
+"""Tables that records change, read back by others: every row is the last one of its key."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delete_files import delete_first_row
+from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
+from keyed_world import COLUMNS, NAME, SINK, Event, KeyedWorld, Source, keyed_table, shown
+from local_catalog import LocalCatalog, local_catalog
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import FileFormat
+from pyiceberg.table import CommitTableResponse
+
+from headgate.control_protocol.errors import KeyChanged, KeyIndexFull
+from headgate.control_protocol.events import FileKind
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Unknown
+from headgate.control_protocol.record import KeyCounts
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.keyed.key_index import ROW_BYTES
+from headgate.tables.iceberg.table import IcebergTable
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("partition_by", "key"),
+    [((), ("id",)), (("zone",), ("name",)), (("bucket(4, id)",), ("name", "id"))],
+)
+def test_u1_after_every_commit_the_table_is_the_fold_of_its_source(
+    tmp_path: Path, version: int, partition_by: tuple[str, ...], key: tuple[str, ...]
+) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, version, partition_by, key)
+    chance = random.Random(f"{version}{partition_by}{key}")
+    live = 0
+    for number in range(12):
+        events = [_event(chance, key) for _ in range(chance.randint(1, 60))]
+        cut = chance.randint(0, len(events))
+        counts = world.commit(events[:cut], events[cut:])
+        live += counts.inserted - counts.deleted
+        assert (live, counts.records) == (len(world.source.fold), len(events))
+        _assert_one_delete_file_each(world)
+        if number % 4 == 3:
+            _check(world)
+            world.restarted(f"c{number}")
+
+
+def test_u6_a_table_that_was_upgraded_has_its_position_files_replaced_by_vectors(
+    tmp_path: Path,
+) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 2, ("zone",))
+    world.commit([put(n) for n in range(20)])
+    world.commit([put(n) for n in range(0, 20, 3)], [gone(1)])
+    assert _formats(world) == {FileFormat.PARQUET}
+    world.upgraded()
+    world.commit([put(n) for n in range(0, 20, 2)], [gone(n) for n in (3, 5)])
+    _assert_one_delete_file_each(world)
+    assert FileFormat.PUFFIN in _formats(world)
+    _check(world)
+    world.commit([put(n) for n in range(20)])
+    assert _formats(world) == {FileFormat.PUFFIN}
+    _check(world)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_u6_deletes_of_others_stay_beneath(tmp_path: Path, version: int) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 2)
+    world.commit([put(n) for n in range(6)])
+    (rows,) = world.loaded().inspect.data_files()["file_path"].to_pylist()
+    delete_first_row(world.loaded(), rows)
+    del world.source.fold[(0,)]
+    if version == 3:
+        world.upgraded()
+    assert world.commit([put(0), put(1)], [gone(2)]) == KeyCounts(1, 1, 1)
+    assert [len(files) for files in world.delete_files().values()] == [1, 1]
+    _check(world)
+
+
+def test_u1_a_key_that_moves_to_another_partition_of_the_table_leaves_the_first(
+    tmp_path: Path,
+) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, ("zone",))
+    world.commit([put(1, "a"), put(2, "a")])
+    assert world.commit([put(1, "b"), put(1, "c")]) == KeyCounts(updated=1, superseded=1)
+    _check(world)
+
+
+def test_u1_another_key_than_the_table_was_filled_by_is_refused(tmp_path: Path) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    attempt = world.attempt(world.files([put(1)]))
+    for table in (
+        keyed_table(world.catalog, ("id", "name")),
+        IcebergTable(world.catalog, NAME, SINK, threads=False),
+    ):
+        with pytest.raises(KeyChanged, match=r"filled by the key of columns \[1\]"):
+            table.commit(attempt)
+    assert world.landed(attempt).inserted == 1
+
+
+def test_u1_a_table_that_was_filled_without_a_key_gets_none(tmp_path: Path) -> None:
+    catalog = local_catalog(tmp_path).catalog
+    ensure_table(catalog, NAME, TableDeclaration(COLUMNS, (), {}, key=("id",)))
+    plain = IcebergTable(catalog, NAME, SINK, threads=False)
+    world = KeyedWorld(catalog, Source(), plain)
+    assert isinstance(plain.commit(world.attempt(())), Landed)
+    with pytest.raises(KeyChanged, match="filled without a key"):
+        keyed_table(catalog, ("id",)).commit(world.attempt(()))
+
+
+def test_u5_a_refused_resolution_is_taken_back_and_found_anew(tmp_path: Path) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world.commit([put(n) for n in range(9)])
+    attempt = world.attempt(world.files([put(n) for n in range(0, 9, 2)]))
+    overtaken = OvertakenCatalog(world)
+    rival = keyed_table(overtaken, ("id",))  # type: ignore[arg-type]
+    before = _stored(tmp_path)
+    assert isinstance(rival.commit(attempt), Refused)
+    assert {path for path in _stored(tmp_path) - before if "deletes" in path} == set()
+    world.table = rival
+    assert world.landed(world.again(attempt)).updated == 5
+    _check(world)
+
+
+def test_u5_what_may_have_landed_is_not_taken_back(tmp_path: Path) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world.commit([put(n) for n in range(9)])
+    attempt = world.attempt(world.files([put(3)]))
+    rival = keyed_table(LostAnswer(world.catalog), ("id",))  # type: ignore[arg-type]
+    assert isinstance(rival.commit(attempt), Unknown)
+    _check(world)
+
+
+def test_u2_key_files_go_when_their_commit_has_landed(tmp_path: Path) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    files = world.files([put(1), put(2), gone(1)])
+    (keys,) = (file.path for file in files if file.kind is FileKind.KEYS)
+    assert Path(keys.removeprefix("file://")).exists()
+    world.landed(world.attempt(files))
+    while Path(keys.removeprefix("file://")).exists():
+        time.sleep(0.01)
+
+
+def test_u7_a_rollback_makes_rows_live_again_that_the_index_had_forgotten(tmp_path: Path) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    for begin in (0, 9):
+        world.commit([put(n) for n in range(begin, begin + 9)])
+    head, fold = world.loaded().current_snapshot(), dict(world.source.fold)
+    for _ in range(3):
+        world.commit([put(n) for n in range(18)])
+    assert head
+    world.roll_back(head.snapshot_id)
+    world.source.fold = fold
+    assert world.commit([put(n) for n in range(3)]) == KeyCounts(updated=3)
+    _check(world)
+
+
+def test_u7_more_rows_than_memory_may_hold_stop_the_sink_and_commit_nothing(
+    tmp_path: Path,
+) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world.commit([put(n) for n in range(9)])
+    world.table = keyed_table(world.catalog, ("id",), index_bytes_max=8 * ROW_BYTES)
+    head = world.loaded().current_snapshot()
+    with pytest.raises(KeyIndexFull, match="raise changes"):
+        world.commit([put(1)])
+    assert world.loaded().current_snapshot() == head
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("version", [2, 3])
+def test_u1_the_reference_reads_and_rewrites_a_keyed_table(
+    sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, version: int
+) -> None:
+    local = sqlite_catalog
+    mode = {"write.delete.mode": "merge-on-read", "write.delete.granularity": "file"}
+    world = KeyedWorld.made(local.catalog, version, ("bucket(2, id)",), **mode)
+
+    def spark(statement: str) -> None:
+        iceberg_spark.sql(local.name, local.database, statement)
+
+    def check() -> None:
+        _assert_one_delete_file_each(world)
+        assert shown(iceberg_spark.read(local.name, local.database, NAME)) == (
+            world.source.expected()
+        )
+        _check(world)
+
+    world.commit([put(n) for n in range(20)])
+    world.commit([put(n) for n in range(0, 20, 3)], [gone(1)])
+    check()
+    spark(f"DELETE FROM {local.name}.{NAME} WHERE id IN (2, 3)")
+    for key in (2, 3):
+        del world.source.fold[(key,)]
+    assert world.commit([put(2), put(4)], [gone(3)]) == KeyCounts(1, 1, 0, 1)
+    check()
+    of_positions = ["rewrite_position_delete_files"] if version == 2 else []  # none of vectors
+    for procedure in ["rewrite_data_files", *of_positions]:
+        options = "options => map('rewrite-all', 'true')"
+        attempt = world.attempt(world.files([put(n) for n in range(5, 15)]))
+        spark(f"CALL {local.name}.system.{procedure}(table => '{NAME}', {options})")
+        assert isinstance(world.table.commit(attempt), Refused)
+        assert world.landed(world.again(attempt)).updated == 10
+        check()
+
+
+def put(key: int, zone: str = "a") -> Event:
+    return Event((key,), zone)
+
+
+def gone(key: int) -> Event:
+    return Event((key,))
+
+
+class OvertakenCatalog:
+    """Somebody moves the head after a call was prepared, once."""
+
+    def __init__(self, world: KeyedWorld) -> None:
+        self._world = world
+        self._calls = 0
+
+    def commit_table(self, *arguments: Any) -> CommitTableResponse:
+        self._calls += 1
+        if self._calls == 1:
+            sink = SinkName("other")
+            other = IcebergTable(self._world.catalog, NAME, sink, threads=False)
+            claim = replace(self._world.attempt(()).record, sink=sink)
+            assert isinstance(other.commit(CommitAttempt(other.read(), claim, ())), Landed)
+        return self._world.catalog.commit_table(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world.catalog, name)
+
+
+class LostAnswer:
+    """A catalog whose commits land, and whose answers are lost."""
+
+    def __init__(self, real: Catalog) -> None:
+        self._real = real
+
+    def commit_table(self, *arguments: Any) -> CommitTableResponse:
+        self._real.commit_table(*arguments)
+        raise ConnectionError("the answer was lost")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def _assert_one_delete_file_each(world: KeyedWorld) -> None:
+    """U6."""
+    assert {len(files) for files in world.delete_files().values()} <= {1}
+
+
+def _formats(world: KeyedWorld) -> set[FileFormat]:
+    return {file.file_format for files in world.delete_files().values() for file in files}
+
+
+def _stored(folder: Path) -> set[str]:
+    return {str(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def _event(chance: random.Random, key: tuple[str, ...]) -> Event:
+    number = chance.randint(0, 30)
+    values = {"id": number, "name": f"key-{number}" * (number % 3)}
+    zone = None if chance.random() < 0.3 else chance.choice("abc")
+    return Event(tuple(values[name] for name in key), zone)
+
+
+def _check(world: KeyedWorld) -> None:
+    location = world.loaded().metadata_location
+    for read in (read_with_pyiceberg, read_with_duckdb):
+        assert shown(read(location)) == world.source.expected(), read.__name__

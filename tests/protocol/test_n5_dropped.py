@@ -1,0 +1,310 @@
+"""N5: a table that was filled and is gone is parked; a new one must be asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.parking import ASIDE, CLICKS, ORDERS, UUID, announces, ledgers, owed, reads, table
+from protocol.participating import Participant
+from protocol.values import ALICE, BOB, P0, SINK, offsets, proposal, record
+
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.events import Resume, StartCommit, Tables, TableStart
+from headgate.control_protocol.filled_tables import (
+    filled_of,
+    filled_property,
+    forgotten,
+    newly_filled,
+)
+from headgate.control_protocol.ports import CommitAttempt
+from headgate.control_protocol.record import Parked
+from headgate.control_protocol.table_changes import Changed
+from headgate.coordinator.actions import (
+    ChangeTables,
+    CommitTable,
+    DescribeFollowers,
+    Drafted,
+    PaymentsAnswered,
+    Stop,
+    TablesChanged,
+)
+from headgate.coordinator.evolution import GATHERING_MS
+from headgate.coordinator.parking import payable
+from headgate.coordinator.speech import start_event
+from headgate.coordinator.transitions import Phase
+from headgate.participant.state import Told
+from headgate.participant.work import with_parked
+
+GONE = TableMissing("there is no table lake.orders")
+DROPPED = Parked(ORDERS, "HG-102 there is no table lake.orders")
+
+
+def remembering(*debts: object, parked: tuple[Parked, ...] = (), **identity: bool) -> Coordinator:
+    """A ledger's coordinator before its claim; the ledger has filled orders in earlier epochs."""
+    made = ledgers(*debts, parked=parked)  # type: ignore[arg-type]
+    made.table = replace(made.table, filled={ORDERS: UUID, CLICKS: f"uuid-{CLICKS}"})
+    known = replace(made.state.identity, makes=True, **identity)
+    made.state = replace(made.state, identity=known)
+    return made
+
+
+def asking(made: Coordinator) -> DescribeFollowers:
+    """Until it has asked for the followers."""
+    while not made.all(DescribeFollowers):
+        made.goes_on()
+    return made.only(DescribeFollowers)
+
+
+def parked_by(made: Coordinator) -> dict[str, str]:
+    stored = made.table.record
+    assert stored is not None
+    return {parked.table: parked.why for parked in stored.parked}
+
+
+def decision(made: Coordinator) -> CommitAttempt:
+    """The next one."""
+    while not made.all(CommitTable):
+        made.goes_on()
+    return made.attempt
+
+
+def proposes(made: Coordinator, uuid: str = "") -> None:
+    asked = replace(proposal(1, uuid=uuid), table=ORDERS, raw="Orders")
+    made.hears(asked, ALICE, transaction=1)
+    made.waits(GATHERING_MS)
+    assert [want.at.table for want in made.only(ChangeTables).wants] == [ORDERS]
+    made.owed = None
+    words = f"HG-102 {GONE.message}"
+    made.given(TablesChanged((Changed(ORDERS, why=words, dropped=True),)))
+
+
+# ------------------------------------------------------------------------------- what is remembered
+
+
+def test_point_4_n5_the_decision_that_first_owes_rows_to_a_table_remembers_it() -> None:
+    decided = replace(
+        record(3, 4, offsets(10, 20)),
+        followers={ASIDE: "uuid-aside"},
+        debts=(
+            owed(3, 4),
+            replace(owed(3, 4, name=CLICKS), manifest=""),
+            replace(owed(3, 4), table=ASIDE, follower="uuid-aside"),
+        ),
+    )
+    filled = newly_filled(decided, {})
+    assert filled == {filled_property(SINK, ORDERS): UUID}
+    assert filled_of(SINK, {**filled, "owner": "me"}) == {ORDERS: UUID}
+    assert newly_filled(decided, filled) == {}
+    assert newly_filled(decided, {filled_property(SINK, ORDERS): "before"}) == filled
+
+
+def test_point_4_n5_what_is_forgotten_and_filled_again_at_once_is_remembered() -> None:
+    name = filled_property(SINK, ORDERS)
+    assert forgotten(SINK, {ORDERS, CLICKS}, (), {name}) == [name]
+    assert forgotten(SINK, {ORDERS}, {name}, {name}) == []
+
+
+def test_point_4_n5_a_thousand_tables_are_remembered_in_a_hundred_bytes_each() -> None:
+    names = (f"lake.shop_{number:04}" for number in range(1_000))
+    properties = {filled_property(SINK, name): "c" * 36 for name in names}
+    assert sum(len(name) + len(uuid) for name, uuid in properties.items()) < 100_000
+
+
+# ----------------------------------------------------------------------------------- between epochs
+
+
+def test_point_4_n5_a_claim_looks_for_what_was_filled_and_parks_what_is_gone() -> None:
+    made = remembering()
+    assert asking(made).remembered == {ORDERS, CLICKS}
+    reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
+    assert f"{ORDERS} is parked" in made.told
+    made.until(Phase.OPEN)
+    assert parked_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
+    said = start_event(made.state, first=True)
+    assert isinstance(said, StartCommit)
+    assert said.parked[ORDERS].startswith("HG-102")
+
+
+def test_point_4_n5_who_is_parked_is_not_looked_for_again() -> None:
+    assert asking(remembering(parked=(DROPPED,))).remembered == {CLICKS}
+
+
+def test_point_4_n5_a_ledger_that_knows_nothing_of_before_behaves_as_before() -> None:
+    made = ledgers()
+    assert asking(made).remembered == frozenset()
+    made.until(Phase.OPEN)
+    assert not made.term.parked
+
+
+def test_point_4_n5_without_a_quarantine_the_sink_stops() -> None:
+    made = remembering()
+    made.state = replace(made.state, identity=replace(made.state.identity, followers=()))
+    asking(made)
+    reads(made, troubles={ORDERS: GONE})
+    assert made.only(Stop).error.code == "HG-102"
+
+
+# ---------------------------------------------------------------------------------- within an epoch
+
+
+def test_point_4_n5_a_busy_sink_too_looks_now_and_then() -> None:
+    made = remembering()
+    made.until(Phase.OPEN)
+    made.now_ms += SETTINGS.table_check_interval_ms
+    made.until(Phase.PREPARING)
+    assert asking(made).remembered == {ORDERS, CLICKS}
+    reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
+    assert made.term.parked.keys() == {ORDERS}
+    made.described()
+    made.until(Phase.COLLECTING)
+    announces(made, at=None)
+    made.until(Phase.OPEN)
+    assert parked_by(made).keys() == {ORDERS}
+    made.until(Phase.PREPARING)
+    assert not made.all(DescribeFollowers)
+
+
+def test_point_4_n5_a_table_that_was_filled_is_not_made_anew_but_parked() -> None:
+    made = remembering()
+    made.until(Phase.OPEN)
+    proposes(made)
+    (tables,) = made.said
+    assert isinstance(tables, Tables)
+    (start,) = tables.tables
+    assert start.refused[0].reason == f"HG-102 {GONE.message}"
+    assert made.term.parked[ORDERS].why == f"HG-102 {GONE.message}"
+    assert "is not made" not in made.told
+
+
+# ------------------------------------------------------------------------------ a person's decision
+
+
+def resumed(made: Coordinator) -> Coordinator:
+    made.until(Phase.OPEN)
+    made.hears(Resume((ORDERS,)), BOB, epoch=EPOCH)
+    made.waits(0)
+    reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
+    return made
+
+
+def test_point_4_n5_resume_lets_it_be_made_anew_and_what_it_was_owed_lapses() -> None:
+    made = resumed(remembering(owed(EPOCH - 1, 4), parked=(DROPPED,)))
+    assert "is made anew" in made.told
+    assert not made.term.parked
+    made.described()
+    made.until(Phase.COLLECTING)
+    announces(made, at=None)
+    attempt = decision(made)
+    assert attempt.forgets == {ORDERS}
+    assert attempt.record.parked == ()
+    assert [debt.table for debt in attempt.record.lapsed] == [ORDERS]
+    assert all(debt.table != ORDERS for debt in attempt.record.debts)
+    made.until(Phase.OPEN)
+    assert made.term.forgotten == frozenset()
+
+
+def test_point_4_n5_nothing_is_paid_to_it_when_there_was_no_decision() -> None:
+    made = resumed(remembering(owed(EPOCH - 1, 4), parked=(DROPPED,)))
+    assert made.term.debts
+    assert payable(made.term) == ()
+
+
+def test_point_4_n5_where_nobody_makes_tables_it_stays_parked() -> None:
+    made = remembering(parked=(DROPPED,))
+    made.state = replace(made.state, identity=replace(made.state.identity, makes=False))
+    resumed(made)
+    assert f"{ORDERS} stays parked" in made.told
+
+
+# ---------------------------------------------------------------------------- on_missing = "create"
+
+
+def test_point_4_n5_create_looks_for_nothing_and_parks_nothing() -> None:
+    made = remembering(owed(EPOCH - 1, 4), makes_anew=True)
+    assert asking(made).remembered == frozenset()
+    reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
+    assert "is made anew" in made.told
+    claim = decision(made)
+    assert claim.record.claim
+    assert claim.forgets == {ORDERS}
+    assert [debt.table for debt in claim.record.lapsed] == [ORDERS]
+    assert claim.record.debts == ()
+    made.until(Phase.OPEN)
+    assert not made.term.parked
+
+
+def test_point_4_n5_create_answers_who_asks_of_the_old_table_to_look_again() -> None:
+    made = remembering(makes_anew=True)
+    made.until(Phase.OPEN)
+    proposes(made, UUID)
+    (tables,) = made.said
+    assert isinstance(tables, Tables)
+    assert tables.tables == (TableStart(ORDERS, "", 0, 0, ""),)
+    assert not made.term.parked
+    assert made.term.forgotten == {ORDERS}
+
+
+def test_point_4_n5_create_refuses_the_files_of_the_old_one_once_it_is_gone() -> None:
+    made = remembering(makes_anew=True)
+    made.until(Phase.COLLECTING)
+    before = made.term.offsets[P0]
+    announces(made)
+    reads(made, troubles={ORDERS: GONE})
+    made.until(Phase.OPEN)
+    assert made.term.offsets[P0] == before
+    assert not made.term.parked
+
+
+@pytest.mark.parametrize("makes_anew", [False, True])
+def test_point_4_n5_one_that_goes_while_manifests_are_drafted(makes_anew: bool) -> None:
+    made = remembering(makes_anew=makes_anew)
+    made.until(Phase.COLLECTING)
+    announces(made)
+    reads(made, table())
+    made.owed = None
+    made.given(Drafted((), {ORDERS: GONE}))
+    assert made.phase is Phase.RECOVERING
+    made.until(Phase.OPEN)
+    assert (ORDERS in parked_by(made)) is not makes_anew
+
+
+def test_point_4_n5_create_gives_up_what_cannot_be_paid_any_more() -> None:
+    made = remembering(owed(EPOCH - 1, 4), makes_anew=True)
+    made.followers[ORDERS] = table()
+    made.until(Phase.PAYING)
+    while made.phase is Phase.PAYING and not made.all(DescribeFollowers):
+        made.goes_on()
+    made.followers.pop(ORDERS)
+    reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
+    assert made.term.forgotten == {ORDERS}
+    if made.phase is Phase.PAYING:
+        made.owed = None
+        made.given(PaymentsAnswered({}))
+    made.until(Phase.COLLECTING)
+    announces(made, at=None)
+    assert [debt.table for debt in decision(made).record.lapsed] == [ORDERS]
+
+
+@pytest.mark.parametrize("uuid", [UUID, "uuid-anew"])
+def test_point_4_n5_n4_one_that_somebody_else_made_in_its_place_is_filled_and_said(
+    uuid: str,
+) -> None:
+    made = remembering()
+    made.until(Phase.COLLECTING)
+    announces(made)
+    reads(made, table(uuid=uuid))
+    assert ("another table now" in made.told) is (uuid != UUID)
+    assert not made.term.parked
+
+
+def test_point_4_n5_a_participant_forgets_the_answer_when_it_hears_who_is_parked() -> None:
+    """Else it would divert records of the table still, long after a person has resumed it."""
+    participant = Participant.writing(offsets(10, 20))
+    gone = TableStart(ORDERS, "", 0, 0, "", refused=(Refusal((), "HG-102 dropped"),))
+    participant.state = replace(
+        participant.state, told={ORDERS: Told(gone, 10**9), CLICKS: Told(gone, 10**9)}
+    )
+    assert with_parked(participant.state, {ORDERS: "HG-102"}).told.keys() == {CLICKS}

@@ -1,0 +1,111 @@
+"""Whose client speaks to a catalog, and what is refused before a JVM is started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headgate.control_protocol.errors import CatalogRefused, JvmMissing
+from headgate.sink.assembly import open_task
+from headgate.sink.catalog_place import refuse_catalog
+from headgate.sink.catalog_settings import Backend, CatalogSettings
+from headgate.sink.load import parse
+from headgate.sink.properties import Properties
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.catalog_kinds import refuse_java_kind
+from headgate.tables.iceberg.java_failures import JavaError, failure_of
+from headgate.tables.iceberg.jvm import Jvm
+
+SINK = """
+name = "trips"
+[source]
+topics = ["trips"]
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+[catalog]
+backend = "java"
+[catalog.properties]
+type = "hive"
+uri = "thrift://127.0.0.1:1"
+[table]
+identifier = "city.trips"
+[spark]
+"""
+
+
+def hive(**more: str) -> CatalogSettings:
+    properties = {"type": "hive", "uri": "thrift://127.0.0.1:1", **more}
+    return CatalogSettings(backend=Backend.JAVA, properties=Properties(properties))
+
+
+def test_point_7_hive_is_taken_in_java_alone() -> None:
+    assert parse(SINK).catalog.backend is Backend.JAVA
+    refuse_catalog(hive())
+    with pytest.raises(CatalogRefused, match=r"can lose a commit.*backend = .java. does"):
+        refuse_catalog(CatalogSettings(properties=hive().properties))
+
+
+@pytest.mark.parametrize("spark", ['writer = "in-process"', 'remote = "sc://127.0.0.1:1"'])
+def test_point_7_without_a_jvm_beside_this_process_it_is_refused(spark: str) -> None:
+    with pytest.raises(JvmMissing, match="no JVM is beside this process"):
+        parse(SINK + spark)
+
+
+def test_point_7_an_embedded_task_has_no_jvm() -> None:
+    steering: Any = None
+    with pytest.raises(JvmMissing, match="embedded"), open_task(parse(SINK), steering):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["hadoop", "jdbc", "glue", "nessie", ""])
+def test_point_7_kinds_that_were_not_run_in_java_are_refused(kind: str) -> None:
+    with pytest.raises(CatalogRefused, match="never seen"):
+        refuse_java_kind("lake", {"type": kind})
+    with pytest.raises(CatalogRefused, match="a class of its own"):
+        refuse_java_kind("lake", {"catalog-impl": "my.own.Catalog"})
+
+
+class JavaPackage:
+    """What py4j makes of a name that no class has."""
+
+    def __getattr__(self, name: str) -> JavaPackage:
+        return JavaPackage()
+
+
+class Gateway:
+    jvm = JavaPackage()
+
+
+def test_point_7_a_spark_without_iceberg_is_told_so() -> None:
+    with pytest.raises(JvmMissing, match="Spark has no Iceberg"):
+        load_catalog("lake", hive().properties, jvm=Jvm(Gateway(), None))
+
+
+class Thrown:
+    """A Java exception; its stack trace, which quotes settings, is not asked for."""
+
+    def getClass(self) -> Thrown:  # noqa: N802 - Java's
+        return self
+
+    def getSuperclass(self) -> None:  # noqa: N802
+        return None
+
+    def getSimpleName(self) -> str:  # noqa: N802
+        return "OddException"
+
+    def getMessage(self) -> str:  # noqa: N802
+        return "it went wrong\nsecret"
+
+    def getCause(self) -> None:  # noqa: N802
+        return None
+
+
+class RaisedByJava(Exception):
+    java_exception = Thrown()
+
+
+def test_point_7_of_what_java_threw_one_line_is_told() -> None:
+    failure = failure_of(RaisedByJava("a whole stack trace"))
+    assert isinstance(failure, JavaError)
+    assert str(failure) == "OddException: it went wrong"
