@@ -156,6 +156,12 @@ class KeyUnfit(ConfigurationError):
     code = "HG-145"
 
 
+class NameReserved(ConfigurationError):
+    """A column has a name that Iceberg keeps for itself: engines could not read the table."""
+
+    code = "HG-146"
+
+
 class RemoteSigning(ConfigurationError):
     """The catalog gives no keys for the table's files, and wants to sign each request itself."""
 
@@ -330,6 +336,12 @@ class KeysUnreadable(StopSink):
     """A file of a keyed table cannot say which keys and records its rows are of."""
 
     code = "HG-244"
+
+
+class SourceTruncated(StopSink):
+    """A record says that the table at the source was emptied, and nothing says what to do then."""
+
+    code = "HG-245"
 
 
 class SinkStopped(StopSink):

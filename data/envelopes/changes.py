@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from headgate.control_protocol.bad_records import Disposal
+
+_ALIKE = frozenset({"json", "connect-json", "avro-registry"})
+"""Formats in which a connector writes keys as it writes values."""
+
 
 class Envelope(StrEnum):
     """How a record says which row it changes, and what becomes of it."""
@@ -52,6 +57,19 @@ class Changes:
     tombstones: Tombstones = Tombstones.DELETE
     on_truncate: OnTruncate = OnTruncate.FAIL
     unavailable_value: UnavailableValue = UnavailableValue.FAIL
+
+    @property
+    def disposal(self) -> Disposal:
+        """What becomes of records without a value, where they delete nothing."""
+        return Disposal.SKIP if self.tombstones is Tombstones.SKIP else Disposal.FAIL
+
+    def keys_like_values(self, format_name: str, column: str) -> bool:
+        """Whether keys of messages are read as values are, for a connector writes both.
+
+        ``column``: the one that takes the message's key, if any does.
+        """
+        connector = self.envelope is not Envelope.PLAIN and format_name in _ALIKE
+        return connector and column not in self.key
 
     @property
     def skips(self) -> bool:

@@ -50,7 +50,7 @@ def operations(
     places = pc.index_in(words, pa.array([*known], words.type))
     unknown = np.flatnonzero(np.asarray(places.is_null()))
     codes = np.array([*known.values(), Operation.SKIP], np.uint8)
-    found = codes[np.asarray(places.fill_null(len(known)))]
+    found: Operations = codes[np.asarray(places.fill_null(len(known)))]
     _note(unknown.tolist(), words, name, faults)
     return found
 

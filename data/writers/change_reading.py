@@ -13,7 +13,7 @@ from headgate.data.envelopes import row_checks
 from headgate.data.envelopes.changes import Changes, Envelope, UnavailableValue
 from headgate.data.envelopes.message_keys import NO_KEY, MessageKeys
 from headgate.data.envelopes.opening import opener
-from headgate.data.envelopes.operations import Operation
+from headgate.data.envelopes.operations import Operation, Operations
 from headgate.data.envelopes.reading import Columns, Opened
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.port import RecordFormat
@@ -28,9 +28,6 @@ from headgate.native.loops import Flags, Integers
 
 OPERATION = "headgate.operation"
 _KEY = "headgate.key."
-
-ALIKE = frozenset({"json", "connect-json", "avro-registry"})
-"""Formats in which a connector writes keys as it writes values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +93,22 @@ class ChangeReading:
         found = {row: reason for part in parts for row, reason in part.bad_parts.items()}
         classes = ((bad, BAD_VALUE), (found, BAD_PART))
         return Read(_in_order(parts), [(reasons, why) for reasons, why in classes if reasons])
+
+    def operations(self, rows: pa.RecordBatch) -> Operations:
+        """What the record of each of these rows does."""
+        return np.asarray(rows.column(OPERATION))
+
+    def rows(self, rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
+        """Some of these rows, as the table has them."""
+        chosen = _where(rows, some)
+        return pa.RecordBatch.from_arrays(
+            chosen.columns[: len(self._columns)], schema=self._columns
+        )
+
+    def keys(self, rows: pa.RecordBatch, some: Flags) -> dict[str, pa.Array]:
+        """The keys that some of these rows delete, by the names of their columns."""
+        chosen = _where(rows, some)
+        return {name: chosen.column(f"{_KEY}{name}") for name in self._changes.key}
 
     def _upserts(self, chunk: Chunk, opened: Opened, left: Integers) -> _Part:
         some = opened.operations == Operation.UPSERT
@@ -164,7 +177,9 @@ class ChangeReading:
         whole = self._whole(int(some.sum()), opened.operations[some], {})
         return _Part(left[some], whole)
 
-    def _whole(self, count: int, told: object, filled: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    def _whole(
+        self, count: int, told: Operation | Operations, filled: Mapping[str, pa.Array]
+    ) -> pa.RecordBatch:
         """Of ``schema``, with nulls in the columns that are not ``filled``."""
         operation = np.zeros(count, np.uint8)
         operation[:] = told
@@ -186,8 +201,7 @@ def message_key_format(
     """
     if source.key_format_name:
         return record_format(source.key_format_name, source.key_format_options)
-    connector = changes.envelope is not Envelope.PLAIN and source.format_name in ALIKE
-    if connector and source.record_columns.get("key") not in changes.key:
+    if changes.keys_like_values(source.format_name, source.record_columns.get("key", "")):
         options = ValueOptions.taken(source.format_options)
         return record_format(source.format_name, options.of_format)
     if len(keys) > 1:
