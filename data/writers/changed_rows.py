@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from headgate.control_protocol.errors import HeadgateError, KeyUnfit, SourceTruncated
+from headgate.control_protocol.errors import HeadgateError, KeyUnfit
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.key_errors import SourceTruncated
 from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
 from headgate.data.envelopes.changes import Changes, OnTruncate, Tombstones
 from headgate.data.envelopes.operations import Operation
