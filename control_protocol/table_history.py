@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from headgate.control_protocol.identifiers import SinkName, TopicId
+from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord
 
 
@@ -124,3 +126,55 @@ class LiveFile:
     deletes: bool
     added_by: int
     vector: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """The live rows of one file, which ``batches`` reads as Arrow record batches.
+
+    ``at_once`` does the same with few requests, and may hold the whole file: for small ones.
+    """
+
+    path: str
+    size_bytes: int
+    batches: Callable[[], Iterator[Any]]
+    at_once: Callable[[], Iterator[Any]]
+
+
+class TableReader(Protocol):
+    """A table as it was when it was opened, for those who examine it."""
+
+    def view(self) -> TableView:
+        """As ``SinkTable.read``, without asking the table again where that can be avoided."""
+
+    def history(self, newest: Newest | None = None) -> History:
+        """The sink's commits and what others did between, oldest first.
+
+        ``newest``: how much of it to look into; the rest is not in the answer.
+        """
+
+    def moved(self) -> bool:
+        """Whether anybody has committed to the table since it was opened."""
+
+    def columns(self) -> Sequence[str]:
+        """The names of the table's columns."""
+
+    def live_files(self) -> list[LiveFile]:
+        """Every file of the head; one that is referred to twice comes twice."""
+
+    def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
+        """The files that came with the commit and the rows of each; ``None``: nobody knows now."""
+
+    def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
+        """The size and the rows of a file as it lies on storage.
+
+        Raises ``FileNotFoundError``, ``PermissionError``, ``OSError``; ``ValueError`` for one that
+        cannot be read.
+        """
+
+    def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
+        """How many files the head has, and the live rows of each, with these columns.
+
+        A dot leads into a struct. Raises ``ValueError`` or ``NotImplementedError`` where rows
+        cannot be read.
+        """

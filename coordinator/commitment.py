@@ -215,11 +215,11 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
 
 
 def answered(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
-    """C8: only "landed" is believed; after anything else the table is asked."""
+    """C8: what came with "landed" is judged as a read is; after anything else the table is read."""
     if state.attempt is None:
         return state, ()
     if isinstance(outcome, Landed):
-        return _landed(state, outcome.view, now_ms)
+        return resolved(state, outcome.view, now_ms)
     if isinstance(outcome, Refused) and state.failures < _REFUSALS_AT_ONCE:
         refused = replace(state, failures=state.failures + 1)
         told = f"commit refused: {outcome.reason}"

@@ -34,7 +34,6 @@ from headgate.sink.catalogs import spark_options
 from headgate.sink.declaration import declared
 from headgate.sink.preconditions import (
     future_location,
-    local_path,
     refuse_place,
     refuse_table,
     writable,
@@ -42,6 +41,7 @@ from headgate.sink.preconditions import (
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.stores.local import local_path
 from headgate.tables.stores.object_stores import for_files
 
 

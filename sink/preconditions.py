@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 from pyiceberg.io import SCHEMA_TO_FILE_IO
@@ -24,6 +23,7 @@ from headgate.sink.declaration import declared
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import refuse_retention
 from headgate.tables.iceberg.type_text import parse_columns
+from headgate.tables.stores.local import local_path
 from headgate.tables.stores.object_stores import refuse_signing
 
 _NO_STORAGE = ("/proc", "/sys", "/dev")
@@ -137,14 +137,6 @@ def _within(path: str, *folders: str) -> bool:
 def future_location(settings: SinkSettings) -> str:
     """Where a table that is not there yet would be; empty: the catalog chooses."""
     return settings.table.location or settings.catalog.properties.get("warehouse", "")
-
-
-def local_path(location: str) -> Path | None:
-    """The folder of a location on this machine, ``None`` for any other."""
-    if location.startswith("/"):
-        return Path(location)
-    parsed = urlparse(location)
-    return Path(unquote(parsed.path)) if parsed.scheme == "file" and parsed.path else None
 
 
 def writable(path: Path) -> bool:

@@ -38,6 +38,7 @@ from headgate.data.writers.needs import Evolution, evolution_of, older_schemas
 from headgate.data.writers.routes import Routing
 from headgate.data.writers.shaping import Shaping
 from headgate.participant.settings import SchemaPolicy, UnknownFields
+from headgate.tables.iceberg.creation import key_ids
 from headgate.tables.stores.object_stores import (
     for_files,
     life_s,
@@ -285,7 +286,9 @@ def plan_of_table(
 ) -> WriterPlan:
     """For a loaded table, which has the start's schema and spec. Raises ``ConfigurationError``."""
     schema, spec = table.schemas()[start.schema_id], table.specs()[start.spec_id]
-    _check_columns(start.table, schema, source)
+    check_columns(start.table, schema, source.record_columns)
+    if source.changes:
+        key_ids(schema, source.changes.key)
     return WriterPlan(
         source=source,
         schema_json=schema.model_dump_json(),
@@ -339,8 +342,8 @@ def _load(catalog: Catalog, start: TableStart) -> Table:
     return table
 
 
-def _check_columns(table: str, schema: Schema, source: SourcePlan) -> None:
-    record_columns = source.record_columns
+def check_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
+    """Raise ``ConfigurationError`` unless the table has a column for each part that is wanted."""
     unknown = sorted(set(record_columns) - {*RECORD_PARTS, STRUCT})
     if unknown:
         raise ConfigurationError(
@@ -351,6 +354,3 @@ def _check_columns(table: str, schema: Schema, source: SourcePlan) -> None:
     missing = sorted(set(record_columns.values()) - names)
     if missing:
         raise ConfigurationError(f"{table} has no columns {missing} for parts of the records")
-    lost = [name for name in source.changes.key if name not in names] if source.changes else []
-    if lost:
-        raise ConfigurationError(f"{table} has no columns {lost} of its key", "correct table.key")

@@ -164,7 +164,7 @@ class _Building:
                 return kind
 
     def _primitive(self, old: NestedField, kind: IcebergType, text: str, path: Path) -> IcebergType:
-        wanted = _parsed(text)
+        wanted = primitive(text)
         if wanted == kind:
             return kind
         if old.field_id in self._sources:
@@ -194,7 +194,7 @@ class _New:
                 made = self._made(key), self._made(value.type)
                 return MapType(ids[0], made[0], ids[1], made[1], value_required=False)
             case _:
-                return _parsed(kind)
+                return primitive(kind)
 
 
 def new_fields(columns: Struct, behind: Iterable[int]) -> list[NestedField]:
@@ -207,6 +207,7 @@ def ids_of(fields: Iterable[NestedField]) -> Iterable[int]:
     return Schema(*fields).field_ids
 
 
-def _parsed(text: str) -> IcebergType:
+def primitive(text: str) -> IcebergType:
+    """Return the type that a text names, as ``columns`` writes it."""
     (field_,) = parse_columns({"column": text.replace("[", "(").replace("]", ")")})
     return field_.field_type

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 
 from repository.tree import ROOT
 
-from headgate.control_protocol import key_errors
+from headgate.control_protocol import key_errors, kind_errors
 from headgate.control_protocol.errors import HeadgateError
 
-assert key_errors, "imported, so that its errors are among the kinds"
 PAGE = (ROOT / "docs/errors.md").read_text()
 SECTION = re.compile(r"^## (HG-\d{3}): [^\n]+\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+
+
+assert key_errors
+assert kind_errors  # their errors count too
 
 
 def kinds(root: type[HeadgateError] = HeadgateError) -> Iterator[type[HeadgateError]]:

@@ -1,0 +1,111 @@
+"""The port by which a kind of table joins: what it is given, what it promises, what it can do.
+
+A kind brings its commits (``ports.SinkTable``), the columns by which participants write Parquet
+files (``Layout``), and its history (``TableReader``). The protocol, the writers, and everything
+that operates a sink are headgate's. A package registers one by an entry point of the group
+``headgate.tables``; ``docs/writing-a-table.md`` writes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.table_history import TableReader
+
+
+class Guarantee(StrEnum):
+    """How often a record of the source is in the table, whatever fails."""
+
+    EXACTLY_ONCE = "exactly once"
+    IDEMPOTENT = "exactly once by key"
+    """A record may be written again, over itself."""
+
+    AT_LEAST_ONCE = "at least once"
+
+
+class Capability(StrEnum):
+    """What not every kind of table can do; a setting that needs one is refused without it."""
+
+    LATE_FILES = "late statuses"
+    """Files of a transaction that is settled may be committed with a later one (rule P8)."""
+
+    BRANCHES = "branches"
+    EVOLUTION = "new columns"
+    """``evolve`` adds what records need (rules S3, S5); the table is a ``ports.Lead``."""
+
+    FOLLOWERS = "quarantine and many tables"
+    MAINTENANCE = "maintenance"
+    ROLLBACK = "rollback"
+    """A person's claim may continue an older state of the table (``headgate rollback``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTable:
+    """What a sink file says of its table, with values of no table format.
+
+    ``storage`` holds the keys of [catalog.properties], secrets among them. ``columns`` are those
+    that the file declares; ``create``: whether a missing table is made of them. An idle sink
+    commits at least once in ``renewed_ms`` all the same.
+    """
+
+    name: str
+    location: str
+    create: bool = False
+    columns: Struct = field(default_factory=Struct)
+    comments: Mapping[str, str] = field(default_factory=dict)
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    storage: Mapping[str, str] = field(default_factory=dict)
+    renewed_ms: int = 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How participants write files of a table.
+
+    ``layout_id`` is another number for other columns or another partitioning; the table's view
+    has it as ``schema_id``. ``partition_by`` names columns: all rows of a file share their values,
+    which the file holds as well. Files go below ``location``/data.
+    """
+
+    uuid: str
+    layout_id: int
+    columns: Struct
+    location: str
+    partition_by: tuple[str, ...] = ()
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+
+class TableKind(Protocol):
+    """One kind of table. It keeps no state: every process makes its own."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    @property
+    def capabilities(self) -> frozenset[Capability]: ...
+
+    def refuse(self, wanted: WantedTable) -> None:
+        """Raise ``ConfigurationError`` for what a table of this kind cannot be; ask nobody."""
+
+    def ensure(self, wanted: WantedTable) -> None:
+        """Make the table if it is missing and may be made.
+
+        Several processes may do so at once. Raises ``TableMissing``, ``Unreachable``; and
+        ``TableUnfit`` for a table that the sink could not fill.
+        """
+
+    def open(self, wanted: WantedTable, sink: SinkName) -> SinkTable:
+        """The coordinator's side: one thread uses it."""
+
+    def layout(self, wanted: WantedTable) -> Layout:
+        """The participant's side: the table as it is now. Raises as ``SinkTable.read``."""
+
+    def reader(self, wanted: WantedTable, sink: SinkName) -> TableReader:
+        """For audit, status and check. Raises as ``SinkTable.read``."""

@@ -1,0 +1,185 @@
+"""Columns of Delta tables: their JSON into neutral columns and back, and values as Delta writes
+them (Delta's protocol, "Schema Serialization Format" and "Partition Value Serialization")."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type, digits
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.kind_errors import TableUnfit
+
+_OURS = {
+    "string": "string",
+    "long": "long",
+    "integer": "int",
+    "float": "float",
+    "double": "double",
+    "boolean": "boolean",
+    "binary": "binary",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+_DELTAS = {ours: delta for delta, ours in _OURS.items()}
+_PARTITIONS = ("string", "long", "int", "boolean", "date", "timestamptz", "timestamp")
+_BOUNDED = ("string", "long", "int", "float", "double", "date", "timestamptz", "timestamp")
+_MEANING = ("delta.generationExpression", "delta.identity.", "delta.invariants")
+"""Of a field's metadata: what a writer would have to compute or to check."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def columns_from_delta(table: str, schema: str) -> Struct:
+    """Return a table's columns. Raises ``TableUnfit`` for what no file of ours can hold."""
+    return _struct(table, json.loads(schema), ())
+
+
+def delta_from_columns(columns: Struct, comments: Mapping[str, str]) -> str:
+    """Return the JSON of a new table's schema. Raises ``ConfigurationError`` naming the column."""
+    fields = [_form(column, comments.get(column.name)) for column in columns.fields]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:
+    """Raise ``ConfigurationError`` where Delta cannot name a file's value of such a column."""
+    types = {column.name: column.type for column in columns.fields}
+    for name in partition_by:
+        kind = types.get(name)
+        if kind is None:
+            raise ConfigurationError(
+                f"a Delta table cannot be partitioned by {name!r}, which is not one of its columns",
+                "name a column: Delta has no transforms, so that a day needs a column of its own",
+            )
+        if not isinstance(kind, str) or not (kind in _PARTITIONS or digits(kind)):
+            raise ConfigurationError(
+                f"a Delta table is not partitioned here by {name!r}, of type {kind}",
+                f"use a column of {', '.join(_PARTITIONS)} or decimal",
+            )
+    if len(set(partition_by)) == len(columns.fields):
+        raise ConfigurationError(
+            "a Delta table cannot be partitioned by all of its columns", "leave one out"
+        )
+
+
+def partition_value(kind: Type, value: Any) -> str | None:
+    """Return the text of a partition value. Readers take an empty one for null, as Delta says."""
+    if value is None:
+        return None
+    match kind:
+        case "boolean":
+            return "true" if value else "false"
+        case "date":
+            return _day(value).isoformat()
+        case "timestamptz":
+            return f"{_moment(value):%Y-%m-%dT%H:%M:%S.%f}Z"
+        case "timestamp":
+            return f"{_moment(value):%Y-%m-%d %H:%M:%S.%f}"
+        case _:
+            return str(value)
+
+
+def bound(kind: Type, value: Any) -> Any:
+    """Return a minimum or maximum as statistics have it; ``None`` for types without."""
+    if kind not in _BOUNDED:
+        return None
+    match kind:
+        case "date" | "timestamptz" | "timestamp":
+            return (partition_value(kind, value) or "").replace(" ", "T")
+        case _:
+            return value
+
+
+def _day(days: int) -> date:
+    return (_EPOCH + timedelta(days=days)).date()
+
+
+def _moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+# ------------------------------------------------------------------------------------ Delta to ours
+
+
+def _struct(table: str, form: Mapping[str, Any], path: tuple[str, ...]) -> Struct:
+    return Struct(tuple(_column(table, each, path) for each in form["fields"]))
+
+
+def _column(table: str, form: Mapping[str, Any], path: tuple[str, ...]) -> Column:
+    at = (*path, str(form["name"]))
+    for key in form.get("metadata") or {}:
+        if key.startswith(_MEANING):
+            raise TableUnfit(
+                f"{table}: column {'.'.join(at)} has {key}, which a writer would have to heed",
+                "fill a table without generated, identity and checked columns",
+            )
+    kind = _type(table, form["type"], at)
+    return Column(str(form["name"]), kind, required=not form["nullable"])
+
+
+def _type(table: str, form: Any, at: tuple[str, ...]) -> Type:
+    if isinstance(form, str):
+        if parts := digits(form):
+            return f"decimal({parts[0]}, {parts[1]})"
+        if form in _OURS:
+            return _OURS[form]
+        raise TableUnfit(
+            f"{table}: column {'.'.join(at)} is of Delta's type {form}, which is not written",
+            f"known are {', '.join(_OURS)}, decimal, struct, array and map",
+        )
+    match form["type"]:
+        case "struct":
+            return _struct(table, form, at)
+        case "array":
+            kind = _type(table, form["elementType"], at)
+            return ListOf(Column("", kind, required=not form["containsNull"]))
+        case "map":
+            kind = _type(table, form["valueType"], at)
+            value = Column("", kind, required=not form["valueContainsNull"])
+            return MapOf(_type(table, form["keyType"], at), value)
+        case other:
+            raise TableUnfit(f"{table}: column {'.'.join(at)} is of an unknown type {other}")
+
+
+# ------------------------------------------------------------------------------------ ours to Delta
+
+
+def _form(column: Column, comment: str | None = None) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "type": _delta(column.type, column.name),
+        "nullable": not column.required,
+        "metadata": {"comment": comment} if comment else {},
+    }
+
+
+def _delta(kind: Type, name: str) -> Any:
+    match kind:
+        case Struct(fields):
+            return {"type": "struct", "fields": [_form(each) for each in fields]}
+        case ListOf(element):
+            form = {"elementType": _delta(element.type, name), "containsNull": not element.required}
+            return {"type": "array", **form}
+        case MapOf(key, value):
+            inside = {"keyType": _delta(key, name), "valueType": _delta(value.type, name)}
+            return {"type": "map", **inside, "valueContainsNull": not value.required}
+        case _ if parts := digits(kind):
+            return f"decimal({parts[0]},{parts[1]})"
+        case _ if kind in _DELTAS:
+            return _DELTAS[kind]
+    raise ConfigurationError(
+        f"column {name!r}: Delta has no type for {kind}",
+        f"use one of {', '.join(_DELTAS)}, decimal(p,s), list, map or struct",
+    )
+
+
+def leaf_types(columns: Struct, path: Path = ()) -> Iterator[tuple[Path, Type]]:
+    """Yield every column that has one value a row, with its path."""
+    for column in columns.fields:
+        at = (*path, column.name)
+        if isinstance(column.type, Struct):
+            yield from leaf_types(column.type, at)
+        elif isinstance(column.type, str):
+            yield at, column.type

@@ -1,0 +1,95 @@
+"""``TableKind`` of Delta tables. Imports delta-rs only once a table is opened."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from headgate.control_protocol.errors import ConfigurationError, TableMissing
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import KindUnknown
+from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.table_history import TableReader
+from headgate.control_protocol.table_kinds import Capability, Guarantee, Layout, WantedTable
+from headgate.tables.delta.columns import delta_from_columns, refuse_partitions
+from headgate.tables.delta.places import refuse_location
+
+if TYPE_CHECKING:
+    from headgate.tables.delta.opened import DeltaPlace
+
+
+class DeltaKind:
+    """Delta tables below a path, without a catalog: the log is the lock."""
+
+    guarantee = Guarantee.EXACTLY_ONCE
+    capabilities = frozenset({Capability.LATE_FILES})
+
+    def refuse(self, wanted: WantedTable) -> None:
+        if find_spec("deltalake") is None:
+            raise KindUnknown(
+                "table.type is delta, but deltalake is not installed",
+                "pip install 'headgate[delta]'",
+            )
+        if not wanted.location:
+            raise ConfigurationError(
+                "table.location is missing: a Delta table is found by it", "write its address"
+            )
+        refuse_location(wanted.location)
+        delta_from_columns(wanted.columns, wanted.comments)
+        if wanted.create:
+            refuse_partitions(wanted.columns, wanted.partition_by)
+
+    def ensure(self, wanted: WantedTable) -> None:
+        place = _place(wanted)
+        try:
+            place.load()
+        except TableMissing:
+            if not wanted.create:
+                raise
+            self._create(place, wanted)
+            place.load()
+
+    def open(self, wanted: WantedTable, sink: SinkName) -> SinkTable:
+        from headgate.tables.delta.table import DeltaSinkTable
+
+        return DeltaSinkTable(_place(wanted), sink)
+
+    def layout(self, wanted: WantedTable) -> Layout:
+        from headgate.tables.delta.opened import layout_of
+
+        place = _place(wanted)
+        return layout_of(place, place.load())
+
+    def reader(self, wanted: WantedTable, sink: SinkName) -> TableReader:
+        from headgate.tables.delta.reader import DeltaReader
+
+        return DeltaReader(_place(wanted), sink)
+
+    def _create(self, place: DeltaPlace, wanted: WantedTable) -> None:
+        """Another process may be first: what there is then is loaded, and judged."""
+        from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
+
+        from headgate.control_protocol.errors import Unreachable
+
+        try:
+            DeltaTable.create(
+                place.uri,
+                schema=Schema.from_json(delta_from_columns(wanted.columns, wanted.comments)),
+                mode="ignore",
+                partition_by=list(wanted.partition_by),
+                name=wanted.name,
+                configuration=dict(wanted.properties),
+                storage_options=place.options,
+            )
+        except (DeltaError, OSError) as error:
+            raise Unreachable(
+                f"Delta table {wanted.name} cannot be made at {place.location}: {error}",
+                "grant write access to the place, or correct table.properties",
+            ) from error
+
+
+def _place(wanted: WantedTable) -> DeltaPlace:
+    from headgate.tables.delta.opened import DeltaPlace
+
+    return DeltaPlace.of(wanted)

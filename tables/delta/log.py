@@ -1,0 +1,103 @@
+"""A Delta table's log as the sink reads it: what each version says of itself, and their order.
+
+delta-rs knows the state that the log adds up to; who committed what is read here, one file per
+version, and only as many of them as the question needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyiceberg.io import FileIO
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One version. ``text`` is the whole file, a JSON object per line."""
+
+    version: int
+    text: str
+
+    @cached_property
+    def info(self) -> Mapping[str, Any]:
+        """What the writer says of its commit; empty where it says nothing."""
+        return next(iter(self._actions("commitInfo")), {})
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The texts among it; a commit record is one of them each."""
+        return {key: value for key, value in self.info.items() if isinstance(value, str)}
+
+    @property
+    def committed_ms(self) -> int:
+        at_ms = self.info.get("timestamp")
+        return at_ms if isinstance(at_ms, int) else 0
+
+    @property
+    def operation(self) -> str:
+        return str(self.info.get("operation", "")).lower()
+
+    @property
+    def restores(self) -> bool:
+        return self.operation == "restore"
+
+    @property
+    def restored(self) -> int | None:
+        """The version to which it went back; ``None`` where it names a time instead."""
+        version = (self.info.get("operationParameters") or {}).get("version")
+        return int(str(version)) if str(version).isdecimal() else None
+
+    @cached_property
+    def added(self) -> list[Mapping[str, Any]]:
+        return self._actions("add")
+
+    @cached_property
+    def removed(self) -> list[Mapping[str, Any]]:
+        return self._actions("remove")
+
+    def _actions(self, kind: str) -> list[Mapping[str, Any]]:
+        named = f'"{kind}"'
+        lines = (line for line in self.text.splitlines() if named in line[: len(named) + 8])
+        found = (json.loads(line).get(kind) for line in lines)
+        return [action for action in found if action is not None]
+
+
+class Log:
+    """The log below a table's location."""
+
+    def __init__(self, files: FileIO, location: str) -> None:
+        self._files = files
+        self._folder = f"{location}/_delta_log"
+
+    def entry(self, version: int) -> LogEntry | None:
+        """One version; ``None`` for one that is not there, or has been cleaned up."""
+        path = f"{self._folder}/{version:020}.json"
+        try:
+            with self._files.new_input(path).open() as stream:
+                return LogEntry(version, stream.read().decode())
+        except FileNotFoundError:
+            return None
+
+    def line(self, head: int) -> Iterator[LogEntry | None]:
+        """From the head to the first version, newest first, without what was restored away.
+
+        The last one is ``None`` where the way back is not known any more.
+        """
+        return line(self.entry, head)
+
+
+def line(read: Callable[[int], LogEntry | None], head: int) -> Iterator[LogEntry | None]:
+    """As ``Log.line``, with any way to read an entry."""
+    version: int | None = head
+    while version is not None and version >= 0:
+        entry = read(version)
+        yield entry
+        if entry is None:
+            return
+        version = entry.restored if entry.restores else version - 1
+    if version is None:
+        yield None

@@ -1,0 +1,142 @@
+"""Opens Delta tables, and refuses those that a sink could not fill."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import TableMissing, Unreachable
+from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.table_kinds import Layout, WantedTable
+from headgate.tables.delta.columns import columns_from_delta
+from headgate.tables.delta.log import Log
+from headgate.tables.delta.places import storage_options
+from headgate.tables.stores.files import open_files
+from headgate.tables.stores.local import local_path
+
+_FEATURES = frozenset(
+    (
+        *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "timestampNtz"),
+        *("generatedColumns", "identityColumns", "columnMapping", "deletionVectors"),
+        *("v2Checkpoint", "vacuumProtocolCheck", "allowColumnDefaults", "domainMetadata"),
+        "clustering",
+    )
+)
+"""Features that appends need not heed, unless a property or a column makes use of them."""
+
+_CONSTRAINT = "delta.constraints."
+_TXN_RETENTION = "delta.setTransactionRetentionDuration"
+_LOG_RETENTION = "delta.logRetentionDuration"
+_LOG_DAYS_MIN = 2
+_SHORT = re.compile(r"\b(second|minute|hour|milli|micro)", re.IGNORECASE)
+_DAYS = re.compile(r"(\d+)\s*day", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPlace:
+    """Where a table lies, and with which keys: of its log and files, and for delta-rs."""
+
+    name: str
+    location: str
+    storage: Mapping[str, str]
+
+    @classmethod
+    def of(cls, wanted: WantedTable) -> DeltaPlace:
+        folder = local_path(wanted.location)
+        location = wanted.location if folder is None else f"file://{folder}"
+        return cls(wanted.name, location.rstrip("/"), wanted.storage)
+
+    @property
+    def uri(self) -> str | Path:
+        """For delta-rs, which reads an address as one, and a path as it is."""
+        return local_path(self.location) or self.location
+
+    @property
+    def options(self) -> dict[str, str]:
+        return storage_options(self.location, self.storage)
+
+    def log(self) -> Log:
+        return Log(open_files(self.storage, self.location), self.location)
+
+    def load(self) -> DeltaTable:
+        """Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``."""
+        try:
+            table = DeltaTable(self.uri, storage_options=self.options)
+        except TableNotFoundError as error:
+            raise TableMissing(
+                f"there is no Delta table {self.name} at {self.location}",
+                "correct table.location, or set table.create with its columns",
+            ) from error
+        except (DeltaError, OSError) as error:
+            raise Unreachable(f"Delta table {self.name} cannot be read: {error}") from error
+        refuse_unfit(self.name, table)
+        return table
+
+
+def partitions_of(table: DeltaTable) -> tuple[str, ...]:
+    return tuple(table.metadata().partition_columns)
+
+
+def columns_of(name: str, table: DeltaTable) -> Struct:
+    return columns_from_delta(name, table.schema().to_json())
+
+
+def layout_id_of(table: DeltaTable) -> int:
+    """Return a number that is another one for other columns or another partitioning."""
+    text = f"{table.schema().to_json()} {partitions_of(table)}"
+    return zlib.crc32(text.encode()) & 0x7FFFFFFF
+
+
+def layout_of(place: DeltaPlace, table: DeltaTable) -> Layout:
+    return Layout(
+        uuid=str(table.metadata().id),
+        layout_id=layout_id_of(table),
+        columns=columns_of(place.name, table),
+        location=place.location,
+        partition_by=partitions_of(table),
+        storage=place.storage,
+    )
+
+
+def refuse_unfit(name: str, table: DeltaTable) -> None:
+    """Raise ``TableUnfit`` for a table whose features a writer of ours would have to heed."""
+    protocol, properties = table.protocol(), table.metadata().configuration
+    named = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    if unknown := sorted(named - _FEATURES):
+        raise _unfit(name, f"has the table features {', '.join(unknown)}")
+    for key, value in properties.items():
+        if key.startswith(_CONSTRAINT):
+            raise _unfit(name, f"has the constraint {key.removeprefix(_CONSTRAINT)}")
+        if key == "delta.columnMapping.mode" and value != "none":
+            raise _unfit(name, f"maps its columns by {value}")
+    if _TXN_RETENTION in properties:
+        raise TableUnfit(
+            f"Delta table {name} forgets after {_TXN_RETENTION} what applications have committed: "
+            "a sink that stood still would take it for a table it never wrote to",
+            f"unset {_TXN_RETENTION}",
+        )
+    _refuse_retention(name, properties.get(_LOG_RETENTION) or "")
+    columns_of(name, table)
+
+
+def _unfit(name: str, has: str) -> TableUnfit:
+    return TableUnfit(
+        f"Delta table {name} {has}, which appends of headgate do not heed",
+        "docs/delta.md says which tables can be filled",
+    )
+
+
+def _refuse_retention(name: str, interval: str) -> None:
+    days = _DAYS.search(interval)
+    if _SHORT.search(interval) or (days and int(days[1]) < _LOG_DAYS_MIN):
+        raise TableUnfit(
+            f"Delta table {name} keeps its log for {interval} only: the sink's offsets are in it",
+            f"set {_LOG_RETENTION} to {_LOG_DAYS_MIN} days at least",
+        )

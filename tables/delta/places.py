@@ -1,0 +1,39 @@
+"""Where a Delta table may lie, and the keys of its storage in delta-rs' names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.tables.stores.files import SCHEMES
+from headgate.tables.stores.local import local_path
+
+_S3_OPTIONS = {
+    "s3.endpoint": "AWS_ENDPOINT_URL",
+    "s3.region": "AWS_REGION",
+    "s3.access-key-id": "AWS_ACCESS_KEY_ID",
+    "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
+    "s3.session-token": "AWS_SESSION_TOKEN",
+}
+
+
+def refuse_location(location: str) -> None:
+    """Raise ``ConfigurationError`` unless a version can be put there if it is absent."""
+    folder = local_path(location)
+    if folder is None and location.partition("://")[0] not in SCHEMES:
+        raise ConfigurationError(
+            f"table.location cannot be {location!r} for a Delta table",
+            "write an absolute path, file:///... or s3://...",
+        )
+    if ".." in location.split("/"):
+        raise ConfigurationError(f"table.location {location!r} has .. in it", "write it out")
+
+
+def storage_options(location: str, storage: Mapping[str, str]) -> dict[str, str]:
+    """Return delta-rs' options; on S3 versions are put by conditional writes."""
+    if local_path(location) is not None:
+        return {}
+    options = {ours: storage[name] for name, ours in _S3_OPTIONS.items() if name in storage}
+    if storage.get("s3.endpoint", "").startswith("http://"):
+        options["AWS_ALLOW_HTTP"] = "true"
+    return {**options, "aws_conditional_put": "etag"}

@@ -1,0 +1,197 @@
+"""``TableReader`` over a Delta table: its log, its live files, and their rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from headgate.control_protocol.errors import RecordUnreadable
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode, sink_of, topics_of
+from headgate.control_protocol.table_history import (
+    FileRows,
+    ForeignSnapshot,
+    History,
+    LiveFile,
+    Newest,
+    SinkCommit,
+)
+from headgate.tables.delta.log import LogEntry
+from headgate.tables.delta.opened import DeltaPlace
+from headgate.tables.delta.table import MAIN, DeltaSinkTable
+from headgate.tables.stores.files import open_files
+
+_NOTHING_CHANGES = "replace"
+
+
+class DeltaReader:
+    """The table as it was when this was made."""
+
+    def __init__(self, place: DeltaPlace, sink: SinkName) -> None:
+        self._place = place
+        self._sink = sink
+        self._table: DeltaTable = place.load()
+        self._log = place.log()
+        self._view = DeltaSinkTable(place, sink).read()
+        self._files = open_files(place.storage, place.location)
+
+    def view(self) -> TableView:
+        return self._view
+
+    def moved(self) -> bool:
+        return self._place.load().version() != self._table.version()
+
+    def columns(self) -> Sequence[str]:
+        return [field.name for field in self._table.schema().fields]
+
+    def history(self, newest: Newest | None = None) -> History:
+        line, complete = self._line
+        shown = line[-newest.count([each.committed_ms for each in line]) :] if newest else line
+        commits, foreign, unreadable = self._sorted_out(shown)
+        view = self._view
+        on_branch = None if view.tag is None else any(e.version == view.tag for e in line)
+        return History(
+            table=self._place.name,
+            uuid=view.uuid,
+            branch=MAIN,
+            head=view.head,
+            tag=view.tag,
+            tag_on_branch=on_branch,
+            claimed=view.tag is not None,
+            complete=complete and len(shown) == len(line),
+            commits=tuple(commits),
+            foreign=tuple(foreign),
+            unreadable=tuple(unreadable),
+            tagged=view.record,
+        )
+
+    def live_files(self) -> list[LiveFile]:
+        adds = self._table.get_add_actions()
+        names = ("path", "num_records", "size_bytes")
+        columns = (adds.column(name).to_pylist() for name in names)
+        brought = {path: entry.version for entry in self._line[0] for path in _paths(entry.added)}
+        return [
+            LiveFile(
+                path=self._address(path),
+                records=records or 0,
+                size_bytes=size,
+                parquet=records is not None,
+                deletes=False,
+                added_by=brought.get(path, 0),
+            )
+            for path, records, size in zip(*columns, strict=True)
+        ]
+
+    def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
+        entry = self._entries.get(commit.snapshot_id)
+        if entry is None:
+            return None
+        return [(self._address(unquote(add["path"])), _rows_of(add)) for add in entry.added]
+
+    def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
+        size = len(self._files.new_input(file.path))
+        if not file.parquet or size != file.size_bytes:
+            return size, file.records
+        with self._files.new_input(file.path).open() as stream:
+            return size, int(pq.read_metadata(stream).num_rows)
+
+    def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
+        if self._table.deletion_vectors().read_all().num_rows:
+            raise NotImplementedError("the table has deletion vectors, which are not read here")
+        files = self.live_files()
+        return len(files), (self._rows(file, columns) for file in files)
+
+    def _rows(self, file: LiveFile, columns: Sequence[str]) -> FileRows:
+        def batches() -> Iterator[Any]:
+            with self._files.new_input(file.path).open() as stream:
+                yield from pq.ParquetFile(stream).iter_batches(columns=list(columns))
+
+        return FileRows(file.path, file.size_bytes, batches, batches)
+
+    # -------------------------------------------------------------------------------------- the log
+
+    @cached_property
+    def _line(self) -> tuple[list[LogEntry], bool]:
+        """Oldest first, and whether the first one is the table's."""
+        found = list(self._log.line(self._table.version()))
+        complete = found[-1] is not None
+        return [entry for entry in reversed(found) if entry is not None], complete
+
+    @cached_property
+    def _entries(self) -> Mapping[int, LogEntry]:
+        return {entry.version: entry for entry in self._line[0]}
+
+    def _address(self, path: str) -> str:
+        return path if "://" in path else f"{self._place.location}/{path}"
+
+    def _sorted_out(
+        self, line: Sequence[LogEntry]
+    ) -> tuple[list[SinkCommit], list[ForeignSnapshot], list[str]]:
+        commits: list[SinkCommit] = []
+        foreign: list[ForeignSnapshot] = []
+        unreadable: list[str] = []
+        for entry in line:
+            try:
+                record = decode(self._sink, entry.properties)
+            except RecordUnreadable as error:
+                unreadable.append(f"version {entry.version}: {error.message}")
+                continue
+            if record is not None:
+                commits.append(_commit(entry, record))
+            elif entry.version:  # the first one makes the table
+                foreign.append(self._foreign(entry))
+        return commits, foreign, unreadable
+
+    def _foreign(self, entry: LogEntry) -> ForeignSnapshot:
+        sink = sink_of(entry.properties)
+        sink = None if sink == self._sink else sink
+        changes = [a for a in (*entry.added, *entry.removed) if a.get("dataChange", True)]
+        replaces = entry.restores or not changes
+        return ForeignSnapshot(
+            snapshot_id=entry.version,
+            operation=_NOTHING_CHANGES if replaces else entry.operation,
+            added_records=0 if replaces else sum(map(_rows_of, entry.added)),
+            deleted_records=0 if replaces else sum(self._removed_rows(r) for r in entry.removed),
+            row_deletes=0 if replaces else sum(_row_deletes(add) for add in entry.added),
+            sink=sink,
+            topic_ids=topics_of(sink, entry.properties) if sink else {},
+        )
+
+    def _removed_rows(self, removed: Mapping[str, Any]) -> int:
+        """A remove need not say how many rows go with the file: the add did."""
+        return _rows_of(removed) or self._known_rows.get(removed["path"], 0)
+
+    @cached_property
+    def _known_rows(self) -> Mapping[str, int]:
+        return {add["path"]: _rows_of(add) for entry in self._line[0] for add in entry.added}
+
+
+def _commit(entry: LogEntry, record: CommitRecord) -> SinkCommit:
+    return SinkCommit(
+        snapshot_id=entry.version,
+        committed_ms=entry.committed_ms,
+        record=record,
+        added_records=sum(map(_rows_of, entry.added)),
+        added_files=len(entry.added),
+    )
+
+
+def _paths(actions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    return (unquote(action["path"]) for action in actions)
+
+
+def _rows_of(action: Mapping[str, Any]) -> int:
+    """What its statistics say."""
+    return int(json.loads(action.get("stats") or "{}").get("numRecords", 0))
+
+
+def _row_deletes(added: Mapping[str, Any]) -> int:
+    return int((added.get("deletionVector") or {}).get("cardinality", 0))

@@ -1,0 +1,327 @@
+"""A Delta table as one sink commits to it: the next version is put if absent, or nothing is.
+
+The lock is Delta's own, without delta-rs' rebasing: exactly version ``head + 1``, or a refusal. The
+sink's ``txn`` action, whose application is the sink's tag, names that version and outlives
+checkpoints; the commit record is in that version's commitInfo.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import (
+    RecordUnreadable,
+    RetryLater,
+    TableChanged,
+    TableMissing,
+    Unreachable,
+)
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    Lineage,
+    Refused,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode, encode, sink_of, topics_of
+from headgate.tables.delta.columns import bound, leaf_types, partition_value
+from headgate.tables.delta.log import LogEntry
+from headgate.tables.delta.opened import (
+    DeltaPlace,
+    columns_of,
+    layout_id_of,
+    partitions_of,
+    refuse_unfit,
+)
+from headgate.tables.layouts import FileFacts, file_facts
+from headgate.tables.layouts import layout_id_of as layout_id_of_file
+
+MAIN = "main"
+_ATTEMPT = "headgate-attempt"
+"""Names one try in commitInfo: two tries of one commit bring different files."""
+_LOOKED_BACK = 200
+"""So many versions are looked into for records of a sink without a ``txn``."""
+_OTHERS_WITHIN = 20
+
+_Columns = tuple[Struct, tuple[str, ...]]
+_Write = Callable[..., None]
+
+
+def _write(table: DeltaTable, *arguments: Any, **named: Any) -> None:
+    table.create_write_transaction(*arguments, **named)
+
+
+class DeltaSinkTable:
+    """``ports.SinkTable`` over a Delta table; used by one thread.
+
+    ``write`` is delta-rs' call, which a test may let fail.
+    """
+
+    def __init__(self, place: DeltaPlace, sink: SinkName, write: _Write = _write) -> None:
+        self._place = place
+        self._sink = sink
+        self._application = tag_name(sink, MAIN)
+        self._write = write
+        self._log = place.log()
+        self._kept: tuple[DeltaTable, LogEntry] | None = None
+        self._layouts: dict[int, _Columns] = {}
+
+    def read(self) -> TableView:
+        table = self._load()
+        try:
+            return self._view(table)
+        except OSError as error:
+            raise Unreachable(f"the log of {self._place.name} cannot be read: {error}") from error
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        try:
+            table = self._load()
+        except (TableMissing, RetryLater) as error:
+            return Unknown(f"nothing was sent: {error}")
+        base, head = attempt.base, table.version()
+        places = (str(table.metadata().id), head or None, self._tag(table))
+        if places != (base.uuid, base.head, base.tag):
+            return Refused("the table has moved on since it was read; nothing was sent")
+        number = uuid.uuid4().hex
+        added = [self._added(table, file) for file in attempt.files]
+        try:
+            self._call(table, attempt.record, number, added)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
+            self._kept = None
+            return self._judged(attempt, head + 1, number, error)
+        self._remember(table)
+        return self._landed(attempt, head + 1)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    # ------------------------------------------------------------------------------------ reading
+
+    def _load(self) -> DeltaTable:
+        """The table as it is now. What was loaded before is only brought up to date, where the log
+        is the one that it was: a table that was made anew begins at version 0 again."""
+        table = self._brought_up_to_date() or self._place.load()
+        self._remember(table)
+        name, layout = self._place.name, layout_id_of(table)
+        if layout not in self._layouts:
+            self._layouts[layout] = (columns_of(name, table), partitions_of(table))
+        return table
+
+    def _remember(self, table: DeltaTable) -> None:
+        self._kept = None
+        with suppress(OSError):
+            entry = self._log.entry(table.version())
+            self._kept = (table, entry) if entry else None
+
+    def _brought_up_to_date(self) -> DeltaTable | None:
+        if self._kept is None:
+            return None
+        table, entry = self._kept
+        try:
+            if self._log.entry(entry.version) != entry:
+                return None
+            table.update_incremental()
+        except (DeltaError, OSError):
+            return None
+        refuse_unfit(self._place.name, table)
+        return table
+
+    def _tag(self, table: DeltaTable) -> int | None:
+        return table.transaction_version(self._application)
+
+    def _view(self, table: DeltaTable) -> TableView:
+        head, tag = table.version(), self._tag(table)
+        way, reached = self._way(head, tag)
+        records = (decode(self._sink, entry.properties) for entry in way if entry is not None)
+        newest = next((record for record in records if record), None)
+        return TableView(
+            table=self._place.name,
+            uuid=str(table.metadata().id),
+            location=self._place.location,
+            schema_id=layout_id_of(table),
+            spec_id=0,
+            head=head or None,
+            tag=tag,
+            record=None if tag is None else self._record(tag),
+            lineage=_lineage(tag, newest, reached),
+            branch_record=newest,
+            others=self._others(way),
+        )
+
+    def _way(self, head: int, tag: int | None) -> tuple[list[LogEntry | None], Lineage]:
+        """The versions back to the tag, and some behind it; and how the tag stands to the head."""
+        way: list[LogEntry | None] = []
+        lineage: Lineage | None = None
+        for entry in self._log.line(head):
+            way.append(entry)
+            if entry is None:
+                lineage = lineage or Lineage.UNDECIDABLE
+            elif tag is not None and entry.version <= tag and lineage is None:
+                lineage = Lineage.CONTAINS_TAG if entry.version == tag else Lineage.ROLLED_BACK
+            known = lineage is Lineage.CONTAINS_TAG
+            if len(way) >= (_OTHERS_WITHIN if known else _LOOKED_BACK) and (tag is None or lineage):
+                break
+        return way, lineage or Lineage.ROLLED_BACK
+
+    def _record(self, tag: int) -> CommitRecord:
+        entry = self._log.entry(tag)
+        record = decode(self._sink, entry.properties) if entry else None
+        if record is None:
+            why = "carries no record of the sink" if entry else "is not in the log any more"
+            raise RecordUnreadable(
+                f"Delta table {self._place.name}: {self._application} names version {tag}, "
+                f"which {why}",
+                "its offsets are not known from the table: restore the log from a backup, or see "
+                "docs/delta.md",
+            )
+        return record
+
+    def _others(self, way: Iterable[LogEntry | None]) -> Mapping[SinkName, Mapping[str, TopicId]]:
+        """Rule T7, as far as the newest versions tell."""
+        found: dict[SinkName, Mapping[str, TopicId]] = {}
+        for entry in islice(way, _OTHERS_WITHIN):
+            sink = sink_of(entry.properties) if entry else None
+            if entry is not None and sink not in (None, self._sink):
+                found.setdefault(sink, topics_of(sink, entry.properties))
+        return found
+
+    # --------------------------------------------------------------------------------- committing
+
+    def _call(
+        self, table: DeltaTable, record: CommitRecord, number: str, added: Sequence[AddAction]
+    ) -> None:
+        application = Transaction(self._application, table.version() + 1, _now_ms())
+        self._write(
+            table,
+            list(added),
+            "append",
+            table.schema(),
+            partition_by=list(partitions_of(table)),
+            commit_properties=CommitProperties(
+                custom_metadata={**encode(record), _ATTEMPT: number},
+                max_commit_retries=0,  # no rebase: exactly this version, or nothing
+                app_transactions=[application],
+            ),
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
+        )
+
+    def _landed(self, attempt: CommitAttempt, version: int) -> Landed:
+        base, record = attempt.base, attempt.record
+        view = TableView(
+            table=base.table,
+            uuid=base.uuid,
+            location=base.location,
+            schema_id=base.schema_id,
+            spec_id=base.spec_id,
+            head=version,
+            tag=version,
+            record=record,
+            lineage=Lineage.CONTAINS_TAG,
+            branch_record=record,
+            others=base.others,
+        )
+        return Landed(version, view)
+
+    def _judged(
+        self, attempt: CommitAttempt, version: int, number: str, said: Exception
+    ) -> CommitOutcome:
+        """What the log says: the version is this attempt's, somebody else's, or not there (yet).
+
+        Hooks run behind the commit: what fails there fails a call that has landed.
+        """
+        if not isinstance(said, (DeltaError, OSError)) or isinstance(said, ConnectionError):
+            return Unknown(repr(said))
+        try:
+            entry = self._log.entry(version)
+        except OSError as error:
+            return Unknown(f"{said!r}, and then: {error!r}")
+        if entry is None:
+            return Unknown(repr(said))
+        if entry.properties.get(_ATTEMPT) == number:
+            return self._landed(attempt, version)
+        return Refused(str(said).partition("\n")[0])
+
+    def _added(self, table: DeltaTable, file: WrittenFile) -> AddAction:
+        """Raises ``TableChanged`` for files of columns that the table does not have any more."""
+        name = self._place.name
+        inside = file.path.removeprefix(f"{self._place.location}/")
+        now = self._layouts[layout_id_of(table)]
+        try:
+            written = self._layouts.get(layout_id_of_file(file))
+        except ValueError as error:
+            raise TableChanged(f"{name}: {file.path}: {error}") from error
+        if inside == file.path or written is None or not _holds(now, written):
+            raise TableChanged(
+                f"{name}: {file.path} was written for other columns than the table has now",
+                "nothing of it is in the table; start the sink again, which writes it again",
+            )
+        facts, types = file_facts(file, *written), dict(leaf_types(written[0]))
+        values = {
+            column: partition_value(types[(column,)], value)
+            for column, value in facts.partition.items()
+        }
+        return AddAction(
+            path=inside,
+            size=file.size_bytes,
+            partition_values=values,
+            modification_time=_now_ms(),
+            data_change=True,
+            stats=json.dumps(_statistics(file.records, facts, types)),
+        )
+
+
+def _lineage(tag: int | None, newest: CommitRecord | None, reached: Lineage) -> Lineage:
+    if tag is None:
+        return Lineage.TAG_MISSING if newest else Lineage.FRESH
+    return reached
+
+
+def _holds(now: _Columns, written: _Columns) -> bool:
+    """Whether files of these columns are files of the table: what it has more may be null."""
+    if now == written:
+        return True
+    older = {column.name: column for column in written[0].fields}
+    same = all(
+        (older.pop(column.name) == column) if column.name in older else not column.required
+        for column in now[0].fields
+    )
+    return same and not older and now[1] == written[1]
+
+
+def _statistics(records: int, facts: FileFacts, types: Mapping[Any, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {"numRecords": records, "minValues": {}, "maxValues": {}}
+    nested["nullCount"] = {}
+    for key, known in (("minValues", facts.minimum), ("maxValues", facts.maximum)):
+        for path, value in known.items():
+            if (told := bound(types[path], value)) is not None:
+                _put(nested[key], path, told)
+    for path, nulls in facts.nulls.items():
+        _put(nested["nullCount"], path, nulls)
+    return nested
+
+
+def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    *outer, last = path
+    for name in outer:
+        into = into.setdefault(name, {})
+    into[last] = value
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

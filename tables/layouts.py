@@ -1,0 +1,140 @@
+"""What writers of files need of a neutral layout, and what a commit needs of a written file.
+
+Files of every kind of table are made by the writers of Iceberg's; this is where the two meet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
+
+from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.table_kinds import Layout
+from headgate.tables.iceberg.evolution import columns_of, primitive
+from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.tables.iceberg.type_text import parse_columns
+
+_PARTITION_ID_MIN = 1000
+
+
+def declared_columns(columns: Mapping[str, str]) -> Struct:
+    """Return columns that a sink file declares, by name. Raises ``ConfigurationError``."""
+    return columns_of(Schema(*parse_columns(columns)))
+
+
+@lru_cache(maxsize=64)
+def schema_of(columns: Struct) -> Schema:
+    """Return the columns as an Iceberg schema; ids follow from the places alone."""
+    ids = count(1)
+    return Schema(*(_field(column, ids) for column in columns.fields))
+
+
+def spec_of(layout: Layout) -> PartitionSpec:
+    """Return the partitioning, with the layout's own number as its id."""
+    schema = schema_of(layout.columns)
+    fields = (
+        PartitionField(schema.find_field(name).field_id, number, IdentityTransform(), name)
+        for number, name in enumerate(layout.partition_by, _PARTITION_ID_MIN)
+    )
+    return PartitionSpec(*fields, spec_id=layout.layout_id)
+
+
+def _field(column: Column, ids: Iterator[int]) -> NestedField:
+    field_id = next(ids)
+    return NestedField(field_id, column.name, _type(column.type, ids), required=column.required)
+
+
+def _type(kind: Type, ids: Iterator[int]) -> IcebergType:
+    match kind:
+        case Struct(fields):
+            return StructType(*(_field(each, ids) for each in fields))
+        case ListOf(element):
+            element_id = next(ids)
+            item = _type(element.type, ids)
+            return ListType(element_id, item, element_required=element.required)
+        case MapOf(key, value):
+            key_id, value_id = next(ids), next(ids)
+            key_type, value_type = _type(key, ids), _type(value.type, ids)
+            return MapType(key_id, key_type, value_id, value_type, value_required=value.required)
+        case _:
+            return primitive(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What is known of a written file without reading it, by the columns' paths.
+
+    ``partition`` has every column of ``Layout.partition_by``. The bounds are not tight: a text may
+    be cut off. Values are Python's; of dates and times whole numbers, as Iceberg counts them.
+    Nothing is told of what is inside of lists and maps.
+    """
+
+    partition: Mapping[str, Any]
+    nulls: Mapping[Path, int] = field(default_factory=dict)
+    minimum: Mapping[Path, Any] = field(default_factory=dict)
+    maximum: Mapping[Path, Any] = field(default_factory=dict)
+
+
+def layout_id_of(file: WrittenFile) -> int:
+    """Return the number of the layout under which it was written. Raises ``ValueError``."""
+    return FileDetail.decode(file.detail).spec_id
+
+
+def file_facts(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]) -> FileFacts:
+    """Return what the writer measured. Raises ``ValueError`` for what no writer of ours wrote."""
+    detail, schema = FileDetail.decode(file.detail), schema_of(columns)
+    if len(detail.partition) != len(partition_by):
+        raise ValueError(f"{file.path} has {len(detail.partition)} partition values")
+    leaves = _leaves(columns)
+    kinds = (_primitive(schema.find_type(name)) for name in partition_by)
+    values = zip(partition_by, kinds, detail.partition, strict=True)
+    return FileFacts(
+        {name: None if held is None else from_bytes(kind, held) for name, kind, held in values},
+        {leaves[id_][0]: n for id_, n in detail.null_value_counts.items() if id_ in leaves},
+        dict(_bounds(leaves, detail.lower_bounds)),
+        dict(_bounds(leaves, detail.upper_bounds)),
+    )
+
+
+_Leaves = Mapping[int, tuple[Path, PrimitiveType]]
+
+
+@lru_cache(maxsize=64)
+def _leaves(columns: Struct) -> _Leaves:
+    """The columns of which every row has one value at most, by their ids."""
+
+    def found(struct: StructType, path: Path) -> Iterator[tuple[int, tuple[Path, PrimitiveType]]]:
+        for each in struct.fields:
+            at = (*path, each.name)
+            if isinstance(each.field_type, StructType):
+                yield from found(each.field_type, at)
+            elif isinstance(each.field_type, PrimitiveType):
+                yield each.field_id, (at, each.field_type)
+
+    return dict(found(schema_of(columns).as_struct(), ()))
+
+
+def _bounds(leaves: _Leaves, bounds: Mapping[int, bytes]) -> Iterator[tuple[Path, Any]]:
+    for id_, bound in bounds.items():
+        if id_ not in leaves:
+            continue
+        path, kind = leaves[id_]
+        value: Any = from_bytes(kind, bound)
+        if not isinstance(value, float) or math.isfinite(value):
+            yield path, value
+
+
+def _primitive(kind: IcebergType) -> PrimitiveType:
+    assert isinstance(kind, PrimitiveType), "tables are not partitioned by nested columns"
+    return kind

@@ -1,0 +1,94 @@
+"""A Delta table with everybody who touches it: sinks, foreign writers, operators, accidents."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.table_kinds import WantedTable
+from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.layout_plans import plan_of_layout
+from headgate.data.writers.partitioning import PartitionKey
+from headgate.data.writers.plan import SourcePlan
+from headgate.tables.delta.kind import DeltaKind
+from headgate.tables.delta.opened import DeltaPlace
+from headgate.tables.delta.table import DeltaSinkTable
+
+ROWS_PER_FILE = 3
+COLUMNS = Struct((Column("number", "long", required=False), Column("row", "long", required=False)))
+
+
+class DeltaWorld:
+    """The contract's world over delta-rs, below a folder."""
+
+    def __init__(self, folder: Path, *, properties: dict[str, str] | None = None) -> None:
+        self.uri = folder / "a table"
+        self.wanted = WantedTable(
+            "db.trips", str(self.uri), create=True, columns=COLUMNS, properties=properties or {}
+        )
+        self.place = DeltaPlace.of(self.wanted)
+        self._lies: list[bool] = []
+        self._files = 0
+        DeltaKind().ensure(self.wanted)
+
+    def open(self, sink: str = "sink") -> SinkTable:
+        def write(table: DeltaTable, *arguments: Any, **named: Any) -> None:
+            lie = self._lies.pop() if self._lies else None
+            if lie is not False:
+                table.create_write_transaction(*arguments, **named)
+            if lie is not None:
+                raise ConnectionError("the answer was lost")
+
+        return DeltaSinkTable(self.place, SinkName(sink), write)
+
+    def file(self, number: int) -> WrittenFile:
+        """A file of ``ROWS_PER_FILE`` rows that say ``number``, by the sink's own writers."""
+        plan = plan_of_layout(DeltaKind().layout(self.wanted), "db.trips", SourcePlan(kafka={}))
+        self._files += 1
+        prefix = f"{self.place.location}/data/headgate/x/{self._files}"
+        files = DataFiles(FileShape(plan), prefix, 1 << 20)
+        files.write(PartitionKey(), rows(number).cast(plan.arrow_schema()))
+        (written,) = files.finish()
+        return written
+
+    def numbers(self) -> list[int]:
+        found = self.table().to_pyarrow_table().column("number").to_pylist()
+        return sorted(found)[::ROWS_PER_FILE]
+
+    def table(self) -> DeltaTable:
+        return DeltaTable(self.uri)
+
+    def append_foreign(self, number: int) -> None:
+        write_deltalake(self.uri, rows(number), mode="append")
+
+    def compact(self) -> None:
+        self.table().optimize.compact()
+
+    def roll_back(self, snapshot_id: int) -> None:
+        self.table().restore(snapshot_id)
+
+    def recreate(self) -> None:
+        self.drop()
+        DeltaKind().ensure(self.wanted)
+
+    def drop(self) -> None:
+        shutil.rmtree(self.uri)
+
+    def lose_next_answer(self, *, landed: bool) -> None:
+        self._lies.append(landed)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def rows(number: int) -> pa.Table:
+    row = list(range(ROWS_PER_FILE))
+    return pa.table({"number": pa.array([number] * ROWS_PER_FILE, pa.int64()), "row": row})

@@ -1,0 +1,20 @@
+"""A Delta table keeps the contract of a sink's table, as far as Delta has what it speaks of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from contract.delta_table_world import DeltaWorld
+
+from headgate.control_protocol.testing.contract import (
+    CoreContract,
+    OthersContract,
+    RollbackContract,
+)
+
+
+class TestDeltaTable(CoreContract, OthersContract, RollbackContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> DeltaWorld:
+        return DeltaWorld(tmp_path)
