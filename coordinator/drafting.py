@@ -17,9 +17,10 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.admission import Verdict
 from headgate.coordinator.debts import overdue, renewal, unfenced, without
-from headgate.coordinator.dropped import given_up, made_anew
+from headgate.coordinator.dropped import given_up
 from headgate.coordinator.moves import Step, move, recover, term_of, wait
 from headgate.coordinator.parking import REFUSALS_MAX, closed, parked_for, to_be_paid, told
+from headgate.coordinator.refreshing import refreshes
 from headgate.coordinator.renewal import renews_follower
 from headgate.coordinator.speech import addressed
 from headgate.coordinator.standard import age_ms, too_old
@@ -78,7 +79,10 @@ def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: 
             or unfenced(follower, lapsed, owed)
         )
     )
-    attempt = replace(attempt, record=replace(attempt.record, debts=(*owed, *resumed, *renewed)))
+    touched = {*verdict.follower_files, *(debt.table for debt in (*resumed, *renewed))}
+    idle = refreshes(state, attempt.record, touched)
+    debts = (*owed, *resumed, *renewed, *idle)
+    attempt = replace(attempt, record=replace(attempt.record, debts=debts))
     drafts = tuple(
         Draft(
             table=term.followers[name],
@@ -118,9 +122,7 @@ def _undrafted(state: State, troubles: Mapping[str, HeadgateError], now_ms: int)
     rights_only = all(isinstance(error, MissingRights) for error in troubles.values())
     if rights_only and state.failures < REFUSALS_MAX:
         return wait(state, now_ms, "; ".join(error.message for error in troubles.values()))
-    anew = made_anew(state, troubles)
-    left = {name: error for name, error in troubles.items() if name not in anew}
-    found = parked_for(state, left, now_ms + state.wall_ahead_ms)
+    found = parked_for(state, troubles, now_ms + state.wall_ahead_ms)
     recovering, actions = recover(
         state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
     )

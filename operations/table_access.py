@@ -16,6 +16,7 @@ from headgate.control_protocol.errors import (
     StopSink,
     TableMissing,
 )
+from headgate.control_protocol.going_back import refuse_unfinished
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import unpaid
@@ -65,7 +66,7 @@ def refusal(settings: SinkSettings, table: Table) -> StopSink | None:
         table.catalog, settings.table.identifier, settings.name, settings.table.branch
     )
     try:
-        recorded(sink.seen(table), settings.coordinator)
+        refuse_unfinished(recorded(sink.seen(table), settings.coordinator), settings.name)
     except StopSink as error:
         return error
     return None

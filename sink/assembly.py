@@ -251,15 +251,17 @@ def _coordinator(
         )
         sources = MakingTopics(topics, maker) if maker else topics
         followers = opened_followers(settings, catalog, opening, maker, gates=gates)
-        if settings.maintenance:
-            from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
-
-            opening.callback(Maintenance(settings, catalog, gates).close)
         start_ms = settings.source.start_at_ms
         complain = Complaints(settings, sender)
         ports = Ports(log, table, followers, complain)
-        if meters:
-            ports = metered(ports, settings, meters.coordinator(life), opening)
+        measures = meters.coordinator(life) if meters else None
+        if measures:
+            ports = metered(ports, settings, measures, opening)
+        if settings.maintenance:
+            from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
+
+            told = (measures.maintenance.ended,) if measures else ()
+            opening.callback(Maintenance(settings, catalog, gates, *told).close)
         driver = coordinator.CoordinatorDriver(
             _identity(settings, life),
             settings.coordinator,
@@ -295,6 +297,8 @@ def _identity(settings: SinkSettings, life: Sender) -> Identity:
         makes=settings.tables.create.schema is not CreateFrom.OFF,
         makes_anew=settings.tables.on_missing is OnMissing.CREATE,
         evolves=bool(settings.tables) or evolves,
+        paces=settings.tables.paces,
+        refresh_ms=settings.tables.valid_through_refresh_ms,
         keyed=bool(settings.table.key),
     )
 
