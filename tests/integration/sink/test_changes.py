@@ -140,8 +140,12 @@ def test_a_compacted_topic_over_kills_and_restarts_is_its_fold(
     assert_not_contradicted(sink)
 
 
+DEBEZIUM = {**KEYED, "changes": {"envelope": "debezium"}}
+
+
+@pytest.mark.soak
 def test_key_updates_and_deletes_of_debezium_over_a_kill_are_their_fold(deploy: Deploy) -> None:
-    sink = deploy({**KEYED, "changes": {"envelope": "debezium"}})
+    sink = deploy(DEBEZIUM)
     changes = Changelog(sink, 2, "debezium")
     changes.produce(1_000)
     sink.start()
@@ -153,3 +157,20 @@ def test_key_updates_and_deletes_of_debezium_over_a_kill_are_their_fold(deploy: 
     sink.stop()
     assert_folded(sink, changes)
     assert_not_contradicted(sink)
+
+
+@pytest.mark.spark
+def test_debezium_through_spark_is_its_fold(deploy: Deploy) -> None:
+    """The table asks for its rows to be brought together, which those of changes are not."""
+    asks = {"format-version": "3", "write.distribution-mode": "hash"}
+    table = {**KEYED["table"], "properties": asks, "partition_by": ["bucket(3, id)"]}
+    spark = {"writer": "spark", "master": "local[2]"}
+    sink = deploy({**DEBEZIUM, "table": table, "spark": spark})
+    changes = Changelog(sink, 3, "debezium")
+    changes.produce(1_500)
+    sink.start()
+    sink.wait_for_commits()
+    changes.produce(500)
+    sink.wait_until_lag_zero(180)
+    sink.stop()
+    assert_folded(sink, changes)
