@@ -39,6 +39,7 @@ from headgate.sink.preconditions import (
     writable,
 )
 from headgate.sink.settings import SinkSettings
+from headgate.sink.starting import refuse_apart
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores.local import local_path
@@ -69,8 +70,8 @@ class TableCheck:
     def catalog(self) -> str:
         catalog = self._settings.catalog
         try:
-            with opened_catalog(self._settings):
-                pass
+            with opened_catalog(self._settings) as opened:
+                refuse_apart(opened, self._settings)
         except TableMissing as error:
             if not self._settings.table.create:
                 raise

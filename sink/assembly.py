@@ -301,6 +301,8 @@ def _identity(settings: SinkSettings, life: Sender) -> Identity:
         makes=settings.tables.create.schema is not CreateFrom.OFF,
         makes_anew=settings.tables.on_missing is OnMissing.CREATE,
         evolves=bool(settings.tables) or evolves,
+        paces=settings.tables.paces,
+        refresh_ms=settings.tables.valid_through_refresh_ms,
         keyed=bool(settings.table.key),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
@@ -14,9 +15,13 @@ from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.followers import FollowerTables
 from headgate.tables.iceberg.gate import Gates
+from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.unsent import UnsentRows
 from headgate.tables.iceberg.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 
 
 def iceberg_table(
@@ -36,7 +41,23 @@ def iceberg_table(
         settings.table.branch,
         readd_dropped=schema.readd_dropped,
         upkeep=upkeep,
+        keyed=_keyed(settings) if identifier == settings.table.identifier else None,
     )
+
+
+def _keyed(settings: SinkSettings) -> KeyedRows | None:
+    """How records replace rows of the sink's table, if it has a key."""
+    table = settings.table
+    if not table.key:
+        return None
+    from headgate.tables.iceberg.keyed.keyed_rows import (  # reads files: only where it is wanted
+        KeyedBy,
+        KeyedRows,
+    )
+
+    places = table.record_columns
+    coordinates = (places.partition, places.offset, places.topic)
+    return KeyedRows(KeyedBy(table.key, *coordinates, settings.changes.index_memory_bytes))
 
 
 def opened_followers(
@@ -59,6 +80,7 @@ def opened_followers(
         required=follower_names(settings) if settings.tables else None,
         make=maker.wanted if maker else None,
         listed=maker.listed if maker else tuple,
+        joint=JointPayments(catalog) if settings.tables.atomic else None,
     )
     stack.callback(followers.close)
     return followers
