@@ -13,7 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import FileFormat, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -84,11 +84,12 @@ def in_turn(
 
 
 def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
-    """The files that came with the snapshot, and how many rows each has."""
+    """The files of rows that came with the snapshot, and how many rows each has."""
     return [
         (entry.data_file.file_path, entry.data_file.record_count)
         for manifest in snapshot.manifests(io)
         if manifest.added_snapshot_id == snapshot.snapshot_id
+        and manifest.content is ManifestContent.DATA
         for entry in manifest.fetch_manifest_entry(io)
         if entry.status == ManifestEntryStatus.ADDED
     ]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
@@ -25,6 +26,7 @@ from headgate.operations.audit_files import STORAGE_THREADS, OnProgress, in_turn
 from headgate.operations.audit_tasks import scan_tasks
 from headgate.tables.iceberg.avro_rows import avro_rows
 from headgate.tables.iceberg.drafts import drafted_files
+from headgate.tables.iceberg.keyed.key_hash import KeyHash
 from headgate.tables.stores.files import read_whole
 
 EXAMPLES_MAX = 5
@@ -129,6 +131,19 @@ def scan_draft(
     for file in drafted_files(table.io, manifest):
         for batch in _batches(table, columns, FileScanTask(file)):
             _count_in(into, batch, columns, file.file_path)
+
+
+def count_keys(table: Table, head: int, key: tuple[str, ...]) -> tuple[int, int]:
+    """How many live rows there are, and how many different keys they have."""
+    hashed = KeyHash()
+    scan = table.scan(snapshot_id=head, selected_fields=key)
+    found = [
+        np.stack(hashed([batch.column(name) for name in key]), axis=1)
+        for batch in scan.to_arrow_batch_reader()
+        if batch.num_rows
+    ]
+    hashes = np.concatenate([np.zeros((0, 2), np.uint64), *found])
+    return len(hashes), len(np.unique(hashes, axis=0))
 
 
 def _batches(
