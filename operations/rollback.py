@@ -19,10 +19,10 @@ from headgate.control_protocol.ports import TableView, TopicState
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, sink_of
 from headgate.operations.actor import tell
-from headgate.operations.claim import claiming_followers, land, opened_lead, operators_claim
+from headgate.operations.claim import claiming_followers, land, operators_claim
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.set_offsets import require_stopped, stored
-from headgate.operations.table_access import opened_table
+from headgate.operations.table_access import opened_lead, opened_table, refuse_other_kind
 from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.branches import make_branch
@@ -79,6 +79,7 @@ def plan_rollback(
     snapshots of others in between, and for records that the source does not hold any more;
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
+    refuse_other_kind(settings)
     refuse_going_back(settings, "headgate rollback")
     if not look_only:
         require_stopped(settings)
