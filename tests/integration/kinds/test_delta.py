@@ -83,3 +83,17 @@ def test_point_3_a_restored_table_stops_the_sink_until_somebody_decides(
     sink.stop()
     rows = sink.rows()
     assert pc.count_distinct(rows["id"]).as_py() == 200
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+def test_point_3_spark_writes_the_files_as_well(deploy: Deploy, tmp_path: Path) -> None:
+    location = tmp_path / "lake" / "rows"
+    spark = {"writer": "spark", "master": "local[2]"}
+    sink = deploy({**delta(location, partition_by=["zone"]), "spark": spark})
+    sink.rows = lambda: read_delta_with_duckdb(str(location))  # type: ignore[method-assign]
+    sink.produce()
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert sink.judge().rows == 1_000
