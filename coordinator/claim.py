@@ -115,7 +115,7 @@ def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
 
 def _parked(state: State, given: FollowersRead, needed: Collection[str]) -> dict[str, Parked]:
     """I1: routed tables that are owed something, and are not in order."""
-    known = {*needed, *state.recovery_parked, *made_anew(state, given.troubles)}
+    known = {*needed, *state.recovery_parked}
     troubles = {
         name: error
         for name, error in given.troubles.items()

@@ -185,8 +185,7 @@ def _worth_committing(state: State, verdict: Verdict, now_ms: int) -> bool:
     assert stored is not None
     moved = any(not claim.range.empty for _, claim in verdict.claims)
     lapses = bool(lapsing(state, now_ms)) or fences(state)
-    parks = tuple(term.parked.values()) != stored.parked
-    parks = parks or bool(term.forgotten)
+    parks = tuple(term.parked.values()) != stored.parked or bool(term.forgotten)
     return moved or lapses or parks or renews(state, now_ms) or stored.paused != term.paused
 
 
@@ -215,11 +214,11 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
 
 
 def answered(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
-    """C8: only "landed" is believed; after anything else the table is asked."""
+    """C8: what came with "landed" is judged as a read is; after anything else the table is read."""
     if state.attempt is None:
         return state, ()
     if isinstance(outcome, Landed):
-        return _landed(state, outcome.view, now_ms)
+        return resolved(state, outcome.view, now_ms)
     if isinstance(outcome, Refused) and state.failures < _REFUSALS_AT_ONCE:
         refused = replace(state, failures=state.failures + 1)
         told = f"commit refused: {outcome.reason}"

@@ -16,17 +16,30 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import LEAP_MAX
 from headgate.coordinator.state import State, Term
 
-GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
+_GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
+
+_GAINS_KEPT = 256
+"""Who says an older one again makes an END come soon once more, which is harmless."""
 
 
 def said_again(state: State, said: Envelope) -> bool:
     """C5: a gain counts once; it would make ENDs come soon for nothing.
 
-    G6: one from further below than anybody can have counted is no repeat: the other one is forged.
+    By its very number: a higher one that was forged hides none (G6).
     """
-    gain = isinstance(said.event, Presence) and said.event.kind in GAINS
-    behind = state.gains.get(said.sender, -1) - said.sequence
-    return gain and 0 <= behind <= LEAP_MAX
+    return gains(said) and (said.sender, said.sequence) in state.gains
+
+
+def with_gain(state: State, said: Envelope) -> State:
+    """The state that knows of this gain, if it is one."""
+    if not gains(said):
+        return state
+    return replace(state, gains=(*state.gains, (said.sender, said.sequence))[-_GAINS_KEPT:])
+
+
+def gains(said: Envelope) -> bool:
+    """Whether it is the word of somebody who has gained partitions."""
+    return isinstance(said.event, Presence) and said.event.kind in _GAINS
 
 
 def leaps(state: State, said: Envelope) -> bool:

@@ -17,7 +17,7 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.admission import Verdict
 from headgate.coordinator.debts import overdue, renewal, unfenced, without
-from headgate.coordinator.dropped import given_up, made_anew
+from headgate.coordinator.dropped import given_up
 from headgate.coordinator.moves import Step, move, recover, term_of, wait
 from headgate.coordinator.parking import REFUSALS_MAX, closed, parked_for, to_be_paid, told
 from headgate.coordinator.renewal import renews_follower
@@ -118,9 +118,7 @@ def _undrafted(state: State, troubles: Mapping[str, HeadgateError], now_ms: int)
     rights_only = all(isinstance(error, MissingRights) for error in troubles.values())
     if rights_only and state.failures < REFUSALS_MAX:
         return wait(state, now_ms, "; ".join(error.message for error in troubles.values()))
-    anew = made_anew(state, troubles)
-    left = {name: error for name, error in troubles.items() if name not in anew}
-    found = parked_for(state, left, now_ms + state.wall_ahead_ms)
+    found = parked_for(state, troubles, now_ms + state.wall_ahead_ms)
     recovering, actions = recover(
         state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
     )

@@ -227,15 +227,13 @@ class CoordinatorDriver:
         followers = self._world.followers
         assert followers is not None, "this sink has no followers"
         match action:
-            case DescribeFollowers(tables, remembered):
-                gone = followers.missing(remembered) if remembered else {}
-                views, troubles = parted({**gone, **followers.describe(tables)})
-                return FollowersRead(views, self._world.clock.wall_ms(), troubles)
+            case DescribeFollowers():
+                return followers_read(followers, action, self._world.clock.wall_ms())
             case DraftManifests(drafts):
-                debts, troubles = parted(followers.draft(drafts))
+                debts, troubles = _parted(followers.draft(drafts))
                 return Drafted(tuple(debt for each in debts.values() for debt in each), troubles)
             case PayDebts(payments, timeout_ms):
-                paid: Parted[CommitOutcome] = parted(followers.pay(payments, timeout_ms))
+                paid: Parted[CommitOutcome] = _parted(followers.pay(payments, timeout_ms))
                 return PaymentsAnswered(*paid)
             case ChangeTables(wants):
                 return TablesChanged(followers.change(wants))
@@ -284,7 +282,14 @@ class CoordinatorDriver:
         return envelopes
 
 
-def parted(
+def followers_read(followers: Followers, asked: DescribeFollowers, wall_ms: int) -> FollowersRead:
+    """What the tables answer, and which of the remembered ones are gone (N5)."""
+    gone = followers.missing(asked.remembered) if asked.remembered else {}
+    views, troubles = _parted({**gone, **followers.describe(asked.tables)})
+    return FollowersRead(views, wall_ms, troubles)
+
+
+def _parted(
     answers: Mapping[str, _Answer | HeadgateError],
 ) -> Parted[_Answer]:
     """Return what followers answered, and what is wrong with others (I1)."""

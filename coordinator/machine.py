@@ -56,7 +56,7 @@ from headgate.coordinator.ageing import issued
 from headgate.coordinator.capacity import refuse_too_many
 from headgate.coordinator.claim import claim, followers_found, table_found
 from headgate.coordinator.commitment import answered, collected, judged, resolved, tables_told
-from headgate.coordinator.credibility import GAINS, beyond, leaps, news, said_again
+from headgate.coordinator.credibility import beyond, gains, leaps, news, said_again, with_gain
 from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
 from headgate.coordinator.evolution import due, evolve, evolved, heard_tables, not_evolved, proposed
 from headgate.coordinator.fullness import enough, heard_of
@@ -271,8 +271,7 @@ def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
     if said_again(state, said) or leaps(state, said):
         return _at(state, record), ()
-    if isinstance(said.event, Presence) and said.event.kind in GAINS:
-        state = replace(state, gains={**state.gains, said.sender: said.sequence})
+    state = with_gain(state, said)
     if isinstance(said.event, Pause | Resume):
         return requested(_at(state, record), said, now_ms), ()
     coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement | Tables)
@@ -315,7 +314,7 @@ def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
             return _heard_status(state, heard)
         case Proposal() as proposal if current:
             return proposed(state, said, proposal, now_ms), ()
-        case Presence(kind=kind, concerns=gained) if kind in GAINS:
+        case Presence(concerns=gained) if gains(said):
             return _heard_gain(state, gained, now_ms)
         case _ if current and said.sender == state.identity.sender:
             return _heard_own(state, record, now_ms)

@@ -119,8 +119,7 @@ def park(
     anew = made_anew(state, troubles)
     state, parting_words = parting(state, anew - term_of(state).parked.keys())
     term = term_of(state)
-    left = {name: error for name, error in troubles.items() if name not in anew}
-    found = parked_for(state, left, now_ms + state.wall_ahead_ms)
+    found = parked_for(state, troubles, now_ms + state.wall_ahead_ms)
     parked = {**term.parked, **found}
     refuse_too_many_parked(parked)
     refusals = {name: n for name, n in term.refusals.items() if name not in parked}
@@ -131,13 +130,15 @@ def park(
 def parked_for(
     state: State, troubles: Mapping[str, HeadgateError], wall_ms: int
 ) -> dict[str, Parked]:
-    """Return what the record says of tables with these troubles."""
-    for _, error in sorted(troubles.items()):
+    """Return what the record says of tables with these troubles, but of those made anew (N5)."""
+    anew = made_anew(state, troubles)
+    found = {name: error for name, error in sorted(troubles.items()) if name not in anew}
+    for error in found.values():
         if not state.identity.followers:
             raise error
     return {
         name: Parked(name, f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX], max(0, wall_ms))
-        for name, error in sorted(troubles.items())
+        for name, error in found.items()
     }
 
 

@@ -218,7 +218,7 @@ class State:
     table_epoch: Epoch = Epoch(0)
     rival_heard_ms: int | None = None
     rivals: Mapping[Sender, int] = field(default_factory=dict)
-    gains: Mapping[Sender, int] = field(default_factory=dict)
+    gains: tuple[tuple[Sender, int], ...] = ()
     topics: frozenset[str] = frozenset()
     pause_asked: PauseRequest | None = None
     table_uuid: str | None = None

@@ -25,9 +25,9 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import OPERATOR
-from headgate.coordinator.actions import DescribeFollowers, FollowersRead
+from headgate.coordinator.actions import DescribeFollowers
 from headgate.coordinator.claim import claim, followers_found, table_found
-from headgate.coordinator.driver import StartAt, described, parted
+from headgate.coordinator.driver import StartAt, described, followers_read
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.recovery import recorded
 from headgate.coordinator.settings import (
@@ -159,13 +159,11 @@ def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> Co
 def _with_followers(world: World, state: State, asked: DescribeFollowers) -> State:
     """As a coordinator judges them, which looks a second time at what seems wrong (D9)."""
     assert world.followers is not None
-    gone = world.followers.missing(asked.remembered) if asked.remembered else {}
-    views, troubles = parted({**gone, **world.followers.describe(asked.tables)})
+    read = followers_read(world.followers, asked, time.time_ns() // 1_000_000)
     needed = state.identity.followers if state.identity.routed else asked.tables
-    missing = sorted(set(needed) - views.keys())
+    missing = sorted(set(needed) - read.views.keys())
     if missing:
         raise RetryLater(f"nothing was accepted: {', '.join(missing)} cannot be read", "try again")
-    read = FollowersRead(views, time.time_ns() // 1_000_000, troubles)
     state, _ = followers_found(state, read, 0)
     return followers_found(state, read, 0)[0] if state.doubted else state
 

@@ -43,7 +43,7 @@ def may_commit(table: Table) -> str:
         except Exception as error:
             raise _forbidden(error, f"table {name} may not be committed") from error
         return f"{name} may be altered, and its metastore compares and sets (it was asked)"
-    if not _rest(table.catalog):
+    if not (_rest(table.catalog) or isinstance(table.catalog, JavaCatalog)):
         raise Unasked(f"whether {name} may be committed was not tried: a check changes nothing")
     try:
         table.catalog.commit_table(table, (AssertTableUUID(uuid=uuid.uuid4()),), ())
@@ -62,7 +62,7 @@ def may_create(catalog: Catalog, identifier: str) -> str:
     if engine := _engine(catalog):
         fields = "INSERT INTO iceberg_tables SELECT * FROM iceberg_tables"
         return _database_lets(engine, identifier, fields)
-    if not _rest(catalog) or isinstance(catalog, JavaCatalog):
+    if not _rest(catalog):
         raise Unasked(f"whether {identifier} may be created was not tried")
     try:
         catalog.create_table_transaction(identifier, Schema())
@@ -77,7 +77,7 @@ def may_create(catalog: Catalog, identifier: str) -> str:
 def _rest(catalog: Catalog) -> bool:
     from pyiceberg.catalog.rest import RestCatalog
 
-    return isinstance(catalog, (RestCatalog, JavaCatalog))
+    return isinstance(catalog, RestCatalog)
 
 
 def _metastore(catalog: Catalog) -> bool:

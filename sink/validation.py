@@ -10,6 +10,7 @@ from headgate.control_protocol.errors import ConfigurationError, JvmMissing
 from headgate.control_protocol.seal import KEY_CHARACTERS_MIN
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.kafka import keys as kafka_keys
+from headgate.sink.catalog_settings import Backend
 from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
 from headgate.sink.face_settings import check_face
@@ -65,7 +66,7 @@ def _wrong(message: str, hint: str) -> None:
 
 def _check_jvm(settings: SinkSettings) -> None:
     spark = settings.spark
-    if settings.catalog.backend == "java" and (spark.writer == "in-process" or spark.remote):
+    if settings.catalog.backend is Backend.JAVA and (spark.writer == "in-process" or spark.remote):
         without = "spark.writer is in-process" if not spark.remote else "spark.remote is set"
         raise JvmMissing(
             f"catalog.backend is java, and {without}: no JVM is beside this process",

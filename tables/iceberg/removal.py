@@ -82,8 +82,27 @@ class Removal:
         return same and not self._removed.keys() & snapshot_ids(metadata)
 
     def decided(self, metadata: TableMetadata) -> bool:
-        """Whether it has landed, or a ref that it requires has moved: then it never will."""
-        return self.landed(metadata) or metadata.refs != self._before.refs
+        """Whether it has landed, or a ref that it requires has moved: then it never will.
+
+        A ref that is new stops nothing: no server is asked for that.
+        """
+        required = self._before.refs.items()
+        moved = any(
+            name not in metadata.refs or metadata.refs[name].snapshot_id != ref.snapshot_id
+            for name, ref in required
+        )
+        return self.landed(metadata) or moved
+
+    def tell_endangered(self, metadata: TableMetadata) -> None:
+        """Name the refs that it takes along if it lands when nobody looks any more."""
+        endangered = sorted(n for n, r in metadata.refs.items() if r.snapshot_id in self._removed)
+        if endangered:
+            _log.error(
+                "%s: it is not known whether the catalog will still remove snapshots on which %s "
+                "stands since; this sink does not look any more: set it again if it is gone",
+                self._name,
+                ", ".join(endangered),
+            )
 
     def set_lost_refs_again(self, table: Table) -> None:
         """Set those refs again that somebody had set on a removed snapshot just before."""

@@ -170,6 +170,8 @@ class Upkeep:
         self._doubted = None
         if doubted.landed(table.metadata):
             doubted.set_lost_refs_again(table)
+        elif not doubted.decided(table.metadata):
+            doubted.tell_endangered(table.metadata)
 
     def _expire(self, table: Table, due_min: int | None = None) -> None:
         due = self.due(table)

@@ -124,7 +124,7 @@ class Canon:
             self._cut(seat.position) if not seat.broken else -1,
             self._in(self._epochs, state.highest_epoch),
             state.rival_heard_ms is None,
-            frozenset((s, self._sequence(s, n)) for s, n in state.gains.items()),
+            frozenset((s, self._sequence(s, n)) for s, n in state.gains),
             state.retry_at_ms is None,
             state.failures,
             state.recovery_view and self._view(state.recovery_view),

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator, moved_by, with_foreign_commit
 from protocol.values import ALICE, COORDINATOR, P0, P1, RIVAL, offsets, record, status, view
 
 from headgate.control_protocol.events import AckCommit
-from headgate.control_protocol.ports import CommitAttempt
-from headgate.coordinator.actions import Append, CallFailed, CommitTable, ReadTable
+from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
+from headgate.coordinator.actions import (
+    Append,
+    CallFailed,
+    CommitAnswered,
+    CommitTable,
+    ReadTable,
+)
 from headgate.coordinator.transitions import Phase
 
 
@@ -19,6 +27,18 @@ def test_landed_is_believed() -> None:
     (ack,) = coordinator.said
     assert isinstance(ack, AckCommit)
     assert ack.tables[0].snapshot_id == coordinator.table.tag
+
+
+def test_a_commit_that_landed_and_was_rolled_back_before_its_answer_is_not_believed() -> None:
+    """A proxy sends a request twice, and somebody rolls the table back in between: whoever commits
+    on that head has passed rows which are not in the table (seed 213480 of the simulation)."""
+    coordinator, _ = committing()
+    before = coordinator.table.head
+    back = replace(coordinator.takes(), head=before, lineage=Lineage.ROLLED_BACK)
+    coordinator.given(CommitAnswered(Landed(100, back)))
+
+    assert coordinator.phase is Phase.RECOVERING
+    assert not coordinator.wants(Append)
 
 
 def test_after_a_refusal_the_table_is_read_at_once() -> None:

@@ -118,6 +118,8 @@ class Node:
         opened, self._open = self._open, []
         for table in opened:
             table.close()
+        for port in self.ports:
+            port.closed = True
 
     def _new_coordinator(self) -> CoordinatorDriver:
         world = self.world

@@ -95,7 +95,8 @@ class RealCatalog:
         self.taken_along: dict[str, object] = {}
         """Foreign refs that a removal took along, and by whom."""
         self.untold: set[str] = set()
-        """Of these, the ones that no metadata file told of any more when their remover looked."""
+        """Of these, the ones that no metadata file told of any more when their remover looked, or
+        that went along after it had looked for the last time."""
         self._looked_for: set[str] = set()
         self._applied_to: dict[str, str] = {}
         self._serves = serves
@@ -144,6 +145,8 @@ class RealCatalog:
         taken = self.foreign.keys() & self.metadata.refs.keys() - after.refs.keys()
         self.taken_along.update(dict.fromkeys(taken, by))
         self._applied_to.update(dict.fromkeys(taken, self.at))
+        if getattr(by, "closed", False):
+            self.untold |= taken
         self.metadata = after
         self._written()
         return CommitTableResponse.model_construct(metadata=after, metadata_location=self.at)

@@ -138,8 +138,9 @@ def rows_only(right: Any, state: State, verdict: Any, now_ms: int) -> bool:
 
 @FAMILY.replaces("C8", (commitment, "resolve"))
 def blind_rebase(right: Any, attempt: Any, view: Any) -> Resolution:
-    """After a refusal the same again, whatever the tag says."""
-    return Resolution.AGAIN
+    """After a refusal the same again, whoever's record is under the tag."""
+    found: Resolution = right(attempt, view)
+    return found if found is Resolution.LANDED else Resolution.AGAIN
 
 
 @FAMILY.replaces("C8", (commitment, "resolve"))

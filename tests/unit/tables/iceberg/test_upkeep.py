@@ -208,6 +208,38 @@ def test_point_8_a_tag_taken_along_by_a_removal_that_lands_late_is_set_again(
     assert missing(sink) == []
 
 
+@pytest.mark.parametrize("tagged", [False, True])
+def test_point_8_a_removal_that_may_land_when_nobody_looks_any_more_endangers_a_tag(
+    sink: SinkOnTable, server: ServerChecks, caplog: pytest.LogCaptureFixture, *, tagged: bool
+) -> None:
+    """A tag that is new does not stop it (seed 223200 of the simulation): it is named in time."""
+
+    def around(_: Send) -> CommitTableResponse:
+        raise ConnectionError("nobody knows")
+
+    server.around = around
+    sink.commit(rows(90))
+    tag(sink, 2 if tagged else -1)
+    sink.table.close()
+
+    assert ("just-now stands since" in caplog.text) == tagged
+
+
+def test_point_8_a_removal_whose_refs_have_moved_endangers_nothing(
+    sink: SinkOnTable, server: ServerChecks, caplog: pytest.LogCaptureFixture
+) -> None:
+    def around(_: Send) -> CommitTableResponse:
+        raise ConnectionError("nobody knows")
+
+    server.around = around
+    sink.commit(rows(90))
+    tag(sink, 2)
+    sink.loaded().append(rows(70))  # main has moved: the removal requires that it has not
+    sink.table.close()
+
+    assert "stands since" not in caplog.text
+
+
 def test_point_8_files_are_left_when_others_changed_the_table_meanwhile(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
