@@ -10,6 +10,8 @@ from headgate.control_protocol.identifiers import Sender, SinkName, TopicId, Tra
 from headgate.control_protocol.offsets import Offsets
 
 FORMAT_VERSION = 2
+GOING_BACK_VERSION = 3
+"""Of records that say ``going_back``: who does not know what that means refuses to read them."""
 OPERATOR = "operator"
 """The member that stands for a person who set offsets by hand; no process calls itself so."""
 UNNAMED = ""
@@ -91,7 +93,8 @@ class CommitRecord:
     In the lead's record: ``followers`` are the UUIDs of its followers by name, ``debts`` what they
     are owed, oldest first, ``lapsed`` what they will never receive (rule D8), ``parked`` those that
     take nothing now (rule I1), ``routing`` the
-    fingerprint of what decides where and what a row is. In a follower's: ``lead`` is the UUID of
+    fingerprint of what decides where and what a row is, ``going_back`` where a person is taking all
+    tables back to, which is not done yet (rule D10). In a follower's: ``lead`` is the UUID of
     the table that decided (``None`` in records of version 1).
     """
 
@@ -118,6 +121,7 @@ class CommitRecord:
     routing: str | None = None
     parked: tuple[Parked, ...] = ()
     keys: KeyCounts | None = None
+    going_back: str | None = None
 
     @property
     def read(self) -> int:

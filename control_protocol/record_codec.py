@@ -39,6 +39,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.packed_text import inflated, packed
 from headgate.control_protocol.record import (
     FORMAT_VERSION,
+    GOING_BACK_VERSION,
     UNNAMED,
     CommitRecord,
     Debt,
@@ -46,7 +47,7 @@ from headgate.control_protocol.record import (
     Parked,
 )
 
-VERSIONS_READ = (1, FORMAT_VERSION)
+VERSIONS_READ = (1, FORMAT_VERSION, GOING_BACK_VERSION)
 PARTITIONS_MAX = 100_000
 OFFSETS_INFLATED_BYTES_MAX = 21 * PARTITIONS_MAX
 OFFSETS_CHARS_MAX = OFFSETS_INFLATED_BYTES_MAX
@@ -94,7 +95,7 @@ def encode(record: CommitRecord) -> dict[str, str]:
     if len(record.offsets) > PARTITIONS_MAX:
         raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")
     values = {
-        _VERSION: str(FORMAT_VERSION),
+        _VERSION: str(FORMAT_VERSION if record.going_back is None else GOING_BACK_VERSION),
         "group-id": record.group_id,
         "epoch": str(record.transaction.epoch),
         "transaction": str(record.transaction.number),
@@ -121,6 +122,7 @@ def encode(record: CommitRecord) -> dict[str, str]:
         "lapsed": debts_text(record.lapsed) if record.lapsed else None,
         "parked": parked_text(record.parked) if record.parked else None,
         "keys": _json(asdict(record.keys)) if record.keys else None,
+        "going-back": record.going_back,
     }
     values |= {name: value for name, value in optional.items() if value is not None}
     return {_key(record.sink, name): value for name, value in values.items()}
@@ -142,7 +144,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     version = fields.number(_VERSION)
     if version not in VERSIONS_READ:
         raise fields.unreadable(
-            _VERSION, f"is {version}, this headgate reads {FORMAT_VERSION}", "upgrade headgate"
+            _VERSION, f"is {version}, this headgate reads {VERSIONS_READ[-1]}", "upgrade headgate"
         )
     offsets, topic_ids = _decode_offsets(fields)
     topic_id = fields.optional_text("control-topic-id")
@@ -172,6 +174,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         routing=fields.optional_text("routing"),
         parked=_parked(fields),
         keys=_key_counts(fields),
+        going_back=fields.optional_text("going-back"),
     )
 
 

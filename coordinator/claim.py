@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from headgate.control_protocol.errors import FollowerForeign, MissingRights, TableRecreated
+from headgate.control_protocol.going_back import refuse_unfinished
 from headgate.control_protocol.identifiers import TransactionId, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
@@ -63,6 +64,7 @@ def table_found(state: State, view: TableView) -> Step:
     """The lead is read; its followers are next, if it has any, and then the sources."""
     record = recorded(view, state.settings)
     refuse_stopped(record, state.identity.sink)
+    refuse_unfinished(record, state.identity.sink)
     stored = {parked.table: parked for parked in (record.parked if record else ())}
     parked = {**stored, **state.troubled} if state.identity.routed else {}
     found = replace(state, recovery_view=view, recovery_followers={}, recovery_parked=parked)

@@ -27,9 +27,11 @@ from headgate.coordinator.dropped import landed as forgot
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.log_ends import asking, claimed_beyond
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
+from headgate.coordinator.pacing import paced
 from headgate.coordinator.parking import said
 from headgate.coordinator.payment import told_lapsed
 from headgate.coordinator.recovery import newest_epoch
+from headgate.coordinator.refreshing import behind
 from headgate.coordinator.renewal import renews
 from headgate.coordinator.requests import answered_by
 from headgate.coordinator.routed import asking_tables, remembered, unknown_tables, with_tables
@@ -157,7 +159,7 @@ def _decided(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
         sample=sample,
     )
     judged = replace(state, term=term)
-    if not _worth_committing(judged, verdict, now_ms):
+    if not _worth_committing(judged, verdict, through, now_ms):
         return settle(judged, None)
     record = with_what_is_owed(judged, _record(judged, verdict, through), now_ms)
     attempt = CommitAttempt(term.view, record, verdict.files, forgets=term.forgotten)
@@ -179,14 +181,16 @@ def _sampled(state: State, verdict: Verdict) -> Sample:
     return Sample() if state.limits.sampled(records) else sample
 
 
-def _worth_committing(state: State, verdict: Verdict, now_ms: int) -> bool:
+def _worth_committing(state: State, verdict: Verdict, through_ms: int | None, now_ms: int) -> bool:
     term = term_of(state)
     stored = term.view.record
     assert stored is not None
     moved = any(not claim.range.empty for _, claim in verdict.claims)
     lapses = bool(lapsing(state, now_ms)) or fences(state)
+    refreshes = bool(behind(state, through_ms, ()))
     parks = tuple(term.parked.values()) != stored.parked or bool(term.forgotten)
-    return moved or lapses or parks or renews(state, now_ms) or stored.paused != term.paused
+    pauses = stored.paused != term.paused
+    return moved or lapses or refreshes or parks or pauses or renews(state, now_ms)
 
 
 def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord:
@@ -266,7 +270,8 @@ def _landed(state: State, view: TableView, now_ms: int) -> Step:
         known = with_committed(standard(landed, now_ms), files)
         committed = forgot(replace(committed, committed=known), attempt.forgets)
     told = told_lapsed(found, stored)
-    settled, actions = settle(replace(landed, term=replace(committed, drafts=())), view)
+    landed = replace(landed, term=replace(committed, drafts=()))
+    settled, actions = settle(replace(landed, term=paced(landed, now_ms)), view)
     return settled, (*told, *actions)
 
 

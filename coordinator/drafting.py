@@ -20,6 +20,7 @@ from headgate.coordinator.debts import overdue, renewal, unfenced, without
 from headgate.coordinator.dropped import given_up
 from headgate.coordinator.moves import Step, move, recover, term_of, wait
 from headgate.coordinator.parking import REFUSALS_MAX, closed, parked_for, to_be_paid, told
+from headgate.coordinator.refreshing import refreshes
 from headgate.coordinator.renewal import renews_follower
 from headgate.coordinator.speech import addressed
 from headgate.coordinator.standard import age_ms, too_old
@@ -78,7 +79,10 @@ def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: 
             or unfenced(follower, lapsed, owed)
         )
     )
-    attempt = replace(attempt, record=replace(attempt.record, debts=(*owed, *resumed, *renewed)))
+    touched = {*verdict.follower_files, *(debt.table for debt in (*resumed, *renewed))}
+    idle = refreshes(state, attempt.record, touched)
+    debts = (*owed, *resumed, *renewed, *idle)
+    attempt = replace(attempt, record=replace(attempt.record, debts=debts))
     drafts = tuple(
         Draft(
             table=term.followers[name],

@@ -259,6 +259,9 @@ class CoordinatorDriver:
             level = logging.WARNING if event.reason else logging.INFO
             if event.reason or any(table.snapshot_id for table in event.tables):
                 told = f"transaction {said.epoch}.{number}: {rows} rows committed"
+                aside = self.state.identity.followers
+                if bad := sum(t.records for t in event.tables if t.table in aside):
+                    told += f", {bad} records quarantined"
                 why = f"; {event.reason}" if event.reason else ""
                 said_of = {"epoch": said.epoch, "transaction": number, "rows": rows}
                 extra = about(LogEvent.TRANSACTION_SETTLED, **said_of)

@@ -63,7 +63,7 @@ from headgate.coordinator.fullness import enough, heard_of
 from headgate.coordinator.log_ends import ends_of, told
 from headgate.coordinator.making import changed
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
-from headgate.coordinator.parking import payable
+from headgate.coordinator.pacing import owed_now
 from headgate.coordinator.payment import (
     again,
     begin_paying,
@@ -361,7 +361,7 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
 
 def _opened(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
     """The transaction is open; before it may be ended, followers are paid (D7)."""
-    if payable(term_of(state)):
+    if owed_now(state, now_ms):
         paying, actions = begin_paying(state, now_ms)
         return paying, (*also, *actions)
     return move(state, Phase.OPEN, failures=0), also

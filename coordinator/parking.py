@@ -7,7 +7,8 @@ person ends it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from headgate.control_protocol.errors import (
@@ -180,21 +181,22 @@ def payable(term: Term) -> tuple[Debt, ...]:
 
 
 def wearied(
-    state: State, given: FollowersRead, debts_max: int, now_ms: int
+    state: State, given: FollowersRead, owed: Collection[Debt], now_ms: int, *, many: bool
 ) -> tuple[State, tuple[Tell, ...]]:
-    """D8: park who could not be paid for too long, or owes so much that nothing else goes on.
+    """D8: park who could not be paid for too long; where ``many`` debts wait, who owes most.
 
-    That is who cannot be read now, or has just been paid and shows nothing of it.
+    That is who cannot be read now, or has just been paid and shows nothing of it. Trouble that more
+    tables have than can be parked is the catalog's: then nobody is parked for the number of debts.
     """
     term, named = term_of(state), addressed(state)
     if not (state.identity.routed and state.identity.followers):
         return state, ()
-    owed = payable(term)
     wall_ms = now_ms + state.wall_ahead_ms
     weary = {d.table for d in overdue(owed, wall_ms, state.settings.claim_age_max_ms // 2)}
-    if len(owed) >= debts_max:
-        counts = {name: sum(d.table == name for d in owed) for name in {d.table for d in owed}}
-        weary |= {name for name, count in counts.items() if count == max(counts.values())}
+    if many:
+        counts = Counter(debt.table for debt in owed)
+        most = {name for name, count in counts.items() if count == max(counts.values())}
+        weary |= most if len(most) + len(term.parked) <= PARKED_MAX else set()
     helpless = {n for n in weary if n not in named and (n not in given.views or term.asked)}
     why = "could not be paid for so long that its debts pile up, or will lapse"
     return park(

@@ -27,20 +27,22 @@ from headgate.coordinator.debts import followed, in_order, overdue, payments, un
 from headgate.coordinator.drafting import lapsing
 from headgate.coordinator.fencing import rival
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
-from headgate.coordinator.parking import examined, payable, reopened, unpayable, wearied
+from headgate.coordinator.pacing import owed_now, tried
+from headgate.coordinator.parking import examined, reopened, unpayable, wearied
 from headgate.coordinator.recovery import newest_epoch
 from headgate.coordinator.speech import addressed, say
 from headgate.coordinator.state import State, Term
 from headgate.coordinator.transitions import Phase
 
 DEBTS_MAX = 200
-"""The lead's record is repeated in each of its snapshots: it can bear only so many."""
+"""The lead's record is repeated in each of its snapshots: it can bear only so many that could not
+be paid."""
 
 
 def begin_paying(state: State, now_ms: int) -> Step:
     """What was decided just now is waited for; who owes for longer is only tried once."""
     term = term_of(state)
-    fresh = all(debt.transaction == term.closing_id for debt in payable(term))
+    fresh = all(debt.transaction == term.closing_id for debt in owed_now(state, now_ms))
     patience_ms = state.settings.pay_timeout_ms if fresh else 0
     paying = replace(term, pay_until_ms=now_ms + patience_ms, asked=False)
     return move(state, Phase.PAYING, term=paying, failures=0), (ReadTable(),)
@@ -58,12 +60,12 @@ def lead_read(state: State, view: TableView, now_ms: int) -> Step:
         return recover(state, "the table is not as it was decided: begins again")
     overtaken = term.overtaken or view.head != term.view.head
     read = replace(state, term=replace(term, view=view, overtaken=overtaken))
-    return read, (DescribeFollowers(_named(read)),)
+    return read, (DescribeFollowers(_named(read, now_ms)),)
 
 
-def _named(state: State) -> tuple[str, ...]:
-    """The followers that START names, and all that are owed something."""
-    owed = (debt.table for debt in payable(term_of(state)))
+def _named(state: State, now_ms: int) -> tuple[str, ...]:
+    """The followers that START names, and all that are to be paid now."""
+    owed = (debt.table for debt in owed_now(state, now_ms))
     return tuple(dict.fromkeys((*addressed(state), *owed)))
 
 
@@ -79,7 +81,8 @@ def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
     state, parked = examined(state, given, {}, now_ms)
     state = replace(state, term=struck_off(term_of(state), given, now_ms))
     state, opened = reopened(state, given.views)
-    state, weary = wearied(state, given, DEBTS_MAX, now_ms)
+    many = _too_many(state, now_ms)
+    state, weary = wearied(state, given, owed_now(state, now_ms), now_ms, many=many)
     after, actions = _next_payments(state, given, now_ms)
     return after, (*parked, *opened, *weary, *actions)
 
@@ -87,13 +90,13 @@ def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
 def _next_payments(state: State, given: FollowersRead, now_ms: int) -> Step:
     """A parked table is not paid: what is wrong with it would show to nobody any more (I1)."""
     term = term_of(state)
-    due = payments(term.view, payable(term), given.views, lapsing(state, now_ms))
-    if not due or (term.asked and _patience_is_over(state, now_ms)):
+    wanted = payments(term.view, owed_now(state, now_ms), given.views, lapsing(state, now_ms))
+    if not wanted or (term.asked and _patience_is_over(state, now_ms)):
         return _goes_on(state, now_ms)
     if term.asked:
         return _waits(state, now_ms, "followers are owed still")
     asked = replace(state, term=replace(term, asked=True))
-    return asked, (PayDebts(due, state.settings.pay_timeout_ms),)
+    return asked, (PayDebts(wanted, state.settings.pay_timeout_ms),)
 
 
 def struck_off(term: Term, given: FollowersRead, now_ms: int) -> Term:
@@ -113,7 +116,7 @@ def payments_answered(state: State, given: PaymentsAnswered, now_ms: int) -> Ste
     event = LogEvent.PAYMENT_UNCONFIRMED
     told = [Tell(f"payment not confirmed: {why}", trouble=True, event=event) for why in reasons]
     state, parked = unpayable(state, given, now_ms)
-    return state, (*told, *parked, DescribeFollowers(_named(state)))
+    return state, (*told, *parked, DescribeFollowers(_named(state, now_ms)))
 
 
 def failed(state: State, now_ms: int, reason: str) -> Step:
@@ -132,20 +135,25 @@ def again(state: State, now_ms: int) -> Step:
 
 def _patience_is_over(state: State, now_ms: int) -> bool:
     term = term_of(state)
-    return term.pay_until_ms is not None and now_ms >= term.pay_until_ms and not _endless(term)
+    over = term.pay_until_ms is not None and now_ms >= term.pay_until_ms
+    return over and not _endless(state, now_ms)
 
 
-def _endless(term: Term) -> bool:
+def _endless(state: State, now_ms: int) -> bool:
     """Whether nothing goes on before it is paid: followers are claimed, or owed too much (D7)."""
-    owed = payable(term)
-    return len(owed) >= DEBTS_MAX or any(debt.claim for debt in owed)
+    claims = any(debt.claim for debt in owed_now(state, now_ms))
+    return claims or _too_many(state, now_ms)
+
+
+def _too_many(state: State, now_ms: int) -> bool:
+    return len(tried(term_of(state), owed_now(state, now_ms))) >= DEBTS_MAX
 
 
 def _waits(state: State, now_ms: int, why: str) -> Step:
     waiting, actions = wait(state, now_ms, why)
     until_ms = term_of(state).pay_until_ms
     at_ms = waiting.retry_at_ms
-    if until_ms is not None and at_ms is not None and not _endless(term_of(state)):
+    if until_ms is not None and at_ms is not None and not _endless(state, now_ms):
         waiting = replace(waiting, retry_at_ms=max(now_ms, min(at_ms, until_ms)))
     return waiting, actions
 
@@ -161,7 +169,7 @@ def _goes_on(state: State, now_ms: int) -> Step:
 
 
 def _troubles(state: State, term: Term, now_ms: int) -> Iterable[Tell]:
-    owed = payable(term)
+    owed = owed_now(replace(state, term=term), now_ms)
     if not owed:
         return
     wall_ms, age_max_ms = now_ms + state.wall_ahead_ms, state.settings.claim_age_max_ms

@@ -19,6 +19,7 @@ from headgate.coordinator.actions import (
 from headgate.coordinator.dropped import found_gone, to_be_looked_for
 from headgate.coordinator.moves import Step, move, term_of
 from headgate.coordinator.parking import park, resumed, unopened
+from headgate.coordinator.refreshing import listed, seen, unseen
 from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
@@ -26,10 +27,11 @@ from headgate.coordinator.transitions import Phase
 
 def prepared(state: State, now_ms: int) -> Step:
     """END is due: what do the sources hold, and how does the table stand."""
+    state = listed(state, now_ms)
     term = term_of(state)
     known_ms = max(term.committed_at_ms, term.looked_at_ms)
     actions: tuple[Action, ...] = (DescribeSources(),)
-    wanted = tuple(sorted(term.resume_asked | unopened(term)))
+    wanted = (*sorted(term.resume_asked | unopened(term)), *unseen(term))
     looks = term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
     if looks:
         term = replace(term, looked_at_ms=now_ms, look_soon=False)
@@ -58,10 +60,8 @@ def looked_at_followers(state: State, given: FollowersRead, now_ms: int) -> Step
         for name, known in before.followers.items()
         if name in given.views
     )
-    return replace(state, term=replace(before, overtaken=before.overtaken or moved)), (
-        *tells,
-        *parked,
-    )
+    looked = replace(state, term=replace(before, overtaken=before.overtaken or moved))
+    return seen(looked, given), (*tells, *parked)
 
 
 def renews(state: State, now_ms: int) -> bool:

@@ -44,6 +44,14 @@ class OffsetPolicy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How long debts gather of tables whose whole name the pattern matches; 0: not at all (V4)."""
+
+    match: str
+    every_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
     """Defaults suit a table that people query; for a freshness of a second set 1000 / 10000."""
 

@@ -29,7 +29,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
 from headgate.control_protocol.record import Debt, Parked
 from headgate.coordinator.ageing import Issued
-from headgate.coordinator.settings import CoordinatorSettings
+from headgate.coordinator.settings import CoordinatorSettings, Pace
 from headgate.coordinator.transitions import Phase
 
 Committed = Mapping[str, frozenset[str]]
@@ -46,8 +46,9 @@ class Identity:
     the fingerprint of what decides where and what a row is (rule D3); ``routed``: whether the lead
     is a ledger, and rows go to tables that no START names (rule R5); ``makes``: whether missing
     ones are made at all, ``makes_anew``: those too that were filled before (rule N5); ``evolves``:
-    whether columns are taken up at all (rule S1); ``keyed``: whether records replace rows of their
-    key (rule U1).
+    whether columns are taken up at all (rule S1); ``paces``: how long what tables are owed gathers,
+    where the first that matches counts (rule V4); ``refresh_ms``: how far behind idle tables may be
+    (rule V2); ``keyed``: whether records replace rows of their key (rule U1).
     """
 
     sink: SinkName
@@ -62,6 +63,8 @@ class Identity:
     makes: bool = False
     makes_anew: bool = False
     evolves: bool = True
+    paces: tuple[Pace, ...] = ()
+    refresh_ms: int = 0
     keyed: bool = False
 
 
@@ -100,6 +103,15 @@ class PauseRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Gathering:
+    """What a table is owed gathers, up to the ``newest`` such transaction; it is paid at ``due_ms``
+    (V4)."""
+
+    due_ms: int
+    newest: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """Records that were judged together, and how many of them were bad (rule Q7)."""
 
@@ -125,6 +137,8 @@ class Term:
     oldest first; ``moved_at_ms``: when each one's tag was last moved, as far as known. ``decision``
     is the attempt that waits for the manifests of ``drafts``. ``pay_until_ms``: when the next END
     waits for payments no longer; ``asked``: payments were made since the followers were read.
+    ``gathering``: tables whose debts gather, until they are paid (V4). ``unseen``: tables to be
+    looked at, for they may be idle, as of ``unseen_at_ms`` (V2).
     ``started``: the epoch's first START was heard. ``held``: records and bytes that each
     participant says it holds since the newest START (C12).
     ``proposals`` wait for their answer since ``evolve_due_ms`` was set, ``answered`` have it;
@@ -167,6 +181,9 @@ class Term:
     drafts: tuple[Draft, ...] = ()
     pay_until_ms: int | None = None
     asked: bool = False
+    gathering: Mapping[str, Gathering] = field(default_factory=dict)
+    unseen: tuple[str, ...] = ()
+    unseen_at_ms: int | None = None
     started: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     asks_ends: bool = False

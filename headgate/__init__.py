@@ -38,7 +38,7 @@ _HOMES = {
     "open_task": "headgate.sink.assembly",
     "partitions_of": "headgate.kafka.steering",
     "records_of": "headgate.kafka.steering",
-    "run": "headgate.sink.assembly",
+    "run": "headgate.sink.process",
 }
 
 

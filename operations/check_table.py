@@ -25,6 +25,7 @@ from headgate.sink.preconditions import (
     writable,
 )
 from headgate.sink.settings import SinkSettings
+from headgate.sink.starting import refuse_apart
 from headgate.tables.stores.object_stores import for_files
 
 
@@ -42,8 +43,8 @@ class TableCheck(StateCheck):
     def catalog(self) -> str:
         catalog = self._settings.catalog
         try:
-            with opened_catalog(self._settings):
-                pass
+            with opened_catalog(self._settings) as opened:
+                refuse_apart(opened, self._settings)
         except TableMissing as error:
             if not self._settings.table.create:
                 raise

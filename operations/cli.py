@@ -109,8 +109,8 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
     from headgate.operations.face.serve import serve as serve_all
     from headgate.sink.terminal import show_log
 
-    every = [loaded(ctx, sink) for sink in sinks]
-    show_log(every[0])
+    every = {sink: loaded(ctx, sink) for sink in sinks}
+    show_log(next(iter(every.values())))
     serve_all(every, listen)
 
 

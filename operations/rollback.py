@@ -3,27 +3,30 @@
 One catalog call adds an empty snapshot that continues the one gone back to, with its offsets under
 a new epoch, and moves branch and tag there; the head until then stays under a tag of its own, to
 which the way back is the same move. The sink's tag never points to an old snapshot again: an old
-coordinator's requirement would fit it.
+coordinator's requirement would fit it. A ledger goes back with all that it has filled (D10).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
+from headgate.control_protocol.going_back import refuse_unfinished
 from headgate.control_protocol.ports import TableView, TopicState
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, sink_of
+from headgate.control_protocol.record_codec import decode
 from headgate.operations.actor import tell
 from headgate.operations.claim import claiming_followers, land, operators_claim
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.set_offsets import require_stopped, stored
+from headgate.operations.leaving import leaving_for, line
+from headgate.operations.rollback_tables import Destination, TableBack, plan_tables, take_back
+from headgate.operations.set_offsets import intact, require_stopped
 from headgate.operations.table_access import opened_lead, opened_table, refuse_other_kind
-from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.branches import make_branch
 from headgate.tables.iceberg.history import summary_of
@@ -37,7 +40,8 @@ class RollbackPlan:
     """What a rollback would do, on the table as it was read; nothing is changed by making one.
 
     ``dropped``: transactions of the sink whose rows would leave the branch, ``foreign`` snapshots
-    of others that would. ``rows`` are those of ``dropped``, ``kept_as`` is the way back.
+    of others that would. ``rows`` are those of ``dropped``, ``kept_as`` is the way back. ``tables``
+    are those that a ledger has filled.
     """
 
     view: TableView
@@ -47,11 +51,14 @@ class RollbackPlan:
     foreign: tuple[str, ...]
     rows: int
     kept_as: str
+    going: Destination
+    tables: tuple[TableBack, ...] = ()
 
     def __str__(self) -> str:
         back = self.record.transaction
         told = [f"back to transaction {back}, snapshot {self.target}"]
         told.append(f"{len(self.dropped)} commits leave the branch, with {self.rows} rows")
+        told += [str(table) for table in self.tables]
         told += [f"so does a snapshot of others: {snapshot}" for snapshot in self.foreign]
         told += [
             f"{at}: goes on from {offset}" for at, offset in sorted(self.record.offsets.items())
@@ -80,22 +87,23 @@ def plan_rollback(
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
     refuse_other_kind(settings)
-    refuse_going_back(settings, "headgate rollback")
     if not look_only:
         require_stopped(settings)
     with opened_lead(settings) as lead:
         view = lead.read()
+    before = intact(settings, view)
+    if before.going_back != to:
+        refuse_unfinished(before, settings.name)
     with opened_table(settings) as table:
-        metadata = table.metadata
-    before = stored(settings, view)
-    if metadata.snapshot_by_id(view.head or 0) is None:
-        raise RetryLater("the table has moved on since it was read", "try again")
-    target, record = _target(settings, metadata, to)
-    kept = {snapshot.snapshot_id for snapshot in _line(metadata, target.snapshot_id)}
-    leaving = [s for s in _line(metadata, view.head) if s.snapshot_id not in kept]
-    if not leaving:
-        raise ConfigurationError(f"{to} is where the table is", "name an earlier transaction")
-    foreign = tuple(_foreign(settings, leaving))
+        if table.metadata.snapshot_by_id(view.head or 0) is None:
+            raise RetryLater("the table has moved on since it was read", "try again")
+        target, record = _target(settings, table, to)
+        leaving = leaving_for(settings.name, table.metadata, view.head, target.snapshot_id)
+        if not leaving.snapshots:
+            raise ConfigurationError(f"{to} is where the table is", "name an earlier transaction")
+        going = Destination(settings, to, record, before, view.uuid, look_only)
+        tables = plan_tables(going, table, view) if settings.tables else ()
+    foreign = (*leaving.foreign, *(text for each in tables for text in each.foreign))
     if foreign and not drop_foreign:
         raise ConfigurationError(
             f"others have written since {to}: {'; '.join(foreign)}",
@@ -103,7 +111,7 @@ def plan_rollback(
         )
     with source_topics(settings) as topics:
         refuse_lost(record, topics.describe())
-    own = [found for s in leaving if (found := decode(settings.name, summary_of(s)))]
+    own = [found for found in leaving.own if found.going_back is None]
     return RollbackPlan(
         view=view,
         target=target.snapshot_id,
@@ -117,28 +125,62 @@ def plan_rollback(
         dropped=tuple(str(found.transaction) for found in own),
         foreign=foreign,
         rows=sum(found.records for found in own),
-        kept_as=kept_tag(settings.name, before.transaction.epoch + 1),
+        kept_as=kept_tag(settings.name, before.transaction.epoch + (before.going_back is None)),
+        going=going,
+        tables=tables,
     )
 
 
 def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
-    """One commit, on the table as it was when the plan was made.
+    """One commit, on the table as it was when the plan was made; of many tables one for each.
 
     Raises ``RetryLater`` when it was refused, or when nobody knows whether it landed.
     """
-    assert plan.view.record is not None, "planned on a record"
+    failed = RetryLater(
+        f"sink {settings.name} was not rolled back", "look with headgate status, and try again"
+    )
+    view, changes = plan.view, dict[str, Any]()
+    if settings.tables:
+        view = _fenced(settings, plan, failed)
+        assert view.record is not None, "the claim is under the tag"
+        going = replace(plan.going, before=view.record)
+        take_back(going, plan.tables, (plan.kept_as, KEPT_MS))
+        changes = {"going_back": None, **_owed(settings, going)}
+    assert view.record is not None, "planned on a record"
     claim = operators_claim(
-        plan.view.record,
+        view.record,
         "rollback",
         offsets=plan.record.offsets,
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
-    )
-    failed = RetryLater(
-        f"sink {settings.name} was not rolled back", "look with headgate status, and try again"
+        **changes,
     )
     back = GoingBack(plan.target, plan.kept_as, KEPT_MS)
-    land(settings, plan.view, claiming_followers(settings, claim), failed, back=back)
+    land(settings, view, claiming_followers(settings, claim), failed, back=back)
+
+
+def _fenced(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> TableView:
+    """D10: the claim that tables are going back is under the ledger's tag, from now or before."""
+    going = plan.going
+    if going.before.going_back is not None:
+        return plan.view
+    fence = operators_claim(going.before, "rollback", going_back=going.to)
+    land(settings, plan.view, fence, failed)
+    with opened_lead(settings) as lead:
+        view = lead.read()
+    if not fence.same_commit(view.record):
+        raise RetryLater(f"{failed.message}: somebody else has claimed the ledger", failed.hint)
+    return view
+
+
+def _owed(settings: SinkSettings, going: Destination) -> Mapping[str, Any]:
+    """What the ledger owes there: the quarantine what it is owed now (O4), the tables nothing."""
+    aside, before = settings.quarantine.table, going.before
+    lapsed = (d for d in before.lapsed if d.table == aside or going.reaches(d.transaction))
+    return {
+        "debts": tuple(debt for debt in before.debts if debt.table == aside),
+        "lapsed": tuple(dict.fromkeys((*going.record.lapsed, *lapsed))),
+    }
 
 
 def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> None:
@@ -148,6 +190,9 @@ def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> N
     """
     with opened_table(settings) as table:
         make_branch(table, branch, plan.target, KEPT_MS)
+        for each in plan.tables:
+            if each.target is not None:
+                make_branch(table.catalog.load_table(each.table), branch, each.target, KEPT_MS)
     tell(settings, f"rollback --to-branch {branch}")
 
 
@@ -173,12 +218,15 @@ def refuse_lost(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
             )
 
 
-def _target(
-    settings: SinkSettings, metadata: TableMetadata, to: str
-) -> tuple[Snapshot, CommitRecord]:
-    ref = metadata.refs.get(to)
-    candidates = [s for s in metadata.snapshots if ref is None or s.snapshot_id == ref.snapshot_id]
-    for snapshot in reversed(candidates):
+def _target(settings: SinkSettings, table: Table, to: str) -> tuple[Snapshot, CommitRecord]:
+    """Return the commit that is meant; of a ledger one on its branch, unless a tag keeps it."""
+    metadata = table.metadata
+    ref, head = metadata.refs.get(to), metadata.refs.get(settings.table.branch)
+    reached = line(metadata, head.snapshot_id if head else None)
+    found = tuple(reached) if settings.tables else tuple(reversed(metadata.snapshots))
+    if ref is not None:
+        found = tuple(s for s in metadata.snapshots if s.snapshot_id == ref.snapshot_id)
+    for snapshot in found:
         record = decode(settings.name, summary_of(snapshot))
         if record is not None and (ref is not None or str(record.transaction) == to):
             return snapshot, record
@@ -188,20 +236,3 @@ def _target(
         f"the table holds no commit {to!r} of sink {settings.name}",
         "headgate status shows the last ones, as EPOCH.NUMBER; older ones have expired",
     )
-
-
-def _line(metadata: TableMetadata, head: int | None) -> Iterable[Snapshot]:
-    snapshot = metadata.snapshot_by_id(head) if head is not None else None
-    while snapshot is not None:
-        yield snapshot
-        parent = snapshot.parent_snapshot_id
-        snapshot = metadata.snapshot_by_id(parent) if parent is not None else None
-
-
-def _foreign(settings: SinkSettings, snapshots: Iterable[Snapshot]) -> Iterable[str]:
-    for snapshot in snapshots:
-        if sink_of(summary_of(snapshot)) != settings.name:
-            who = sink_of(summary_of(snapshot))
-            operation = snapshot.summary.operation.value if snapshot.summary else "append"
-            by = f" of sink {who}" if who else ""
-            yield f"snapshot {snapshot.snapshot_id} ({operation}{by})"

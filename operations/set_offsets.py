@@ -11,6 +11,7 @@ from headgate.control_protocol.errors import (
     SinkNameTaken,
     StopSink,
 )
+from headgate.control_protocol.going_back import refuse_unfinished
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
@@ -170,6 +171,18 @@ def require_stopped(settings: SinkSettings) -> None:
 
 
 def stored(settings: SinkSettings, view: TableView) -> CommitRecord:
+    """Return the record that a person's claim may follow. Raises as ``intact``, and where a
+    rollback of many tables has not ended (D10)."""
+    record = intact(settings, view)
+    refuse_unfinished(record, settings.name)
+    return record
+
+
+def intact(settings: SinkSettings, view: TableView) -> CommitRecord:
+    """Return the record of a table that is as the sink left it.
+
+    Raises ``ConfigurationError`` without one, ``StopSink`` for a table that was changed.
+    """
     if view.record is None:
         raise ConfigurationError(
             f"sink {settings.name} has no offsets yet", "set source.start_at before its first start"

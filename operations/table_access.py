@@ -20,6 +20,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
 )
 from headgate.control_protocol.followers import Followers
+from headgate.control_protocol.going_back import refuse_unfinished
 from headgate.control_protocol.kind_errors import KindLacks
 from headgate.control_protocol.ports import Lead, TableView
 from headgate.control_protocol.record import CommitRecord, Debt
@@ -128,7 +129,7 @@ def opened_lead(settings: SinkSettings) -> Iterator[Lead]:
 def refusal(settings: SinkSettings, reader: TableReader) -> StopSink | None:
     """Return the error with which a coordinator would stop at this table, if it would."""
     try:
-        recorded(reader.view(), settings.coordinator)
+        refuse_unfinished(recorded(reader.view(), settings.coordinator), settings.name)
     except StopSink as error:
         return error
     return None

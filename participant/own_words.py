@@ -31,6 +31,8 @@ def log_draft(log: logging.Logger, sink: str, draft: Draft) -> None:
             ids = {"epoch": draft.epoch, "transaction": draft.transaction, "rows": rows}
             extra = about(LogEvent.STATUS_ANNOUNCED, **ids)
             told = f"{rows} rows announced for transaction {draft.epoch}.{draft.transaction}"
+            if event.failure:
+                told += f", and {len(event.unknown)} partitions are not written: {event.failure}"
             log.info("sink %s: %s", sink, told, extra=extra)
 
 

@@ -227,12 +227,14 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        found = tables.coordinated(settings, topics, opening)
+        measures = meters.coordinator(life) if meters else None
+        told = measures.maintenance.ended if measures else None
+        found = tables.coordinated(settings, topics, opening, told)
         start_ms = settings.source.start_at_ms
         complain = Complaints(settings, sender)
         ports = Ports(log, found.table, found.followers, complain)
-        if meters:
-            ports = metered(ports, settings, meters.coordinator(life), opening)
+        if measures:
+            ports = metered(ports, settings, measures, opening)
         driver = coordinator.CoordinatorDriver(
             _identity(settings, life),
             settings.coordinator,
@@ -268,6 +270,8 @@ def _identity(settings: SinkSettings, life: Sender) -> Identity:
         makes=settings.tables.create.schema is not CreateFrom.OFF,
         makes_anew=settings.tables.on_missing is OnMissing.CREATE,
         evolves=bool(settings.tables) or evolves,
+        paces=settings.tables.paces,
+        refresh_ms=settings.tables.valid_through_refresh_ms,
         keyed=bool(settings.table.key),
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from headgate.control_protocol.errors import WriteFailed
+from headgate.control_protocol.errors import CODE, WriteFailed
 from headgate.control_protocol.events import (
     AckCommit,
     EndCommit,
@@ -143,6 +143,14 @@ def _ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
     return all(_ends(e.event) for e in newest if e.time_ms >= lately)
 
 
+def failed_batch(failure: str, said: LastError) -> LastError:
+    """What a participant says of a batch; what others than storage failed bears its own code."""
+    code, _, text = failure.partition(" ")
+    if not CODE.fullmatch(code):
+        code, text = WriteFailed.code, failure
+    return replace(said, code=code, text=f"a batch could not be written: {text}")
+
+
 def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> LastError | None:
     """The newest one that counts; else the newest of all, which is past.
 
@@ -159,8 +167,7 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
             case Notice(kind=NoticeKind.STOPPED, code=code, text=text) if code:
                 ends.append(replace(said, code=code, text=text))
             case WriteStatus(failure=str(failure)) if failure:
-                text = f"a batch could not be written: {failure}"
-                batches[envelope.sender] = replace(said, code=WriteFailed.code, text=text)
+                batches[envelope.sender] = failed_batch(failure, said)
             case WriteStatus(part=part) if part == 0 and envelope.sender in batches:
                 batches[envelope.sender] = replace(batches[envelope.sender], past=True)
             case Notice(kind=NoticeKind.ERROR, code=code, text=text, next_try_ms=after_ms):

@@ -14,6 +14,7 @@ from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.followers import FollowerTables
 from headgate.tables.iceberg.gate import Gates
+from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.unsent import UnsentRows
 from headgate.tables.iceberg.upkeep import Upkeep
@@ -59,6 +60,7 @@ def opened_followers(
         required=follower_names(settings) if settings.tables else None,
         make=maker.wanted if maker else None,
         listed=maker.listed if maker else tuple,
+        joint=JointPayments(catalog) if settings.tables.atomic else None,
     )
     stack.callback(followers.close)
     return followers

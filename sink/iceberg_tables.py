@@ -13,7 +13,7 @@ from headgate.sink.declaration import declaration, quarantine_declaration
 from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.gone import PATIENCE_S, refuse_gone
 from headgate.sink.made_tables import MakingTopics, TableMaker
-from headgate.sink.opened_tables import Coordinated
+from headgate.sink.opened_tables import Coordinated, Maintained
 from headgate.sink.planning import Planning, iceberg_planning
 from headgate.sink.settings import SinkSettings
 from headgate.sink.starting import refuse_start
@@ -51,7 +51,11 @@ class IcebergTables:
         return iceberg_planning(self._settings, self._catalog)
 
     def coordinated(
-        self, settings: SinkSettings, topics: SourceTopics, opening: ExitStack
+        self,
+        settings: SinkSettings,
+        topics: SourceTopics,
+        opening: ExitStack,
+        maintained: Maintained | None,
     ) -> Coordinated:
         catalog, gates = self._catalog, Gates()
         table = iceberg_table(settings, catalog, settings.table.identifier, gates)
@@ -65,7 +69,8 @@ class IcebergTables:
         if settings.maintenance:
             from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
 
-            opening.callback(Maintenance(settings, catalog, gates).close)
+            told = (maintained,) if maintained else ()
+            opening.callback(Maintenance(settings, catalog, gates, *told).close)
         return Coordinated(table, followers, MakingTopics(topics, maker) if maker else topics)
 
 

@@ -14,7 +14,7 @@ from headgate.data.writers.layout_plans import LayoutPlans
 from headgate.sink.gone import PATIENCE_S, refuse_gone
 from headgate.sink.kind_lead import kind_lead
 from headgate.sink.kinds import wanted_table
-from headgate.sink.opened_tables import Coordinated
+from headgate.sink.opened_tables import Coordinated, Maintained
 from headgate.sink.planning import Planning, shaping
 from headgate.sink.preconditions import refuse_place, refuse_schema
 from headgate.sink.settings import SinkSettings
@@ -59,8 +59,13 @@ class KindTables:
         return Planning(self._settings, plans)
 
     def coordinated(
-        self, settings: SinkSettings, topics: SourceTopics, opening: ExitStack
+        self,
+        settings: SinkSettings,
+        topics: SourceTopics,
+        opening: ExitStack,
+        maintained: Maintained | None,
     ) -> Coordinated:
+        del maintained  # nothing is: the settings refuse it
         table = kind_lead(settings, self._kind)
         opening.callback(table.close)
         return Coordinated(table, None, topics)

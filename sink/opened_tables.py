@@ -5,14 +5,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.ports import Lead, SourceTopics
 from headgate.sink.planning import Planning
 from headgate.sink.settings import SinkSettings
+
+if TYPE_CHECKING:
+    from headgate.sink.maintenance.rounds import Done
+
+
+Maintained = Callable[["Done", bool], None]
+"""Hears of each round of maintenance, and whether a part of it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,10 @@ class OpenedTables(Protocol):
         """How batches are written."""
 
     def coordinated(
-        self, settings: SinkSettings, topics: SourceTopics, opening: ExitStack
+        self,
+        settings: SinkSettings,
+        topics: SourceTopics,
+        opening: ExitStack,
+        maintained: Maintained | None,
     ) -> Coordinated:
         """For one life of a coordinator, by what the sink file says now; ``opening`` closes it."""

@@ -1,9 +1,10 @@
-"""Reads a participant's sink file again: when it changed, or when SIGHUP asks."""
+"""Reads a sink file again: when it changed, or when SIGHUP asks."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -47,11 +48,22 @@ class Refused:
     error: HeadgateError
 
 
-class Reload:
-    """One sink file, and what it was when it was read last. ``ask`` may be called by a signal."""
+def when_it_holds(before: SinkSettings, now: SinkSettings) -> str:
+    """Return when a participant goes by the other settings, for people."""
+    return "at the next START" if applies_live(before, now) else "after leaving in order"
 
-    def __init__(self, path: Path) -> None:
+
+class Reload:
+    """One sink file, and what it was when it was read last. ``ask`` may be called by a signal.
+
+    ``holds`` says when other settings hold, and raises a ``HeadgateError`` for those that cannot.
+    """
+
+    def __init__(
+        self, path: Path, holds: Callable[[SinkSettings, SinkSettings], str] = when_it_holds
+    ) -> None:
         self._path = path
+        self._holds = holds
         self._seen = self._stamp()
         self._due_s = time.monotonic() + LOOKED_AT_S
         self._asked = threading.Event()
@@ -67,13 +79,13 @@ class Reload:
         try:
             read = load(self._path)
             _refuse_another(settings, read)
+            if read == settings:
+                return None
+            how = self._holds(settings, read)
         except HeadgateError as error:
             text = f"{self._path.name} changes nothing: {error}"
             _log.error("sink %s: %s", settings.name, text, extra=about(LogEvent.SINK_NOT_RELOADED))
             return Refused(error)
-        if read == settings:
-            return None
-        how = "at the next START" if applies_live(settings, read) else "after leaving in order"
         text = f"{self._path.name} is another one now: it holds {how}"
         _log.info("sink %s: %s", settings.name, text, extra=about(LogEvent.SINK_RELOADED))
         return read

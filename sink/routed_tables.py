@@ -19,6 +19,7 @@ from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.routed_table import Making
 from headgate.data.writers.routes import TABLE_COLUMN, Route, check_route
 from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
+from headgate.sink.catalog_settings import Backend
 from headgate.sink.column_rules import check_columns, rules_of_columns
 from headgate.sink.declaration import check_declaration
 from headgate.sink.table_settings import ColumnSettings, TableSettings
@@ -28,6 +29,7 @@ from headgate.sink.tables_settings import (
     OnMissing,
     TablesSettings,
 )
+from headgate.tables.iceberg.catalog_kinds import not_atomic, refuse_kind
 
 if TYPE_CHECKING:
     from headgate.data.writers.plan import SourcePlan
@@ -52,7 +54,7 @@ def check_tables(settings: SinkSettings) -> None:
         else:
             _check_inputs(settings, number)
     _check_others(settings)
-    _check_limits(tables)
+    _check_limits(settings)
     _check_creation(settings)
     for each in tables.table:
         _check_one(settings, each)
@@ -125,8 +127,7 @@ def refuse_going_back(settings: SinkSettings, what: str) -> None:
         raise TablesUnfit(
             f"{what} would let the ledger {settings.tables.ledger} go back, and its tables would "
             "get rows twice",
-            "restore the ledger; or set the tables back too, and fill them by a sink of another "
-            "name with another ledger",
+            "restore the ledger; headgate rollback takes it back together with its tables",
         )
 
 
@@ -156,9 +157,12 @@ def _check_creation(settings: SinkSettings) -> None:
         )
 
 
-def _check_limits(tables: TablesSettings) -> None:
+def _check_limits(settings: SinkSettings) -> None:
+    tables = settings.tables
     if tables.max < 1 or tables.new_per_minute_max < 1:
         raise ConfigurationError("tables.max or tables.new_per_minute_max is below 1", "raise it")
+    _check_pace(settings)
+    _check_atomic(settings)
     if tables.create.schema is CreateFrom.OFF and (
         tables.create.partition_by or any(each.partition_by for each in tables.table)
     ):
@@ -170,6 +174,41 @@ def _check_limits(tables: TablesSettings) -> None:
             'tables.on_missing = "create" is given, but no table is made',
             "set tables.create.schema",
         )
+
+
+PACE_PART = 8
+"""Debts gather for an eighth of the age at which they lapse: what cannot be paid then has time."""
+
+
+def _check_atomic(settings: SinkSettings) -> None:
+    """What the catalog's server has is asked where it is opened."""
+    if not settings.tables.atomic:
+        return
+    catalog = settings.catalog
+    java = catalog.backend is Backend.JAVA
+    if java or refuse_kind(catalog.name, catalog.properties) not in ("rest", ""):
+        raise not_atomic(catalog.name)
+    for each in settings.tables.table:
+        if each.pay_every_ms:
+            raise TablesUnfit(
+                f"tables.table {each.match!r}: pay_every_ms is set, and so is tables.atomic",
+                "what gathers comes later than the rest of its decision: remove one of the two",
+            )
+
+
+def _check_pace(settings: SinkSettings) -> None:
+    """V4: what gathers for too long would lapse."""
+    most_ms = settings.coordinator.claim_age_max_ms // PACE_PART
+    for each in settings.tables.table:
+        if not 0 <= each.pay_every_ms <= most_ms:
+            raise TablesUnfit(
+                f"tables.table {each.match!r}: pay_every_ms = {each.pay_every_ms} is not from 0 to "
+                f"{most_ms}",
+                f"that is 1/{PACE_PART} of coordinator.claim_age_max_ms, after which rows that are "
+                "owed lapse",
+            )
+    if settings.tables.valid_through_refresh_ms < 0:
+        raise TablesUnfit("tables.valid_through_refresh_ms is below 0", "0 turns it off")
 
 
 def _check_one(settings: SinkSettings, each: OneTableSettings) -> None:

@@ -10,6 +10,7 @@ from headgate.sink.gone import PATIENCE_S, opened_topics, patiently, refuse_gone
 from headgate.sink.preconditions import future_location, refuse_place, refuse_table
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
+from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.supported import refuse_unread
 
 _MISSING_MAX_S = 5.0
@@ -24,8 +25,15 @@ def require_sources(settings: SinkSettings) -> None:
         patiently(topics.describe, PATIENCE_S)
 
 
+def refuse_apart(catalog: Catalog, settings: SinkSettings) -> None:
+    """Raise ``NotAtomic`` where tables are to be paid together, and the catalog cannot."""
+    if settings.tables.atomic:
+        JointPayments(catalog)
+
+
 def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
     """Raises where the table, or the place where it would be made, cannot take the records."""
+    refuse_apart(catalog, settings)
     try:
         table = catalog.load_table(settings.table.identifier)
     except Exception as error:

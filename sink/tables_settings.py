@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
+from headgate.coordinator.settings import Pace
 from headgate.data.writers.routes import Route, Routing
 from headgate.sink.properties import Properties
 from headgate.sink.table_settings import (
@@ -148,6 +149,14 @@ class OneTableSettings:
         default="",
         metadata=about("As tables.schema.unknown_fields, for such tables; empty: that one."),
     )
+    pay_every_ms: int = field(
+        default=0,
+        metadata=about(
+            "Rows for such a table gather for so long before one commit brings them all; offsets "
+            "are safe as soon as ever. 0: every transaction's rows come at once.",
+            "ms",
+        ),
+    )
     maintain: bool = field(
         default=True, metadata=about("Whether [maintenance] and headgate maintain touch it.")
     )
@@ -190,6 +199,22 @@ class TablesSettings:
     new_per_minute_max: int = field(
         default=20,
         metadata=about("So many tables at most are made in a minute; others later.", "tables"),
+    )
+    atomic: bool = field(
+        default=False,
+        metadata=about(
+            "Whether one call of a REST catalog pays all tables of a decision, so that readers see "
+            "all of them or none; a table that is refused gets a call of its own, as all others do "
+            "then."
+        ),
+    )
+    valid_through_refresh_ms: int = field(
+        default=0,
+        metadata=about(
+            "A table without new rows gets an empty commit when its valid-through is so far behind "
+            "the ledger's, some tables per transaction. 0: never.",
+            "ms",
+        ),
     )
     shared_with: tuple[str, ...] = field(
         default=(),
@@ -234,6 +259,11 @@ class TablesSettings:
             ),
             self.max,
         )
+
+    @property
+    def paces(self) -> tuple[Pace, ...]:
+        """How long debts gather; every section counts, for the first that matches does."""
+        return tuple(Pace(each.match, each.pay_every_ms) for each in self.table)
 
     @property
     def lead(self) -> TableSettings:

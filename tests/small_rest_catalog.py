@@ -7,7 +7,7 @@ writes metadata files itself, as servers do, straight to the store.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 
 
 class SmallRestCatalog(ThreadingHTTPServer):
-    """``config`` goes with every table: vended keys, say."""
+    """``config`` goes with every table: vended keys, say. ``endpoints``: what it says it has."""
 
     daemon_threads = True
 
@@ -30,6 +30,7 @@ class SmallRestCatalog(ThreadingHTTPServer):
         uri = f"sqlite:///{folder}/rest.db"
         self.catalog = SqlCatalog("behind", uri=uri, **files)
         self.config: Mapping[str, str] = {}
+        self.endpoints: list[str] | None = None
         self.one_at_a_time = Lock()
 
     @property
@@ -53,7 +54,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path.startswith("/v1/config"):
-            self._say(200, {"defaults": {}, "overrides": {}})
+            listed = self.server.endpoints
+            endpoints = {} if listed is None else {"endpoints": listed}
+            self._say(200, {"defaults": {}, "overrides": {}, **endpoints})
         else:
             self._with_table(lambda table: table)
 
@@ -67,9 +70,30 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(200, {"namespace": json.loads(asked)["namespace"], "properties": {}})
         elif parts[-1] == "tables":
             self._with_table(lambda _: self._created(parts[2], json.loads(asked)), found=False)
+        elif parts[-2:] == ["transactions", "commit"]:
+            changes = json.loads(asked)["table-changes"]
+            self._answer(lambda: self._committed_together(changes))
         else:
             request = CommitTableRequest.model_validate_json(asked)
             self._with_table(lambda table: self._committed(table, request))
+
+    def do_DELETE(self) -> None:
+        parts = self.path.partition("?")[0].strip("/").split("/")
+        self._answer(lambda: self.server.catalog.drop_table(f"{parts[2]}.{parts[-1]}"))
+
+    def _committed_together(self, changes: list[dict[str, Any]]) -> None:
+        catalog = self.server.catalog
+        requests = [CommitTableRequest.model_validate(change) for change in changes]
+        with self.server.one_at_a_time:
+            tables = [
+                catalog.load_table((*request.identifier.namespace.root, request.identifier.name))
+                for request in requests
+            ]
+            for table, request in zip(tables, requests, strict=True):
+                for requirement in request.requirements:
+                    requirement.validate(table.metadata)
+            for table, request in zip(tables, requests, strict=True):
+                catalog.commit_table(table, (), request.updates)
 
     def _created(self, namespace: str, asked: dict[str, Any]) -> Table:
         return self.server.catalog.create_table(
@@ -86,14 +110,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _with_table(self, answer: Any, *, found: bool = True) -> None:
         parts = self.path.partition("?")[0].strip("/").split("/")
+        name = f"{parts[2]}.{parts[-1]}"
+        self._answer(lambda: answer(self.server.catalog.load_table(name) if found else None))
+
+    def _answer(self, answer: Callable[[], Table | None]) -> None:
         try:
-            name = f"{parts[2]}.{parts[-1]}"
-            table = answer(self.server.catalog.load_table(name) if found else None)
+            table = answer()
         except NoSuchTableError as error:
             self._say(404, _error(404, "NoSuchTableException", error))
         except CommitFailedException as error:
             self._say(409, _error(409, "CommitFailedException", error))
         else:
+            if table is None:
+                self.send_response(204)
+                self.end_headers()
+                return
             metadata = json.loads(table.metadata.model_dump_json())
             metadata = {name: value for name, value in metadata.items() if value is not None}
             location = {"metadata-location": table.metadata_location, "metadata": metadata}

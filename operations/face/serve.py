@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.operations.face.routes import Face
 from headgate.operations.face.served import ServedSink, gauges
 from headgate.operations.face.server import serving
+from headgate.sink.reload import LOOKED_AT_S, Reload
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry.measuring import opened_meters
 from headgate.sink.telemetry.meters import SinkMeters
@@ -23,20 +25,27 @@ _log = redacted_logger("headgate.http")
 DEFAULT = "127.0.0.1:8080"
 
 
-def serve(sinks: Sequence[SinkSettings], listen: str, stop: threading.Event | None = None) -> None:
-    """Serve these sinks until ``stop``, SIGINT or SIGTERM. Raises ``ConfigurationError``."""
+def serve(
+    files: Mapping[Path, SinkSettings], listen: str, stop: threading.Event | None = None
+) -> None:
+    """Serve the sinks of these files until ``stop``, SIGINT or SIGTERM.
+
+    A file that changes is read again. Raises ``ConfigurationError``.
+    """
     stop = stop or threading.Event()
+    sinks = tuple(files.values())
     first = sinks[0]
     names = [settings.name for settings in sinks]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"two sinks are called {twice[0]}", "serve them on two ports")
     for settings in sinks[1:]:
-        if replace(settings.http, listen="") != replace(first.http, listen=""):
+        if not _alike(settings, first):
             raise ConfigurationError(
                 f"[http] of sink {settings.name} is not that of sink {first.name}",
                 "give all sinks of one server the same tokens and certificate, or a server each",
             )
-    served: dict[str, ServedSink] = {settings.name: ServedSink(settings) for settings in sinks}
+    followed = [(ServedSink(each), Reload(path, shown)) for path, each in files.items()]
+    served = {str(sink.settings.name): sink for sink, _ in followed}
     telemetry = OpenTelemetry(first.telemetry)
     telemetry.show(lambda: gauges(served.values()))
     face = Face(served, first.http, metrics=lambda: (telemetry.text(), CONTENT_TYPE))
@@ -49,9 +58,33 @@ def serve(sinks: Sequence[SinkSettings], listen: str, stop: threading.Event | No
             for number in (signal.SIGINT, signal.SIGTERM):
                 if threading.current_thread() is threading.main_thread():
                     signal.signal(number, lambda *_: stop.set())
-            stop.wait()
+            follow(followed, stop)
     finally:
         telemetry.close()
+
+
+def _alike(one: SinkSettings, other: SinkSettings) -> bool:
+    return replace(one.http, listen="") == replace(other.http, listen="")
+
+
+def follow(followed: Sequence[tuple[ServedSink, Reload]], stop: threading.Event) -> None:
+    """Show each sink as its file says, until ``stop``; their secrets stay out of the log."""
+    with ExitStack() as redactions:
+        while not stop.wait(LOOKED_AT_S):
+            for sink, reload in followed:
+                found = reload.look(sink.settings)
+                if isinstance(found, SinkSettings):
+                    redactions.enter_context(redacting(found.redaction))
+                    sink.adopt(found)
+
+
+def shown(before: SinkSettings, now: SinkSettings) -> str:
+    """Say when the settings hold. Raises ``ConfigurationError`` for what a server cannot change."""
+    if not _alike(before, now):
+        raise ConfigurationError(
+            "[http] is that of the server, which is running", "start headgate serve again"
+        )
+    return "from now on"
 
 
 @contextmanager

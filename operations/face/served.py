@@ -31,9 +31,18 @@ class ServedSink:
     """One sink file's sink. Safe for several threads: one asks, the others wait for its answer."""
 
     def __init__(self, settings: SinkSettings) -> None:
-        self.settings = settings
+        self._settings = settings
         self._lock = threading.Lock()
         self._seen: _Seen | None = None
+
+    @property
+    def settings(self) -> SinkSettings:
+        return self._settings
+
+    def adopt(self, settings: SinkSettings) -> None:
+        """Go by another version of its file."""
+        with self._lock:
+            self._settings, self._seen = settings, None
 
     def report(self) -> StatusReport:
         """The sink's state, not older than ``KEPT_S``. Raises what ``status`` raises."""

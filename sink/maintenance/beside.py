@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from pyiceberg.catalog import Catalog
@@ -12,7 +12,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from headgate.control_protocol.record import UNNAMED, CommitRecord
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.sink.followers import iceberg_table
-from headgate.sink.maintenance.rounds import Round
+from headgate.sink.maintenance.rounds import Done, Round
 from headgate.sink.routed_tables import section_of
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.gate import Gates
@@ -23,12 +23,22 @@ _log = redacted_logger("headgate.maintenance")
 
 
 class Maintenance:
-    """Its thread begins with it; ``close`` ends it, within the call that is under way."""
+    """Its thread begins with it; ``close`` ends it, within the call that is under way.
 
-    def __init__(self, settings: SinkSettings, catalog: Catalog, gates: Gates) -> None:
+    ``ended`` hears of each table's round, and whether a part of it failed.
+    """
+
+    def __init__(
+        self,
+        settings: SinkSettings,
+        catalog: Catalog,
+        gates: Gates,
+        ended: Callable[[Done, bool], None] = lambda *_: None,
+    ) -> None:
         self._settings = settings
         self._catalog = catalog
         self._gates = gates
+        self._ended = ended
         self._ending = threading.Event()
         self._unfit: dict[str, dict[str, str]] = {}
         self._thread = threading.Thread(target=self._run, name="headgate-maintenance", daemon=True)
@@ -65,13 +75,16 @@ class Maintenance:
             ending=self._ending,
             unfit=self._unfit.setdefault(table, {}),
         )
-        wanted = self._settings.maintenance
+        wanted, failed = self._settings.maintenance, False
         for asked, step in ((wanted.compact, one.compact), (wanted.orphans, one.remove_orphans)):
             try:
                 if asked:
                     step()
             except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
+                failed = True
                 _log.warning("%s is not maintained for now: %r", table, error)
+        if not self._ending.is_set():
+            self._ended(one.done, failed)
 
     def _locations(self) -> dict[str, str]:
         lead = iceberg_table(self._settings, self._catalog, self._settings.table.identifier)

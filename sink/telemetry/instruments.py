@@ -51,6 +51,11 @@ STORED_OFFSET = "headgate_stored_offset"
 LOG_END_OFFSET = "headgate_log_end_offset"
 OWED_ROWS = "headgate_owed_rows"
 PARTICIPANTS = "headgate_participants"
+MAINTENANCE_ROUNDS = "headgate_maintenance_rounds_total"
+MAINTENANCE_REWRITTEN = "headgate_maintenance_rewritten_files_total"
+MAINTENANCE_ORPHANS = "headgate_maintenance_deleted_orphans_total"
+MAINTENANCE_LAST = "headgate_maintenance_last_success_timestamp_seconds"
+LIVE_FILES = "headgate_live_files"
 
 _OF_PROCESS: Mapping[str, Instrument] = {
     BUILD_INFO: Instrument(Kind.GAUGE, ("version",), "1; the release that runs."),
@@ -131,6 +136,21 @@ _OF_SINK: Mapping[str, Instrument] = {
     ),
     OWED_ROWS: Instrument(Kind.GAUGE, (), "Rows that the quarantine has not received yet."),
     PARTICIPANTS: Instrument(Kind.GAUGE, (), "Participants with a recent sign of life."),
+    MAINTENANCE_ROUNDS: Instrument(
+        Kind.COUNTER,
+        ("table", "outcome"),
+        "Rounds of maintenance beside the stream: done, or failed in a part.",
+    ),
+    MAINTENANCE_REWRITTEN: Instrument(
+        Kind.COUNTER, ("table",), "Small files that those rounds replaced by larger ones."
+    ),
+    MAINTENANCE_ORPHANS: Instrument(Kind.COUNTER, ("table",), "Orphans that those rounds deleted."),
+    MAINTENANCE_LAST: Instrument(
+        Kind.GAUGE, ("table",), "When a round was last done without a failure."
+    ),
+    LIVE_FILES: Instrument(
+        Kind.GAUGE, ("table",), "Live data files, as the last compaction counted them."
+    ),
 }
 
 INSTRUMENTS: Mapping[str, Instrument] = {**_OF_PROCESS, **_OF_SINK}

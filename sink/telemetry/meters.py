@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from headgate.control_protocol.errors import CODE, RetryLater
-from headgate.control_protocol.events import Envelope, Settlement, StartCommit
+from headgate.control_protocol.events import Envelope, Settlement, StartCommit, WriteStatus
 from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
 from headgate.control_protocol.ports import BatchWriter, ControlLog, Lead
@@ -24,6 +24,7 @@ from headgate.sink.condition import Condition, LastError
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry import progress
+from headgate.sink.telemetry.maintained import MaintenanceMeters
 from headgate.sink.telemetry.metered import (
     MeteredFollowers,
     MeteredLead,
@@ -107,7 +108,7 @@ class SinkMeters:
             return "no coordinator has been heard yet"
         life = self.life
         condition = life.condition() if life else Condition.RUNNING
-        told = life.progress.error if life else None
+        told = life.error() if life else None
         if condition in (Condition.FAILING, Condition.STALLED):
             return f"{condition.value}: {told.code} {told.text}" if told else condition.value
         return None
@@ -176,6 +177,7 @@ class CoordinatorMeters:
         self._window_s = window_ms(settings.coordinator) / 1000
         self._lock = threading.Lock()
         self._progress = progress.Progress()
+        self.maintenance = MaintenanceMeters(meters.count, _wall_ms)
 
     def close(self) -> None:
         self._meters.ended(self)
@@ -190,6 +192,10 @@ class CoordinatorMeters:
         return progress.condition(
             self.progress, time.monotonic(), self._window_s, draining=draining
         )
+
+    def error(self) -> LastError | None:
+        """What is wrong with the sink, as far as its coordinator knows."""
+        return progress.error_of(self.progress, time.monotonic(), self._window_s)
 
     def log(self, log: ControlLog) -> ControlLog:
         return MeteredLog(log, heard=self.heard)
@@ -213,8 +219,16 @@ class CoordinatorMeters:
             self._progress = replace(self._progress, error=told)
 
     def heard(self, envelope: Envelope) -> None:
-        """Take an event from the log; only this life's own count, and each settlement once."""
+        """Take an event from the log; only this life's own count, and each settlement once.
+
+        Of participants it counts what they could not write.
+        """
         event = envelope.event
+        if isinstance(event, WriteStatus) and envelope.sink == self._settings.name:
+            now = (time.monotonic(), _wall_ms())
+            with self._lock:
+                self._progress = progress.answered(self._progress, envelope.sender, event, now)
+            return
         if envelope.sender != self._sender or envelope.sink != self._settings.name:
             return
         at, now_s = TransactionId(envelope.epoch, envelope.transaction), time.monotonic()
@@ -247,11 +261,13 @@ class CoordinatorMeters:
             self._progress = replace(known, first_ms={**known.first_ms, **first_ms})
 
     def gauges(self) -> Iterable[Gauge]:
+        yield from self.maintenance.gauges()
         now, now_s = self.progress, time.monotonic()
         if not now.epoch:
             return
         still = len(progress.stalled(now, now_s, self._window_s))
-        yield from progress.sink_gauges(now, self.condition(), still, _wall_ms())
+        told = replace(now, error=self.error())
+        yield from progress.sink_gauges(told, self.condition(), still, _wall_ms())
         if self._settings.telemetry.per_partition:
             for name, offsets in (
                 (names.STORED_OFFSET, now.stored),

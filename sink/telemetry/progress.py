@@ -10,14 +10,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from headgate.control_protocol.events import Settlement, StartCommit
+from headgate.control_protocol.events import Settlement, StartCommit, WriteStatus
 from headgate.control_protocol.identifiers import (
     Epoch,
+    Sender,
     TopicPartition,
     TransactionId,
     TransactionNumber,
 )
-from headgate.sink.condition import Condition, Facts, LastError, condition_of
+from headgate.sink.condition import Condition, Facts, LastError, condition_of, failed_batch
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry.port import Gauge
 
@@ -30,7 +31,8 @@ class Progress:
 
     ``stored`` are the next offsets by the table, ``ends`` where the logs ended at the last look,
     ``still_since_s`` since when a partition has had lag without moving. ``first_ms``: timestamps of
-    the first records that are not stored yet, by partition.
+    the first records that are not stored yet, by partition. ``error``: what this coordinator tried
+    in vain, ``batches``: what participants failed to write, and since when nothing else was heard.
     """
 
     epoch: int = 0
@@ -44,6 +46,7 @@ class Progress:
     last_commit_ms: int | None = None
     valid_through_ms: int | None = None
     error: LastError | None = None
+    batches: Mapping[Sender, tuple[float, LastError]] = field(default_factory=dict)
 
     @property
     def lags(self) -> Mapping[TopicPartition, int]:
@@ -90,6 +93,27 @@ def settled(
     )
 
 
+def answered(
+    before: Progress, sender: Sender, status: WriteStatus, now: tuple[float, int]
+) -> Progress:
+    """A participant's status was heard; ``now`` is monotonic s, and epoch ms."""
+    now_s, now_ms = now
+    others = {who: told for who, told in before.batches.items() if who != sender}
+    if not status.failure:
+        return replace(before, batches=others) if status.part == 0 else before
+    told = failed_batch(status.failure, LastError("", "", sender.member, now_ms))
+    return replace(before, batches={**others, sender: (now_s, told)})
+
+
+def error_of(now: Progress, now_s: float, window_s: float) -> LastError | None:
+    """The error that counts; what a participant failed to write does for a window, for it may have
+    died of it."""
+    if now.error and not now.error.past:
+        return now.error
+    lately = [told for at_s, told in now.batches.values() if now_s - at_s < window_s]
+    return max(lately, key=lambda told: told.time_ms or 0, default=now.error)
+
+
 def looked(before: Progress, ends: Mapping[TopicPartition, int], now_s: float) -> Progress:
     """The sources were asked where they end."""
     known = replace(before, ends={**before.ends, **ends})
@@ -133,7 +157,7 @@ def condition(now: Progress, now_s: float, window_s: float, *, draining: bool) -
             lag=sum(now.lags.values()),
             alive=1,
             ended=None,
-            error=now.error,
+            error=error_of(now, now_s, window_s),
             stalled=stalled(now, now_s, window_s),
             draining=draining,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.control_protocol.errors import CatalogRefused
+from headgate.control_protocol.joint_errors import NotAtomic
 
 SQL_SCHEMES = ("sqlite", "postgresql")
 
@@ -81,6 +82,15 @@ def refuse_java_kind(name: str, properties: Mapping[str, object]) -> str:
 
 def _scheme(properties: Mapping[str, object]) -> str:
     return str(properties.get("uri") or "").partition(":")[0].partition("+")[0]
+
+
+def not_atomic(name: str) -> NotAtomic:
+    """Return the error for a catalog whose tables cannot be paid together (D5)."""
+    return NotAtomic(
+        f"tables.atomic is set; catalog {name!r} commits to one table at a time",
+        "only a REST catalog, without catalog.backend = java, can commit to several: use one, or "
+        "remove tables.atomic",
+    )
 
 
 def refuse_server(name: str, properties: Mapping[str, object]) -> None:

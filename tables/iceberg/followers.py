@@ -20,6 +20,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.table_changes import Changed, Want
 from headgate.tables.iceberg.catalog import rights_taken
+from headgate.tables.iceberg.joint import JointPayments, Outcome, Payment
 
 AT_ONCE = 16
 
@@ -32,7 +33,8 @@ class FollowerTables:
     wait, when the followers are looked at for the first time and after every payment: rows may be
     there that nobody knows of. Without ``threads`` the caller makes one call after another.
     ``required``: an error of any other is an answer (rule I1). ``make`` makes a table that is asked
-    for, and says why when it does not. ``listed`` names the tables of a namespace.
+    for, and says why when it does not. ``listed`` names the tables of a namespace. ``joint`` pays
+    several in one call.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class FollowerTables:
         required: Collection[str] | None = None,
         make: Callable[[Want], Changed | None] | None = None,
         listed: Callable[[str], Collection[str]] = lambda _: (),
+        joint: JointPayments | None = None,
     ) -> None:
         self._open = open_table
         self._told = told
@@ -51,14 +54,15 @@ class FollowerTables:
         self._required = required
         self._make = make
         self._listed = listed
+        self._joint = joint
         self._pool: ThreadPoolExecutor | None = None
         self._opened: dict[str, Follower] = {}
-        self._paying: dict[str, Future[CommitOutcome | HeadgateError]] = {}
+        self._paying: dict[str, Future[Mapping[str, Outcome]]] = {}
         self._looked = False
 
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         free = [name for name in tables if not self._busy(name)]
-        views = self._each(self._read, free)
+        views = self.each(self._read, free)
         if not self._looked:
             self._looked = True
             self._told()
@@ -72,23 +76,28 @@ class FollowerTables:
         return {n: answer for n, answer in found.items() if isinstance(answer, TableMissing)}
 
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
-        drafted = self._each(self._draft, drafts)
+        drafted = self.each(self._draft, drafts)
         return {d.table.table: debts for d, debts in zip(drafts, drafted, strict=True)}
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        return tuple(self._each(self._changed, wants))
+        return tuple(self.each(self._changed, wants))
 
     def pay(
         self, payments: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
+        begun = [
+            Payment(self._table(payment.base.table), payment)  # it is opened by this thread
+            for payment in payments
+            if not self._busy(payment.base.table)
+        ]
+        together = [begun] if self._joint else [[payment] for payment in begun]
         if not self._threads:
-            outcomes = {p.base.table: self._pay(p) for p in payments}
+            outcomes = [self._pay(group) for group in together]
             self._told()
-            return outcomes
-        begun = [payment for payment in payments if not self._busy(payment.base.table)]
-        for payment in begun:
-            self._table(payment.base.table)  # it is opened by this thread
-            self._paying[payment.base.table] = self._executor().submit(self._pay, payment)
+            return {name: outcome for group in outcomes for name, outcome in group.items()}
+        for group in together:
+            paying = self._executor().submit(self._pay, group)
+            self._paying |= {payment.name: paying for payment in group}
         wait(self._paying.values(), timeout_ms / 1000)
         self._told()
         return {p.base.table: self._outcome(p.base.table) for p in payments}
@@ -107,14 +116,27 @@ class FollowerTables:
         for table in self._opened.values():
             table.close()
 
-    def _read(self, name: str) -> TableView | HeadgateError | None:
+    def each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+        """Call with each of the items, several at a time; raises what the first one raised."""
+        if len(items) < 2 or not self._threads:
+            return [call(item) for item in items]
+        return list(self._executor().map(call, items))
+
+    def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
+        """Answer the error that is this table's own trouble; raise any other (I1)."""
         try:
-            return self._table(name).read()
+            return call()
         except HeadgateError as error:
-            trouble = self._trouble(name, error)
-            if trouble is None and not isinstance(error, RetryLater):
+            trouble = self._trouble(table, error)
+            if trouble is None:
                 raise
             return trouble
+
+    def _read(self, name: str) -> TableView | HeadgateError | None:
+        try:
+            return self.guarded(name, lambda: self._table(name).read())
+        except RetryLater:
+            return None
 
     def _changed(self, want: Want) -> Changed:
         name = want.at.table
@@ -152,23 +174,13 @@ class FollowerTables:
 
     def _draft(self, draft: Draft) -> tuple[Debt, ...] | HeadgateError:
         name = draft.table.table
-        try:
-            return self._table(name).draft(draft)
-        except HeadgateError as error:
-            trouble = self._trouble(name, error)
-            if trouble is None:
-                raise
-            return trouble
+        return self.guarded(name, lambda: self._table(name).draft(draft))
 
-    def _pay(self, payment: CommitAttempt) -> CommitOutcome | HeadgateError:
-        name = payment.base.table
-        try:
-            return self._table(name).commit(payment)
-        except HeadgateError as error:
-            trouble = self._trouble(name, error)
-            if trouble is None:
-                raise
-            return trouble
+    def _pay(self, payments: Sequence[Payment]) -> Mapping[str, Outcome]:
+        if self._joint:
+            outcomes = self._joint.paid(payments, self)
+            return {p.name: outcome for p, outcome in zip(payments, outcomes, strict=True)}
+        return {p.name: self.guarded(p.name, p.paid) for p in payments}
 
     def _trouble(self, name: str, error: HeadgateError) -> HeadgateError | None:
         """What is wrong with a table that the sink can do without, but for not being reachable."""
@@ -192,15 +204,9 @@ class FollowerTables:
     def _outcome(self, name: str) -> CommitOutcome | HeadgateError:
         if self._busy(name):
             return Unknown(f"{name} does not answer in time")
-        return self._paying.pop(name).result()
+        return self._paying.pop(name).result()[name]
 
     def _executor(self) -> ThreadPoolExecutor:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headgate-followers")
         return self._pool
-
-    def _each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
-        """In their order; raises what the first one of them raised."""
-        if len(items) < 2 or not self._threads:
-            return [call(item) for item in items]
-        return list(self._executor().map(call, items))

@@ -60,9 +60,9 @@ class AssertNumberFree(AssertTableUUID):
 @dataclass(frozen=True, slots=True)
 class GoingBack:
     """A person's move: the new snapshot continues ``snapshot_id``, and the tag ``kept_as`` keeps
-    what the branch showed until now, for ``kept_ms``."""
+    what the branch showed until now, for ``kept_ms``. ``None``: it holds nothing, as at first."""
 
-    snapshot_id: int
+    snapshot_id: int | None
     kept_as: str
     kept_ms: int
 
@@ -92,7 +92,8 @@ class Proposal:
     @property
     def parent(self) -> Snapshot | None:
         if self.back is not None:
-            return self.metadata.snapshot_by_id(self.back.snapshot_id)
+            kept = self.back.snapshot_id
+            return None if kept is None else self.metadata.snapshot_by_id(kept)
         start = origin(self.metadata, self.branch)
         return self.metadata.snapshot_by_id(start.snapshot_id) if start else None
 

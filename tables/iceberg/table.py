@@ -8,6 +8,7 @@ pyiceberg's own transactions are not used: they rebase and append again by thems
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
@@ -18,7 +19,7 @@ from pyiceberg.exceptions import (
     OAuthError,
     UnauthorizedError,
 )
-from pyiceberg.table import CommitTableResponse, Table, TableProperties
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
@@ -31,7 +32,6 @@ from headgate.control_protocol.errors import (
     RecordUnreadable,
     StopSink,
     TableMissing,
-    TagsDropped,
     Unreachable,
 )
 from headgate.control_protocol.events import FileKind
@@ -57,7 +57,8 @@ from headgate.tables.iceberg.evidence import decided
 from headgate.tables.iceberg.evolution import Evolution, evolution
 from headgate.tables.iceberg.keyed.stored_key import refuse_other_key
 from headgate.tables.iceberg.lineage import lineage, newest_record, other_sinks, properties_of
-from headgate.tables.iceberg.manifests import ManifestList, SnapshotFiles, manifest_files
+from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
+from headgate.tables.iceberg.prepared import OVERTAKEN, Prepared
 from headgate.tables.iceberg.proposal import GoingBack, Proposal
 from headgate.tables.iceberg.small_files import sinks_folder
 from headgate.tables.iceberg.supported import refuse_unread, refuse_unsupported
@@ -113,6 +114,13 @@ class IcebergTable:
 
     def commit(self, attempt: CommitAttempt, back: GoingBack | None = None) -> CommitOutcome:
         """``back``: a person's claim that continues an older snapshot; it adds no rows."""
+        prepared = self.prepared(attempt, back)
+        return self.sent(prepared) if isinstance(prepared, Prepared) else prepared
+
+    def prepared(
+        self, attempt: CommitAttempt, back: GoingBack | None = None
+    ) -> Prepared | CommitOutcome:
+        """Write what the call needs; an outcome where there is nothing to send."""
         assert back is None or not (attempt.files or attempt.debts), "going back adds nothing"
         try:
             # Afresh, though the base was read: else what an operator changed since (retention,
@@ -148,7 +156,8 @@ class IcebergTable:
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             written.take_back()
             return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
-        return self._call(table, proposal, manifest_list, written)
+        updates = proposal.updates(manifest_list)
+        return Prepared(table, proposal, written, proposal.requirements(), updates)
 
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
         """S3, S9: what is there already needs no call."""
@@ -300,21 +309,20 @@ class IcebergTable:
         record = replace(proposal.record, keys=deletions.counts)
         return replace(proposal, record=record, deletions=deletions)
 
-    def _call(
-        self,
-        table: Table,
-        proposal: Proposal,
-        manifest_list: ManifestList,
-        written: SnapshotFiles,
-    ) -> CommitOutcome:
-        updates = proposal.updates(manifest_list)
+    @property
+    def calling(self) -> Lock:
+        """Held while a call changes the table."""
+        return self._upkeep.calling
+
+    def sent(self, call: Prepared) -> CommitOutcome:
+        """Make the call; what it was answered counts as far as it can be believed."""
         try:
-            with self._upkeep.calling:
-                response = self._catalog.commit_table(table, proposal.requirements(), updates)
+            with self.calling:
+                answer = self._catalog.commit_table(call.table, call.requirements, call.updates)
         except CatalogRefused:
             raise  # before anything was sent
         except (CommitFailedException, BadRequestError, ValueError) as error:
-            outcome = self._judged(proposal, written, error)
+            outcome = self._judged(call, error)
             return self._counted(outcome, error)
         except (ForbiddenError, UnauthorizedError, OAuthError) as error:
             # Rights and credentials come back without a restart: it is tried again, by this name.
@@ -327,24 +335,26 @@ class IcebergTable:
             ) from error
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             return Unknown(repr(error))
-        if _refs(response.metadata, self._tag) != (proposal.snapshot_id,):
-            self._refuse_tagless(response.metadata, proposal)
+        return self._answered(call, answer.metadata, answer.metadata_location)
+
+    def read_back(self, call: Prepared) -> CommitOutcome:
+        """What became of a call that was answered well, together with others, in no more words."""
+        try:
+            table = self._load()
+        except HeadgateError as error:
+            return Unknown(f"it was answered well, and then: {error}")
+        if not call.under_the_tag(table.metadata) and call.landed(table.metadata):
+            return OVERTAKEN
+        return self._answered(call, table.metadata, table.metadata_location)
+
+    def _answered(self, call: Prepared, metadata: TableMetadata, location: str) -> CommitOutcome:
+        if not call.under_the_tag(metadata):
+            call.refuse_tagless(metadata)
             return Unknown("the catalog answered well, but without our snapshot under the tag")
-        return self._landed(table, response, proposal)
-
-    def _refuse_tagless(self, metadata: TableMetadata, proposal: Proposal) -> None:
-        """Raise ``TagsDropped`` where a first claim's snapshot has landed, and its tag has not.
-
-        A catalog that kept an earlier tag keeps this one: somebody else removed it just now.
-        """
-        landed = metadata.snapshot_by_id(proposal.snapshot_id) is not None
-        if landed and proposal.base.tag is None and self._tag not in metadata.refs:
-            raise TagsDropped(
-                f"table {self._identifier}: its catalog took the first claim, and dropped the tag "
-                f"{self._tag} that was in it",
-                "this catalog keeps no tags, and nothing would fence a second coordinator: use one "
-                "that does (docs/catalogs.md); the claim holds no rows",
-            )
+        delete_later(call.table.io, call.proposal.read_once)
+        call.table.metadata, call.table.metadata_location = metadata, location
+        self._upkeep.after_commit(call.table, call.proposal.metadata)
+        return Landed(call.proposal.snapshot_id, self._view(metadata))
 
     def _counted(self, outcome: CommitOutcome, said: Exception) -> CommitOutcome:
         """Raises ``CommitRejected`` when the catalog calls a commit malformed once too often."""
@@ -359,15 +369,7 @@ class IcebergTable:
             "tags, and then start the sink again",
         ) from said
 
-    def _landed(self, table: Table, response: CommitTableResponse, proposal: Proposal) -> Landed:
-        landed = Landed(proposal.snapshot_id, self._view(response.metadata))
-        delete_later(table.io, proposal.read_once)
-        table.metadata = response.metadata
-        table.metadata_location = response.metadata_location
-        self._upkeep.after_commit(table, proposal.metadata)
-        return landed
-
-    def _judged(self, proposal: Proposal, written: SnapshotFiles, said: Exception) -> CommitOutcome:
+    def _judged(self, call: Prepared, said: Exception) -> CommitOutcome:
         """A refusal, believed only as far as the table itself bears it out.
 
         Who sends a landed request a second time (a proxy, a client's own retry) is answered that
@@ -377,17 +379,18 @@ class IcebergTable:
             metadata = self._load().metadata
         except HeadgateError as error:
             return Unknown(f"{said!r}, and then: {error}")
-        if _refs(metadata, self._tag) == (proposal.snapshot_id,):
+        proposal = call.proposal
+        if call.under_the_tag(metadata):
             return Landed(proposal.snapshot_id, self._view(metadata))
         sequence_numbers = {s.snapshot_id: s.sequence_number for s in metadata.snapshots}
         if proposal.snapshot_id in sequence_numbers:
-            return Unknown("it landed, and others went on from there")
+            return OVERTAKEN
         moved = self._moved(metadata, proposal.base)
         taken = proposal.sequence_number in sequence_numbers.values()
         recreated = str(metadata.table_uuid) != proposal.base.uuid
         if taken and not recreated and (moved or proposal.parent):
             # Another snapshot has our sequence number: no copy of this attempt landed or ever will.
-            written.take_back()
+            call.written.take_back()
             return Refused(str(said))
         return Refused(str(said)) if moved else Unknown(repr(said))
 

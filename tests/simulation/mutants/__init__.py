@@ -38,6 +38,8 @@ UNSHOWN = {
     "they show, in protocol/test_t8_compaction.py",
     "R1": "routes are the writers' own: unit/data/writers/test_routes.py",
     "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
+    "D10": "nobody takes a ledger back there: protocol/test_d10_going_back.py and "
+    "unit/operations/test_rollback_tables.py",
     "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "
     "protocol/test_q1_second_table.py",
     "Q2": "what a quarantine lost is nothing that happens there: protocol/test_q2_claims.py",
@@ -60,6 +62,9 @@ UNSHOWN = {
     "S8": "a schema that others change is one more that START names: protocol/test_s_evolution.py",
     "C12": "when END comes decides about size and progress alone: protocol/test_c12_size.py",
     "P12": "as C12: protocol/test_p12_presence.py",
+    "V1": "what a payment says is D5's record: protocol/test_v_freshness.py",
+    "V2": "no table stands still there for so long: protocol/test_v_freshness.py",
+    "V4": "how long debts gather loses and doubles nothing: protocol/test_v_freshness.py",
     "I3": "who owes too much, or for too long, is counted: protocol/test_i_isolation.py",
     "I4": "the quarantine has no trouble there: protocol/test_i_isolation.py",
     "I5": "what is resumed wrongly is what I1 falsifies: protocol/test_i_isolation.py",

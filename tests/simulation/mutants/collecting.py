@@ -131,7 +131,7 @@ def rows_uncounted() -> tuple[Planted, ...]:
 
 
 @FAMILY.replaces("C7", (commitment, "_worth_committing"))
-def rows_only(right: Any, state: State, verdict: Any, now_ms: int) -> bool:
+def rows_only(right: Any, state: State, verdict: Any, *_: Any) -> bool:
     """A range without rows is not committed."""
     return bool(verdict.records > 0)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulation.mutants.mutant import Family
 
-from headgate.coordinator import claim, commitment, payment
+from headgate.coordinator import claim, commitment, pacing, payment
 
 FAMILY = Family()
 
@@ -18,7 +18,7 @@ def set_back_and_paid_on(_right: Any, state: Any, *_: Any) -> Any:
     return state, ()
 
 
-@FAMILY.replaces("I1", (payment, "payable"))
+@FAMILY.replaces("I1", (pacing, "payable"))
 def parked_and_paid(_right: Any, term: Any) -> Any:
     """What a parked table is owed is paid."""
     return term.debts

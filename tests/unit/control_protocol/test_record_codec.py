@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -155,8 +156,15 @@ def test_a_missing_property_is_named(name: str) -> None:
 
 
 def test_a_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(RecordUnreadable, match=r"orders\.version is 3.*upgrade"):
-        record_codec.decode(SINK, broken("version", "3"))
+    with pytest.raises(RecordUnreadable, match=r"orders\.version is 4.*upgrade"):
+        record_codec.decode(SINK, broken("version", "4"))
+
+
+def test_d10_a_rollback_under_way_is_for_versions_that_know_what_it_is() -> None:
+    begun = replace(record(Offsets()), going_back="4.17")
+    summary = record_codec.encode(begun)
+    assert summary["headgate.orders.version"] == "3"
+    assert record_codec.decode(SINK, summary) == begun
 
 
 def owed(number: int, **fields: object) -> Debt:

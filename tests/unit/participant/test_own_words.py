@@ -7,6 +7,7 @@ import logging
 import pytest
 from protocol.values import P0, P1, gain, status
 
+from headgate.control_protocol.events import WriteStatus
 from headgate.control_protocol.identifiers import Epoch, TransactionNumber
 from headgate.participant.own_words import log_draft
 from headgate.participant.state import Draft
@@ -23,6 +24,15 @@ def said(caplog: pytest.LogCaptureFixture, draft: Draft) -> list[str]:
 def test_rows_that_it_announces(caplog: pytest.LogCaptureFixture) -> None:
     draft = Draft(9, Epoch(7), TransactionNumber(3), status(1, {P0: (0, 5), P1: (2, 4)}))
     assert said(caplog, draft) == ["sink orders: 7 rows announced for transaction 7.3"]
+
+
+def test_point_7_what_it_could_not_write_is_told_with_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failed = WriteStatus(1, unknown=frozenset({P0, P1}), failure="HG-403 no space left")
+    told = "0 rows announced for transaction 7.3, and 2 partitions are not written: HG-403 no space"
+    (line,) = said(caplog, Draft(9, Epoch(7), TransactionNumber(3), failed))
+    assert line.startswith(f"sink orders: {told}")
 
 
 def test_a_status_without_rows_is_no_news(caplog: pytest.LogCaptureFixture) -> None:

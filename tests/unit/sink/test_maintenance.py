@@ -27,6 +27,7 @@ from headgate.operations.cli import main
 from headgate.sink.followers import iceberg_table
 from headgate.sink.load import parse
 from headgate.sink.maintenance.beside import Maintenance, maintained
+from headgate.sink.maintenance.rounds import Done
 from headgate.tables.iceberg.gate import Gate, Gates
 
 WITHIN_S = 120
@@ -44,13 +45,17 @@ def test_point_6_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Mainta
     gates = Gates()
     sink.sink.close()
     sink.sink = iceberg_table(sink.settings, sink.catalog, "db.trips", gates)
-    maintenance = Maintenance(sink.settings, sink.catalog, gates)
+    rounds = list[tuple[Done, bool]]()
+    maintenance = Maintenance(sink.settings, sink.catalog, gates, lambda *told: rounds.append(told))
     until_s = time.monotonic() + WITHIN_S
     try:
         sink.commits(24)
         while "replace" not in sink.snapshots():  # whoever commits without a pause wins each race
             time.sleep(0.05)
             assert time.monotonic() < until_s, "no compaction landed"
+        while not rounds:
+            time.sleep(0.05)
+            assert time.monotonic() < until_s, "no round has ended"
         sink.commits(3)
     finally:
         maintenance.close()
@@ -58,6 +63,8 @@ def test_point_6_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Mainta
 
     small = [path for path in sink.live() if "compacted" not in path.parts]
     assert len(small) < sink.number
+    (first, failed), *_ = rounds
+    assert (first.table, first.compacted_files > 0, failed) == ("db.trips", True, False)
     sink.view = sink.sink.read()
     sink.assert_whole()
 

@@ -16,11 +16,11 @@ from pyiceberg.schema import Schema
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ConfigurationError, RouteUnfit, TablesUnfit
 from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.joint_errors import NotAtomic
 from headgate.control_protocol.ports import TopicState
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.operations.accept import accept
-from headgate.operations.rollback import plan_rollback
 from headgate.operations.tables import tables
 from headgate.sink.agreement import agreed
 from headgate.sink.load import parse
@@ -160,8 +160,6 @@ def test_point_3_a_ledger_is_not_let_back_by_hand_either() -> None:
     for choice in ("HG-201=follow-table", "HG-202=restart", "HG-203=follow-table"):
         with pytest.raises(TablesUnfit, match="go back"):
             accept(parse(FILE), [choice])
-    with pytest.raises(TablesUnfit, match="headgate rollback would let the ledger"):
-        plan_rollback(parse(FILE), "1.1")
     assert parse(FILE).coordinator.on_rollback is RollbackPolicy.FAIL
 
 
@@ -262,3 +260,47 @@ def test_point_3_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> Non
         made = sum(local.catalog.table_exists(f"db.t{number}") for number in range(5))
         assert made == 3, "with db.bare, which is declared by its name"
         now_s[0] += 61
+
+
+def test_point_7_v4_sections_say_how_long_debts_gather_and_nobody_has_to_agree() -> None:
+    slow = parse(FILE.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = 300000'))
+    assert [pace.every_ms for pace in slow.tables.paces] == [0, 300_000]
+    assert agreed(slow) == agreed(parse(FILE))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FILE.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = 5400001'),
+        FILE.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = -1'),
+        FILE.replace("[tables]\n", "[tables]\nvalid_through_refresh_ms = -1\n"),
+    ],
+)
+def test_point_7_times_that_cannot_be_are_refused(text: str) -> None:
+    assert "_ms" in refusal(text).message
+
+
+REST = f'{FILE}[catalog.properties]\ntype = "rest"\nuri = "http://127.0.0.1:1"\n'
+ATOMIC = "[tables]\natomic = true\n"
+
+
+def test_point_9_tables_may_be_paid_together_over_rest_and_nobody_has_to_agree() -> None:
+    together = parse(REST.replace("[tables]\n", ATOMIC))
+    assert together.tables.atomic
+    assert agreed(together) == agreed(parse(REST))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (REST.replace("rest", "sql").replace("http://127.0.0.1:1", "sqlite:////c.db"), NotAtomic),
+        (REST.replace('type = "rest"', 'type = "glue"'), NotAtomic),
+        (
+            f'{REST}[catalog]\nbackend = "java"\n'.replace("in-process", "spark"),
+            NotAtomic,
+        ),
+        (REST.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = 1000'), TablesUnfit),
+    ],
+)
+def test_point_9_elsewhere_that_is_refused_by_name(text: str, kind: type) -> None:
+    assert isinstance(refusal(text.replace("[tables]\n", ATOMIC)), kind)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from unit.operations.face.conftest import ERROR, NOW, MadeUp, report
 from unit.sink.test_load import MINIMAL
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.face.serve import serve
+from headgate.operations.face.serve import follow, serve, shown
 from headgate.operations.face.served import ServedSink, gauges, report_gauges
 from headgate.sink.condition import Condition
 from headgate.sink.face_settings import HttpSettings
 from headgate.sink.load import parse
 from headgate.sink.properties import Secret
+from headgate.sink.reload import Reload
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry.instruments import INSTRUMENTS
 
@@ -86,9 +91,9 @@ def test_point_3_sinks_of_one_server_have_one_set_of_tokens() -> None:
     with pytest.raises(
         ConfigurationError, match=r"\[http\] of sink zones is not that of sink trips"
     ):
-        serve([one, other], "127.0.0.1:0")
+        serve({Path("one"): one, Path("other"): other}, "127.0.0.1:0")
     with pytest.raises(ConfigurationError, match="two sinks are called trips"):
-        serve([one, one], "127.0.0.1:0")
+        serve({Path("one"): one, Path("other"): one}, "127.0.0.1:0")
 
 
 @pytest.mark.parametrize(
@@ -121,3 +126,53 @@ def test_point_3_tokens_are_masked_and_not_short(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("O", "short")
     with pytest.raises(ConfigurationError, match=r"http\.operator_token has 5 characters"):
         parse(MINIMAL + section)
+
+
+@pytest.fixture
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ServedSink, Path]]:
+    """A sink that is followed by its file, in a thread that ends with the test."""
+    monkeypatch.setattr("headgate.operations.face.serve.LOOKED_AT_S", 0.01)
+    monkeypatch.setattr("headgate.sink.reload.LOOKED_AT_S", 0)
+    file, stop = tmp_path / "trips.toml", threading.Event()
+    file.write_text(MINIMAL)
+    sink = ServedSink(parse(MINIMAL))
+    thread = threading.Thread(target=follow, args=([(sink, Reload(file, shown))], stop))
+    thread.start()
+    yield sink, file
+    stop.set()
+    thread.join()
+
+
+def _put(file: Path, text: str) -> None:
+    file.with_suffix(".new").write_text(text)
+    file.with_suffix(".new").replace(file)
+
+
+def _wait_until(seen: Callable[[], bool], bound_s: float = 60) -> None:
+    until_s = time.monotonic() + bound_s
+    while not seen():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_point_2_a_server_follows_a_file_that_changes(followed: tuple[ServedSink, Path]) -> None:
+    sink, file = followed
+    _put(file, MINIMAL + "[coordinator]\ncommit_interval_ms = 1234\n")
+    _wait_until(lambda: sink.settings.coordinator.commit_interval_ms == 1234)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name = 7", "changes nothing: HG-100"),
+        (MINIMAL + '[http]\nviewer_token = "${env:PATH}"\n', "start headgate serve again"),
+    ],
+)
+def test_point_2_a_file_that_a_server_cannot_follow_changes_nothing_and_says_so(
+    followed: tuple[ServedSink, Path], caplog: pytest.LogCaptureFixture, text: str, says: str
+) -> None:
+    sink, file = followed
+    before = sink.settings
+    _put(file, text)
+    _wait_until(lambda: says in caplog.text)
+    assert sink.settings is before

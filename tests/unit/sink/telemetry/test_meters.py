@@ -19,6 +19,7 @@ from headgate.control_protocol.events import (
     PresenceKind,
     StartCommit,
     TableSettlement,
+    WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
     ControlOffset,
@@ -36,8 +37,10 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
+from headgate.participant.state import State
 from headgate.sink.condition import Condition
 from headgate.sink.load import parse
+from headgate.sink.maintenance.rounds import Done
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry import progress
 from headgate.sink.telemetry.lookout import look
@@ -275,3 +278,52 @@ def test_point_2_a_paused_sink_does_not_stall() -> None:
     now = progress.looked(before, {P0: 99}, 1.0)
     assert progress.stalled(now, 5_000.0, 90) == ()
     assert progress.condition(now, 5_000.0, 90, draining=False) is Condition.PAUSED
+
+
+def test_point_3_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> None:
+    kept = Kept()
+    meters = SinkMeters(kept, SETTINGS)
+    life = meters.coordinator(LIFE)
+    life.maintenance.ended(Done("db.a", live_files=7, compacted_files=5, orphans=2), False)
+    life.maintenance.ended(Done("db.b"), True)
+    assert kept.counts == {
+        (names.MAINTENANCE_ROUNDS, "done,db.a"): 1,
+        (names.MAINTENANCE_REWRITTEN, "db.a"): 5,
+        (names.MAINTENANCE_ORPHANS, "db.a"): 2,
+        (names.MAINTENANCE_ROUNDS, "failed,db.b"): 1,
+    }
+    told = kept.gauges()
+    assert told[names.LIVE_FILES, "db.a"] == 7
+    assert told[names.MAINTENANCE_LAST, "db.a"] > 0
+    assert (names.MAINTENANCE_LAST, "db.b") not in told
+    life.close()
+    assert (names.LIVE_FILES, "db.a") not in kept.gauges(), "another one maintains now"
+    meters.close()
+
+
+def test_point_7_a_batch_that_fails_is_told_until_its_participant_writes_again(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    other = Sender("host-2", "a life")
+    failure = "HG-404 batch 6 of db.orders: KeyError"
+    life.heard(envelope(WriteStatus(1, unknown=frozenset({P0}), failure=failure), sender=other))
+    told = kept.gauges()
+    assert told[names.STATE, Condition.FAILING.value] == 1
+    assert told[names.ERROR_INFO, "HG-404"] == 1
+    why = meters.not_ready()
+    assert why == "failing: HG-404 a batch could not be written: batch 6 of db.orders: KeyError"
+    life.heard(envelope(WriteStatus(2), sender=other))
+    assert (names.ERROR_INFO, "HG-404") not in kept.gauges()
+    assert meters.not_ready() is None
+
+
+def test_point_7_who_failed_and_is_silent_since_is_not_waited_for() -> None:
+    failing = WriteStatus(1, failure="no space left")
+    told = progress.answered(progress.Progress(epoch=4), LIFE, failing, (100.0, 1_000))
+    error = progress.error_of(told, 129.0, 30.0)
+    assert error is not None
+    assert (error.code, error.text) == ("HG-403", "a batch could not be written: no space left")
+    assert progress.error_of(told, 131.0, 30.0) is None

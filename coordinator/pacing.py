@@ -1,0 +1,75 @@
+"""When tables are paid: at once, or after what they are owed has gathered for a while (V4).
+
+The epoch that decided knows since when a table's debts gather. A claim pays all that it finds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from headgate.control_protocol.record import Debt
+from headgate.coordinator.moves import term_of
+from headgate.coordinator.parking import payable
+from headgate.coordinator.speech import addressed
+from headgate.coordinator.state import Gathering, State, Term
+
+GATHERED_MAX = 1_000
+"""The lead's record names each debt; where more gather, none waits any longer."""
+
+
+def owed_now(state: State, now_ms: int) -> tuple[Debt, ...]:
+    """Return what is to be paid now. A table that was resumed takes rows only once it is paid."""
+    term = term_of(state)
+    owed = payable(term)
+    gathering = {
+        name
+        for name, each in term.gathering.items()
+        if now_ms < each.due_ms and name not in term.parked
+    }
+    waiting = sum(debt.table in gathering for debt in owed)
+    if not waiting or waiting > GATHERED_MAX:
+        return owed
+    return tuple(debt for debt in owed if debt.table not in gathering)
+
+
+def paced(state: State, now_ms: int) -> Term:
+    """Return the term that knows of each table whose debts gather by when it is paid.
+
+    The newest transaction was just decided. A table that could not be paid before is due already.
+    """
+    term, apart = term_of(state), addressed(state)
+    fresh = {d.table for d in term.debts if d.transaction == term.closing_id and d.manifest}
+    before = {d.table for d in term.debts if d.transaction != term.closing_id}
+    begun = {
+        name: Gathering(now_ms + every_ms, term.closing_id)
+        for name in fresh - before - apart.keys()
+        if (every_ms := _every_ms(state, name))
+    }
+    kept = {
+        name: replace(each, newest=term.closing_id) if now_ms < each.due_ms else each
+        for name, each in term.gathering.items()
+        if name in before
+    }
+    return replace(term, gathering={**kept, **begun})
+
+
+def tried(term: Term, owed: Collection[Debt]) -> tuple[Debt, ...]:
+    """Return those of the debts that somebody has tried to pay, as far as this epoch knows.
+
+    Not those of the transaction that was just decided, and not what gathered.
+    """
+    return tuple(
+        debt
+        for debt in owed
+        if debt.transaction != term.closing_id
+        and not (
+            (gathered := term.gathering.get(debt.table)) and debt.transaction <= gathered.newest
+        )
+    )
+
+
+def _every_ms(state: State, table: str) -> int:
+    paces = state.identity.paces
+    return next((each.every_ms for each in paces if re.fullmatch(each.match, table)), 0)

@@ -1,0 +1,84 @@
+"""Tables without new rows learn how far they are complete, by payments that bring nothing (V2).
+
+Tables that the ledger has filled and that this epoch has not seen are looked at a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.coordinator.actions import FollowersRead
+from headgate.coordinator.debts import followed, renewal
+from headgate.coordinator.moves import term_of
+from headgate.coordinator.parking import trouble_of
+from headgate.coordinator.speech import addressed
+from headgate.coordinator.state import State, Term
+
+AT_ONCE = 20
+"""So many tables are looked at, or paid without rows, for one transaction."""
+
+
+def listed(state: State, now_ms: int) -> State:
+    """List the tables to be looked at anew, as often as tables are refreshed."""
+    term, every_ms = term_of(state), state.identity.refresh_ms
+    at_ms = term.unseen_at_ms
+    if not every_ms or (at_ms is not None and now_ms - at_ms < every_ms):
+        return state
+    known = {*term.followers, *addressed(state), *term.parked, *term.forgotten}
+    names = tuple(sorted(term.view.filled.keys() - known))
+    return replace(state, term=replace(term, unseen=names, unseen_at_ms=now_ms))
+
+
+def unseen(term: Term) -> tuple[str, ...]:
+    """Return the tables to look at next."""
+    return term.unseen[:AT_ONCE]
+
+
+def seen(state: State, given: FollowersRead) -> State:
+    """Know the tables that were looked at, if this lead has paid them and they are in order.
+
+    Nothing goes to the others, so that what is wrong with them is nobody's trouble yet.
+    """
+    term = term_of(state)
+    found = {
+        name: view
+        for name in unseen(term)
+        if (view := given.views.get(name))
+        and _ours(view, term.view)
+        and trouble_of(view, state, term.topic_ids) is None
+    }
+    rest, followers = term.unseen[AT_ONCE:], {**term.followers, **found}
+    return replace(state, term=replace(term, unseen=rest, followers=followers))
+
+
+def _ours(follower: TableView, lead: TableView) -> bool:
+    return bool(follower.record and follower.record.lead == lead.uuid) and followed(
+        {follower.table: follower}, lead
+    )
+
+
+def behind(state: State, through_ms: int | None, touched: Collection[str]) -> tuple[TableView, ...]:
+    """Return the tables to be refreshed, those that are furthest behind first.
+
+    ``touched`` are about to be paid anyway, as are those that are owed something.
+    """
+    term, least_ms = term_of(state), state.identity.refresh_ms
+    if not least_ms or through_ms is None:
+        return ()
+    busy = {*touched, *addressed(state), *term.parked, *(debt.table for debt in term.debts)}
+    known = {
+        name: record.valid_through_ms or 0
+        for name, view in term.followers.items()
+        if name not in busy and (record := view.record) and record.lead == term.view.uuid
+    }
+    late = sorted((at_ms, name) for name, at_ms in known.items() if through_ms - at_ms >= least_ms)
+    return tuple(term.followers[name] for _, name in late[:AT_ONCE])
+
+
+def refreshes(state: State, record: CommitRecord, touched: Collection[str]) -> tuple[Debt, ...]:
+    """Return the empty debts by which tables learn of the record's valid-through."""
+    late = behind(state, record.valid_through_ms, touched)
+    return tuple(renewal(record, follower) for follower in late)

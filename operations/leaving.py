@@ -1,0 +1,60 @@
+"""Which snapshots leave a branch when a person takes it back, and what they brought."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode, sink_of
+from headgate.tables.iceberg.history import summary_of
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The snapshots that leave, the newest first. ``target``: where to; ``None`` is to nothing."""
+
+    sink: SinkName
+    target: int | None
+    snapshots: tuple[Snapshot, ...]
+
+    @property
+    def own(self) -> tuple[CommitRecord, ...]:
+        found = (decode(self.sink, summary_of(snapshot)) for snapshot in self.snapshots)
+        return tuple(record for record in found if record)
+
+    @property
+    def rows(self) -> int:
+        return sum(record.records for record in self.own)
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        return tuple(self._foreign())
+
+    def _foreign(self) -> Iterator[str]:
+        for snapshot in self.snapshots:
+            who = sink_of(summary_of(snapshot))
+            if who != self.sink:
+                operation = snapshot.summary.operation.value if snapshot.summary else "append"
+                by = f" of sink {who}" if who else ""
+                yield f"snapshot {snapshot.snapshot_id} ({operation}{by})"
+
+
+def line(metadata: TableMetadata, head: int | None) -> Iterator[Snapshot]:
+    """Yield the snapshot and its ancestors, as far as they are there."""
+    snapshot = metadata.snapshot_by_id(head) if head is not None else None
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = metadata.snapshot_by_id(parent) if parent is not None else None
+
+
+def leaving_for(sink: SinkName, metadata: TableMetadata, head: int | None, target: int) -> Leaving:
+    """Return what leaves the branch of this head on the way to the snapshot."""
+    kept = {snapshot.snapshot_id for snapshot in line(metadata, target)}
+    gone = (s for s in line(metadata, head) if s.snapshot_id not in kept)
+    return Leaving(sink, target, tuple(gone))

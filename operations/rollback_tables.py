@@ -1,0 +1,223 @@
+"""Takes the tables that a ledger has filled back, each by a call of its own (rule D10).
+
+No catalog moves several tables in one call. So a claim on the ledger comes first, which says where
+to: it fences who coordinated until now, and whoever would coordinate next stops at it. Then the
+tables go back under that claim's transaction, and the ledger last. The same command finishes what
+was interrupted: a table that has the transaction already is left as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from headgate.control_protocol.errors import ConfigurationError, RetryLater
+from headgate.control_protocol.identifiers import TransactionId
+from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, TableView, Unknown
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode
+from headgate.operations.leaving import Leaving, leaving_for, line
+from headgate.operations.routed_tables import filled_tables, missing_tables
+from headgate.operations.table_access import opened_catalog, unpaid_debts
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.history import summary_of
+from headgate.tables.iceberg.proposal import GoingBack
+from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.iceberg.table import IcebergTable
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a sink's tables go: to the commit ``record`` of the ledger, which ``to`` names.
+
+    ``before`` is the ledger's record now, ``lead`` its UUID, ``looks`` that nothing will be moved.
+    """
+
+    settings: SinkSettings
+    to: str
+    record: CommitRecord
+    before: CommitRecord
+    lead: str
+    looks: bool = False
+
+    def reaches(self, transaction: TransactionId) -> bool:
+        """Whether the transaction is at or before the commit gone back to."""
+        return transaction <= self.record.transaction
+
+
+@dataclass(frozen=True, slots=True)
+class TableBack:
+    """One table's way back, to ``target`` (``None``: to before its first rows).
+
+    ``done``: an earlier try has taken it there.
+    """
+
+    table: str
+    target: int | None
+    rows: int = 0
+    foreign: tuple[str, ...] = ()
+    done: bool = False
+
+    def __str__(self) -> str:
+        if self.done:
+            return f"{self.table}: is back already"
+        where = "before its first rows" if self.target is None else f"snapshot {self.target}"
+        return f"{self.table}: to {where}; {self.rows} rows leave it"
+
+
+def plan_tables(going: Destination, ledger: Table, view: TableView) -> tuple[TableBack, ...]:
+    """Plan the way back of every table that the ledger has filled.
+
+    Raises ``ConfigurationError`` for one that cannot go there, ``RetryLater`` while rows are owed.
+    """
+    settings, before = going.settings, going.before
+    parked = {each.table for each in before.parked}
+    stuck = sorted({*parked, *missing_tables(ledger.catalog, view.filled)})
+    if stuck:
+        raise ConfigurationError(
+            f"{', '.join(stuck)}: parked or gone, and cannot go back with the other tables",
+            "mend it, and end its parking first: headgate tables SINK resume TABLE",
+        )
+    _refuse_owed(going, ledger)
+    tables = filled_tables(settings, ledger.catalog, before)
+    for name, table in tables.items():
+        _refuse_changed(going, name, table, view.filled.get(name))
+    return tuple(_plan(going, name, table) for name, table in sorted(tables.items()))
+
+
+def _refuse_changed(going: Destination, name: str, table: Table, filled: str | None) -> None:
+    settings = going.settings
+    now = IcebergTable(table.catalog, name, settings.name, settings.table.branch).seen(table)
+    paid = now.record is not None and now.record.lead == going.lead
+    if now.lineage is not Lineage.CONTAINS_TAG or not paid or filled not in (None, now.uuid):
+        raise ConfigurationError(
+            f"{name} is not as sink {settings.name} left it",
+            "start the sink: it parks the table and says why (headgate tables SINK)",
+        )
+
+
+def _refuse_owed(going: Destination, ledger: Table) -> None:
+    """What is owed would be paid into a table that has gone back, or missing on the way back."""
+    reader = IcebergReader(ledger, going.settings.name, going.settings.table.branch)
+    unpaid = unpaid_debts(going.settings, reader, going.before)
+    aside = going.settings.quarantine.table
+    owed = {debt.table for debt in unpaid if debt.manifest and debt.table != aside}
+    if owed and not going.looks:
+        raise RetryLater(
+            f"{', '.join(sorted(owed))}: rows are still owed to it",
+            "start the sink until headgate tables shows that nothing is owed, and stop it again",
+        )
+
+
+def _plan(going: Destination, name: str, table: Table) -> TableBack:
+    leaving = _leaving(going, name, table)
+    if leaving is None:
+        return TableBack(name, None, done=True)
+    _refuse_merged(going, name, table, leaving)
+    foreign = tuple(f"{name}: {text}" for text in leaving.foreign)
+    return TableBack(name, leaving.target, leaving.rows, foreign)
+
+
+def _leaving(going: Destination, name: str, table: Table) -> Leaving | None:
+    """Return what leaves the table's branch; ``None`` where an earlier try has moved it."""
+    metadata, sink = table.metadata, going.settings.name
+    ref = metadata.refs.get(going.settings.table.branch)
+    snapshots = list(line(metadata, ref.snapshot_id if ref else None))
+    records = [decode(sink, summary_of(snapshot)) for snapshot in snapshots]
+    if going.before.going_back is not None and any(map(going.before.same_commit, records)):
+        return None
+    if (kept := metadata.refs.get(going.to)) is not None:
+        return leaving_for(sink, metadata, ref.snapshot_id if ref else None, kept.snapshot_id)
+    if going.record.going_back is not None and any(map(going.record.same_commit, records)):
+        raise ConfigurationError(
+            f"{name}: the tag {going.to} is gone, which kept what the rollback left",
+            "name a transaction: what left this table cannot come back by itself",
+        )
+    later = [
+        number
+        for number, record in enumerate(records)
+        if record and record.lead == going.lead and not going.reaches(record.transaction)
+    ]
+    count = max(later) + 1 if later else 0
+    target = snapshots[later[-1]].parent_snapshot_id if later else snapshots[0].snapshot_id
+    if target is not None and metadata.snapshot_by_id(target) is None:
+        raise ConfigurationError(
+            f"{name}: its snapshot of transaction {going.record.transaction} has expired",
+            "name a later transaction",
+        )
+    return Leaving(sink, target, tuple(snapshots[:count]))
+
+
+def _refuse_merged(going: Destination, name: str, table: Table, leaving: Leaving) -> None:
+    """D5: a payment may bring several transactions; there is no snapshot in their middle."""
+    stays = line(table.metadata, leaving.target)
+    newest = next(
+        (found for s in stays if (found := decode(leaving.sink, summary_of(s)))),
+        None,
+    )
+    decided = [
+        debt
+        for debt in going.record.debts
+        if debt.follower == str(table.metadata.table_uuid)
+        and debt.manifest
+        and debt not in going.before.lapsed
+        and not (newest and newest.pays(debt, going.lead))
+    ]
+    if decided and not going.looks:
+        paid = min(found.transaction for found in leaving.own) if leaving.own else None
+        raise ConfigurationError(
+            f"{name} took rows of {decided[0].transaction} and later ones in one commit"
+            + (f", {paid}" if paid else ""),
+            "name a transaction before or behind them",
+        )
+
+
+def take_back(going: Destination, tables: tuple[TableBack, ...], kept: tuple[str, int]) -> None:
+    """Move every table that is not back yet, under the transaction of the ledger's claim.
+
+    ``kept``: the tag of the way back, and its age. Raises ``RetryLater`` when one was not moved, or
+    when nobody knows: the command is repeated.
+    """
+    with opened_catalog(going.settings) as catalog:
+        for planned in tables:
+            if not planned.done:
+                _take_back(going, catalog, planned, GoingBack(planned.target, *kept))
+
+
+def _take_back(going: Destination, catalog: Catalog, planned: TableBack, back: GoingBack) -> None:
+    settings, claim = going.settings, _claim(going)
+    table = IcebergTable(catalog, planned.table, settings.name, settings.table.branch)
+    view = table.read()
+    if _plan(going, planned.table, catalog.load_table(planned.table)) != planned:
+        raise _unfinished(going, f"{planned.table} was changed meanwhile")
+    outcome = table.commit(CommitAttempt(view, claim), back)
+    if isinstance(outcome, Landed):
+        return
+    if not (isinstance(outcome, Unknown) and claim.same_commit(table.read().record)):
+        raise _unfinished(going, f"{planned.table}: {outcome.reason}")
+
+
+def _claim(going: Destination) -> CommitRecord:
+    """Return what each table's record says: as a payment's (D5), with the offsets gone back to."""
+    fence, record = going.before, going.record
+    return CommitRecord(
+        sink=fence.sink,
+        group_id=fence.group_id,
+        transaction=fence.transaction,
+        coordinator=fence.coordinator,
+        offsets=record.offsets,
+        topic_ids=record.topic_ids,
+        valid_through_ms=record.valid_through_ms,
+        command=fence.command,
+        actor=fence.actor,
+        lead=going.lead,
+    )
+
+
+def _unfinished(going: Destination, why: str) -> RetryLater:
+    return RetryLater(
+        f"sink {going.settings.name} is not wholly rolled back: {why}",
+        "give the same command again; until it has ended no participant commits (HG-260)",
+    )

@@ -1,0 +1,156 @@
+"""Payments of several tables in one call of their catalog: readers see all of them, or none (D5).
+
+One table that is refused takes no other with it (I1): then each is a call of its own, at once where
+nothing has landed, and with the next round where nobody knows. What the call was answered is
+believed of no table: each is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+)
+from pyiceberg.table import CommitTableRequest, TableIdentifier
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.joint_errors import JointCommitsMissing, NotAtomic
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Follower, Landed, Unknown
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.iceberg.catalog_kinds import not_atomic
+from headgate.tables.iceberg.prepared import Prepared
+from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT, BoundedRestCatalog
+from headgate.tables.iceberg.table import IcebergTable
+
+_REFUSED = (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    ValueError,  # pyiceberg's own, before anything is sent
+)
+_log = redacted_logger(__name__)
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+Outcome = CommitOutcome | HeadgateError
+_Conclusion = Callable[[IcebergTable, Prepared], CommitOutcome]
+
+
+class Calls(Protocol):
+    """How the tables of a sink are called."""
+
+    def each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+        """Call with each of the items, several at a time; the answers are in their order."""
+
+    def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
+        """Answer the error that is this table's own trouble; raise any other (I1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """What one table is to be paid."""
+
+    table: Follower
+    attempt: CommitAttempt
+
+    @property
+    def name(self) -> str:
+        return self.attempt.base.table
+
+    def paid(self) -> CommitOutcome:
+        """Pay it by a call of its own."""
+        return self.table.commit(self.attempt)
+
+    def prepared(self) -> Prepared | CommitOutcome:
+        """Write what the call needs; tables of other kinds are paid by themselves."""
+        if isinstance(self.table, IcebergTable):
+            return self.table.prepared(self.attempt)
+        return self.paid()
+
+
+class JointPayments:
+    """Pays the tables of one catalog together; its opener closes it.
+
+    Raises ``NotAtomic`` for a catalog that has no such call.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        if not isinstance(catalog, BoundedRestCatalog):
+            raise not_atomic(catalog.name)
+        if not catalog.lists_joint_commits:
+            raise NotAtomic(
+                f"tables.atomic is set, and {JOINT_COMMIT} is not among what the server of catalog "
+                f"{catalog.name!r} says it has",
+                "remove tables.atomic: tables are paid one by one then",
+            )
+        self._catalog = catalog
+        self._apart = False
+
+    def paid(self, payments: Sequence[Payment], calls: Calls) -> list[Outcome]:
+        """The outcome of each payment, in their order."""
+        if self._apart:
+            return self._paid_apart(payments, calls)
+        ready = calls.each(lambda each: calls.guarded(each.name, each.prepared), payments)
+        pairs = [
+            (payment.table, call)
+            for payment, call in zip(payments, ready, strict=True)
+            if isinstance(payment.table, IcebergTable) and isinstance(call, Prepared)
+        ]
+        conclude = self._sent(pairs) if len(pairs) > 1 else IcebergTable.sent
+
+        def concluded(pair: tuple[Payment, Prepared | Outcome]) -> Outcome:
+            payment, call = pair
+            if not isinstance(call, Prepared):
+                return call
+            table = payment.table
+            assert isinstance(table, IcebergTable), "no other kind prepares calls"
+            return calls.guarded(payment.name, lambda: conclude(table, call))
+
+        return calls.each(concluded, list(zip(payments, ready, strict=True)))
+
+    def _paid_apart(self, payments: Sequence[Payment], calls: Calls) -> list[Outcome]:
+        """Until every one of them has landed: then they are tried together again."""
+        outcomes = calls.each(lambda each: calls.guarded(each.name, each.paid), payments)
+        self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
+        return outcomes
+
+    def _sent(self, pairs: Sequence[tuple[IcebergTable, Prepared]]) -> _Conclusion:
+        """Make the call, and return how each table's outcome is found."""
+        changes = [_change(call) for _, call in pairs]
+        try:
+            with ExitStack() as held:
+                for table, _ in sorted(pairs, key=lambda pair: pair[1].proposal.base.table):
+                    held.enter_context(table.calling)
+                self._catalog.commit_tables(changes)
+        except _REFUSED as error:
+            _log.warning("%d tables are paid one by one, not together: %s", len(pairs), error)
+            return IcebergTable.sent
+        except NotImplementedError as error:
+            raise JointCommitsMissing(
+                f"tables.atomic is set, and the server of catalog {self._catalog.name!r} has no "
+                f"{JOINT_COMMIT}: {error}",
+                "remove tables.atomic: what is decided is paid table by table then",
+            ) from error
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
+            self._apart = True
+            reason = f"several tables were paid together: {error!r}"
+            return lambda _table, _call: Unknown(reason)
+        return IcebergTable.read_back
+
+
+def _change(call: Prepared) -> CommitTableRequest:
+    *namespace, name = call.table.name()
+    return CommitTableRequest(
+        identifier=TableIdentifier(namespace=namespace, name=name),
+        requirements=call.requirements,
+        updates=call.updates,
+    )

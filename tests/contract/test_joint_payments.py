@@ -1,0 +1,247 @@
+"""Followers that are paid together (D5): all in one call, and each by itself where one is refused.
+
+On Iceberg's own REST server, and on a small one of the tests, behind a proxy that lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from contract.iceberg_table_world import IcebergWorld
+from contract.test_followers import drafted, paid
+from integration.iceberg.rest_server import LyingProxy, rest_server
+from local_catalog import local_catalog
+from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS
+from small_rest_catalog import SmallRestCatalog
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.joint_errors import JointCommitsMissing, NotAtomic
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.iceberg.joint import JointPayments
+from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT
+from headgate.tables.iceberg.table import IcebergTable
+
+TIMEOUT_S = 3.0
+Outcomes = Mapping[str, CommitOutcome | HeadgateError]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("small", id="small"),
+        pytest.param("reference", id="reference", marks=pytest.mark.integration),
+    ],
+)
+def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    folder = tmp_path_factory.mktemp("server")
+    if request.param == "reference":
+        with rest_server(folder) as port:
+            yield port
+        return
+    with SmallRestCatalog(folder, {"warehouse": f"file://{folder}/warehouse"}) as server:
+        yield server.server_port
+
+
+@dataclass
+class Lake:
+    """Three followers of one catalog, and what they are paid."""
+
+    proxy: LyingProxy
+    followers: FollowerTables
+    worlds: dict[str, IcebergWorld]
+
+    def owed(self, number: int) -> list[CommitAttempt]:
+        """What transaction ``number`` brings to each table."""
+        views = self.followers.describe(tuple(self.worlds))
+        attempts = []
+        for name, world in self.worlds.items():
+            debt = drafted(world, world.open(), number, number)  # type: ignore[arg-type]
+            view = views[name]
+            assert not isinstance(view, HeadgateError)
+            attempts.append(CommitAttempt(view, paid(debt), debts=(debt,)))
+        return attempts
+
+    def pays(self, payments: list[CommitAttempt]) -> Outcomes:
+        return self.followers.pay(payments, 60_000)
+
+    def pays_what_is_left(self, payments: list[CommitAttempt]) -> Outcomes:
+        """As the coordinator: what a read of the followers shows as paid is not paid again."""
+        views = self.followers.describe([payment.base.table for payment in payments])
+        left = []
+        for payment in payments:
+            view = views[payment.base.table]
+            assert not isinstance(view, HeadgateError)
+            if view.record is None or view.record.transaction < payment.record.transaction:
+                left.append(replace(payment, base=view))
+        return self.pays(left)
+
+    def numbers(self) -> list[list[int]]:
+        return [world.numbers() for world in self.worlds.values()]
+
+
+@pytest.fixture
+def lake(port: int, tmp_path: Path, unique_name: str) -> Iterator[Lake]:
+    space = unique_name.replace("-", "_")
+    with LyingProxy(port) as proxy:
+        rest = {"type": "rest", "uri": f"http://127.0.0.1:{port}"}
+        worlds = {
+            name: IcebergWorld(tmp_path, rest, table=name)
+            for name in (f"{space}.one", f"{space}.two", f"{space}.three")
+        }
+        behind = {"type": "rest", "uri": proxy.uri}
+        with load_catalog("lake", behind, timeout_s=TIMEOUT_S) as catalog:
+            followers = FollowerTables(
+                lambda name: IcebergTable(catalog, name, SinkName("sink")),
+                required=(),
+                joint=JointPayments(catalog),
+            )
+            yield Lake(proxy, followers, worlds)
+            followers.close()
+        for world in worlds.values():
+            world.close()
+
+
+def landed(outcomes: Outcomes) -> list[bool]:
+    return [isinstance(outcome, Landed) for outcome in outcomes.values()]
+
+
+def test_point_9_one_call_pays_all(lake: Lake) -> None:
+    first = lake.owed(1)
+    assert landed(lake.pays(first)) == [True] * 3
+    assert lake.proxy.commits == 1
+    assert landed(lake.pays(lake.owed(2))) == [True] * 3
+    assert lake.proxy.commits == 2
+    assert lake.numbers() == [[1, 2]] * 3
+
+
+def test_point_9_an_outcome_shows_the_table_as_a_read_does(lake: Lake) -> None:
+    outcomes = lake.pays(lake.owed(1))
+    views = lake.followers.describe(tuple(lake.worlds))
+    for name, outcome in outcomes.items():
+        assert isinstance(outcome, Landed)
+        assert outcome.view == views[name]
+
+
+def test_point_9_a_table_that_has_moved_is_left_out_and_the_others_are_paid_together(
+    lake: Lake,
+) -> None:
+    lake.pays(lake.owed(1))
+    payments = lake.owed(2)
+    moved = next(iter(lake.worlds.values()))
+    moved.append_foreign(77)
+    before = lake.proxy.commits
+    outcomes = lake.pays(payments)
+    assert landed(outcomes) == [False, True, True]
+    assert lake.proxy.commits == before + 1
+    assert landed(lake.pays_what_is_left(payments)) == [True]
+    assert lake.numbers() == [[1, 2, 77], [1, 2], [1, 2]]
+
+
+def test_point_9_a_race_for_one_table_costs_no_other(lake: Lake) -> None:
+    lake.pays(lake.owed(1))
+    payments = lake.owed(2)
+    lake.proxy.keep_next()
+    outcomes: dict[str, CommitOutcome | HeadgateError] = {}
+    paying = Thread(target=lambda: outcomes.update(lake.pays(payments)))
+    paying.start()
+    assert lake.proxy.kept.wait(60)
+    raced = next(iter(lake.worlds.values()))
+    raced.append_foreign(77)
+    lake.proxy.let_go()
+    paying.join(60)
+    assert landed(outcomes) == [False, True, True]
+    assert isinstance(outcomes[raced.name], Refused | Unknown)
+    assert landed(lake.pays_what_is_left(payments)) == [True]
+    assert lake.numbers() == [[1, 2, 77], [1, 2], [1, 2]]
+
+
+def test_point_9_a_table_that_is_gone_takes_no_other_with_it(lake: Lake) -> None:
+    payments = lake.owed(1)
+    lake.proxy.keep_next()
+    outcomes: dict[str, CommitOutcome | HeadgateError] = {}
+    paying = Thread(target=lambda: outcomes.update(lake.pays(payments)))
+    paying.start()
+    assert lake.proxy.kept.wait(60)
+    gone, *others = lake.worlds.values()
+    gone.drop()
+    lake.proxy.let_go()
+    paying.join(60)
+    assert landed(outcomes) == [False, True, True]
+    assert [world.numbers() for world in others] == [[1], [1]]
+
+
+@pytest.mark.parametrize(
+    "lie", ["drop-after", "503-after", "502-before", "drop-before", "twice", "hang-after"]
+)
+def test_point_9_whatever_is_answered_each_table_is_paid_once(lake: Lake, lie: str) -> None:
+    lake.pays(lake.owed(1))
+    payments = lake.owed(2)
+    lake.proxy.lie = lie
+    outcomes = lake.pays(payments)
+    if lie == "twice":  # it has landed, whatever the second copy was answered
+        assert landed(outcomes) == [True] * 3
+    elif lie.endswith("-after"):
+        assert lake.numbers() == [[1, 2]] * 3, "together"
+    for _ in range(2):
+        lake.pays_what_is_left(payments)
+    assert lake.numbers() == [[1, 2]] * 3
+    before = lake.proxy.commits
+    assert landed(lake.pays(lake.owed(3))) == [True] * 3
+    assert lake.proxy.commits in (before + 1, before + 3), "one by one at most once more"
+    before = lake.proxy.commits
+    assert landed(lake.pays(lake.owed(4))) == [True] * 3
+    assert lake.proxy.commits == before + 1, "together again"
+    assert lake.numbers() == [[1, 2, 3, 4]] * 3
+
+
+def test_point_9_a_copy_that_comes_late_pays_nothing_again(lake: Lake) -> None:
+    lake.pays(lake.owed(1))
+    payments = lake.owed(2)
+    lake.proxy.keep_next()
+    outcomes = lake.pays(payments)  # its client gives up
+    assert all(isinstance(outcome, Unknown) for outcome in outcomes.values())
+    lake.pays_what_is_left(payments)
+    assert lake.numbers() == [[1, 2]] * 3
+    lake.proxy.let_go()
+    assert landed(lake.pays(lake.owed(3))) == [True] * 3
+    assert lake.numbers() == [[1, 2, 3]] * 3
+
+
+def test_point_9_a_catalog_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(NotAtomic) as refused:
+        JointPayments(local_catalog(tmp_path).catalog)
+    assert refused.value.code == "HG-121"
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_point_9_a_server_without_that_call_is_refused_by_name(
+    tmp_path: Path, *, listed: bool
+) -> None:
+    with SmallRestCatalog(tmp_path, {"warehouse": f"file://{tmp_path}"}) as server:
+        others = [str(endpoint) for endpoint in DEFAULT_ENDPOINTS]
+        server.endpoints = [*others, "GET /v1/{prefix}/functions"]
+        if listed:
+            server.endpoints.append(str(JOINT_COMMIT))
+        with load_catalog("lake", {"type": "rest", "uri": server.uri}) as catalog:
+            if listed:
+                JointPayments(catalog)
+                return
+            with pytest.raises(NotAtomic):
+                JointPayments(catalog)
+
+
+@pytest.mark.parametrize("status", ["404", "405", "501"])
+def test_point_9_a_server_that_says_nothing_stops_the_sink_by_name(lake: Lake, status: str) -> None:
+    payments = lake.owed(1)
+    lake.proxy.lie = f"{status}-before"
+    with pytest.raises(JointCommitsMissing) as stopped:
+        lake.pays(payments)
+    assert stopped.value.code == "HG-250"
+    assert lake.numbers() == [[], [], []]

@@ -1,0 +1,425 @@
+"""Point 4, D10: a ledger and all that it has filled go back together, and come back again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from iceberg_files import write_files
+from pyiceberg.catalog import Catalog
+from unit.operations.filled_table import ARROW, SCHEMA, catalog_properties
+
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
+from headgate.control_protocol.going_back import RollbackUnfinished
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    Draft,
+    Landed,
+    Lineage,
+    Refused,
+    TopicState,
+    Unknown,
+)
+from headgate.control_protocol.record import CommitRecord, Debt, Parked
+from headgate.coordinator.debts import payments
+from headgate.operations import rollback
+from headgate.operations.audit import audit
+from headgate.operations.cli import main
+from headgate.operations.face.moves import MOVES
+from headgate.operations.rollback import carry_out, plan_rollback, show_on_branch
+from headgate.operations.set_offsets import stored
+from headgate.operations.table_access import refusal
+from headgate.sink.declaration import quarantine_declaration
+from headgate.sink.load import parse
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.iceberg.table import IcebergTable
+
+SINK, AT = SinkName("shop"), TopicPartition("shop", 0)
+LEDGER, ORDERS, CLICKS, LATE = "db.ledger", "db.orders", "db.clicks", "db.late"
+FILE = """
+name = "shop"
+[source]
+topics = ["shop"]
+group_id = "headgate-shop"
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+[catalog.properties]
+type = "sql"
+uri = "{uri}"
+warehouse = "{warehouse}"
+[tables]
+ledger = "db.ledger"
+[[tables.route]]
+field = "kind"
+to = "db.{{field}}"
+[tables.record_columns]
+topic = "topic"
+partition = "partition"
+offset = "offset"
+[spark]
+writer = "in-process"
+"""
+Rows = Mapping[str, Sequence[int]]
+"""By table the offsets of its rows."""
+
+
+class Shop:
+    """A sink of many tables, committed and paid as a coordinator does it."""
+
+    def __init__(self, catalog: Catalog, settings: SinkSettings) -> None:
+        self.catalog, self.settings = catalog, settings
+        catalog.create_namespace("db")
+        ensure_table(catalog, LEDGER, TableDeclaration({"nothing": "string"}))
+        ensure_table(catalog, settings.quarantine.table, quarantine_declaration())
+        self.ledger = IcebergTable(catalog, LEDGER, SINK)
+        self.next_offset = 0
+        self.claims(1)
+
+    def table(self, name: str) -> IcebergTable:
+        return IcebergTable(self.catalog, name, SINK)
+
+    def record(self, number: int, rows: int = 0, **other: Any) -> CommitRecord:
+        life = Sender(f"member-{self.epoch}", f"life-{self.epoch}")
+        return CommitRecord(
+            sink=SINK,
+            group_id="headgate-shop",
+            transaction=TransactionId(Epoch(self.epoch), TransactionNumber(number)),
+            coordinator=life,
+            offsets=Offsets({AT: self.next_offset}),
+            topic_ids={"shop": TopicId("topic-id-1")},
+            records=rows,
+            **other,
+        )
+
+    def claims(self, epoch: int) -> None:
+        self.epoch, self.number = epoch, 0
+        view = self.ledger.read()
+        if view.record:
+            self.next_offset = view.record.offsets[AT]
+        assert isinstance(self.ledger.commit(CommitAttempt(view, self.record(0))), Landed)
+
+    def decides(self, rows: Rows, **other: Any) -> tuple[Debt, ...]:
+        """The ledger's commit of the next transaction; nobody is paid yet."""
+        self.number += 1
+        number = sum(map(len, rows.values()))
+        self.next_offset += number
+        record = self.record(self.number, number)
+        debts = tuple(debt for name, at in rows.items() for debt in self.drafts(record, name, at))
+        view = self.ledger.read()
+        owed = (*other.pop("still", ()), *debts)
+        attempt = CommitAttempt(view, replace(record, debts=owed, **other))
+        assert isinstance(self.ledger.commit(attempt), Landed)
+        return debts
+
+    def drafts(self, record: CommitRecord, name: str, at: Sequence[int]) -> tuple[Debt, ...]:
+        if not self.catalog.table_exists(name):
+            self.catalog.create_table(name, SCHEMA)
+        table = self.catalog.load_table(name)
+        values = [{"topic": "shop", "partition": 0, "offset": offset} for offset in at]
+        files = write_files(table, pa.Table.from_pylist(values, schema=ARROW))
+        view = self.table(name).read()
+        return self.table(name).draft(
+            Draft(view, record.transaction, record.coordinator, tuple(files))
+        )
+
+    def payment(self, name: str, debts: Sequence[Debt]) -> CommitAttempt:
+        (payment,) = payments(self.ledger.read(), tuple(debts), {name: self.table(name).read()}, ())
+        return payment
+
+    def commits(self, rows: Rows) -> None:
+        """A transaction that is decided and paid."""
+        debts = self.decides(rows)
+        for name in rows:
+            assert isinstance(self.table(name).commit(self.payment(name, debts)), Landed)
+
+    def rows(self) -> dict[str, list[int]]:
+        """What any reader sees."""
+        return {
+            name: sorted(self.catalog.load_table(name).scan().to_arrow()["offset"].to_pylist())
+            for name in (ORDERS, CLICKS, LATE)
+            if self.catalog.table_exists(name)
+        }
+
+    def assert_proven(self, records: int) -> None:
+        report = audit(self.settings, with_source=False)
+        assert report.findings == ()
+        assert (report.rows, report.distinct) == (records, records)
+
+
+class Source:
+    def describe(self) -> dict[str, TopicState]:
+        return {"shop": TopicState(TopicId("topic-id-1"), {0: OffsetRange(0, 20)})}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> SinkSettings:
+    known = catalog_properties(tmp_path)
+    return parse(FILE.format(uri=known["uri"], warehouse=known["warehouse"]))
+
+
+@pytest.fixture
+def shop(
+    catalog: Catalog, settings: SinkSettings, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> Shop:
+    assert not told
+
+    @contextmanager
+    def topics(_: SinkSettings) -> Iterator[Source]:
+        yield Source()
+
+    monkeypatch.setattr(rollback, "source_topics", topics)
+    monkeypatch.setattr(rollback, "require_stopped", lambda _: None)
+    shop = Shop(catalog, settings)
+    shop.commits({ORDERS: [0, 1], CLICKS: [2]})
+    shop.commits({ORDERS: [3]})
+    shop.commits({CLICKS: [4], LATE: [5]})
+    return shop
+
+
+FULL = {ORDERS: [0, 1, 3], CLICKS: [2, 4], LATE: [5]}
+BACK = {ORDERS: [0, 1], CLICKS: [2], LATE: list[int]()}
+
+
+def test_point_4_d10_all_tables_go_back_and_the_ledger_last(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    plan = plan_rollback(settings, "1.1")
+    assert (plan.dropped, plan.rows) == (("1.3", "1.2"), 3)
+    assert f"{LATE}: to before its first rows; 1 rows leave it" in str(plan)
+    assert shop.rows() == FULL, "a plan changes nothing"
+    carry_out(settings, plan)
+    assert shop.rows() == BACK
+    after = shop.ledger.read()
+    assert after.record is not None
+    assert after.record.offsets == Offsets({AT: 3})
+    assert (after.record.transaction.epoch, after.record.going_back) == (3, None)
+    for name in (LEDGER, ORDERS, CLICKS, LATE):
+        view = shop.table(name).read()
+        assert view.lineage is Lineage.CONTAINS_TAG
+        refs = shop.catalog.load_table(name).metadata.refs
+        assert refs["headgate.shop.before-2"].max_ref_age_ms == rollback.KEPT_MS
+    shop.assert_proven(3)
+
+
+def test_point_4_d10_what_is_read_again_is_there_once(shop: Shop, settings: SinkSettings) -> None:
+    carry_out(settings, plan_rollback(settings, "1.1"))
+    shop.claims(4)
+    shop.commits({ORDERS: [3], LATE: [4, 5]})
+    assert shop.rows() == {ORDERS: [0, 1, 3], CLICKS: [2], LATE: [4, 5]}
+    shop.assert_proven(6)
+
+
+def test_point_4_d10_the_way_back_is_the_same_move(shop: Shop, settings: SinkSettings) -> None:
+    carry_out(settings, plan_rollback(settings, "1.1"))
+    shop.claims(4)
+    shop.commits({"db.new": [3], CLICKS: [4]})
+    carry_out(settings, plan_rollback(settings, "headgate.shop.before-2"))
+    assert shop.rows() == FULL
+    assert shop.catalog.load_table("db.new").scan().to_arrow().num_rows == 0
+    shop.assert_proven(6)
+    shop.claims(7)
+    shop.commits({ORDERS: [6]})
+    shop.assert_proven(7)
+
+
+def test_point_4_d10_a_paused_coordinator_commits_nothing_and_pays_nothing(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    debts = shop.decides({ORDERS: [6]})
+    late_payment = shop.payment(ORDERS, debts)
+    assert isinstance(shop.table(ORDERS).commit(late_payment), Landed)
+    slept_through = shop.payment(
+        CLICKS, [replace(debts[0], follower=shop.table(CLICKS).read().uuid)]
+    )
+    late_decision = CommitAttempt(shop.ledger.read(), shop.record(9))
+    carry_out(settings, plan_rollback(settings, "1.1"))
+    assert isinstance(shop.ledger.commit(late_decision), Refused)
+    assert isinstance(shop.table(ORDERS).commit(late_payment), Refused)
+    assert isinstance(shop.table(CLICKS).commit(slept_through), Refused)
+    carry_out(settings, plan_rollback(settings, "headgate.shop.before-2"))
+    assert isinstance(shop.ledger.commit(late_decision), Refused), "neither after the way back"
+    assert isinstance(shop.table(CLICKS).commit(slept_through), Refused)
+    shop.assert_proven(7)
+
+
+class Dies(Exception):
+    """The person's process ends here."""
+
+
+@pytest.mark.parametrize("calls", (0, 2, 4))
+def test_point_4_d10_the_same_command_finishes_what_was_interrupted(
+    shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """Behind the claim, in the midst of three tables, behind the ledger."""
+    commit, made = IcebergTable.commit, list[str]()
+
+    def dying(self: IcebergTable, *given: Any) -> Any:
+        made.append(given[0].base.table)
+        outcome = commit(self, *given)
+        if len(made) > calls:
+            raise Dies
+        return outcome
+
+    with monkeypatch.context() as patched, pytest.raises(Dies):
+        patched.setattr(IcebergTable, "commit", dying)
+        carry_out(settings, plan_rollback(settings, "1.1"))
+    assert made == [LEDGER, CLICKS, LATE, ORDERS, LEDGER][: calls + 1]
+    if calls < 4:
+        reader = IcebergReader(shop.catalog.load_table(LEDGER), settings.name, "main")
+        error = refusal(settings, reader)
+        assert isinstance(error, RollbackUnfinished)
+        for refused in (
+            lambda: plan_rollback(settings, "1.2"),
+            lambda: stored(settings, shop.ledger.read()),
+        ):
+            with pytest.raises(RollbackUnfinished, match=r"rollback SINK 1\.1"):
+                refused()
+        plan = plan_rollback(settings, "1.1")
+        assert (plan.dropped, plan.kept_as) == (("1.3", "1.2"), "headgate.shop.before-2")
+        carry_out(settings, plan)
+    assert shop.rows() == BACK
+    shop.assert_proven(3)
+    carry_out(settings, plan_rollback(settings, "headgate.shop.before-2"))
+    assert shop.rows() == FULL
+    shop.assert_proven(6)
+
+
+def test_point_4_d10_an_unknown_answer_is_looked_at(
+    shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, lost = IcebergTable.commit, [CLICKS, LATE]
+
+    def unsure(self: IcebergTable, *given: Any) -> Any:
+        name = given[0].base.table
+        if name == LATE and name in lost:
+            lost.remove(name)
+            return Unknown("nothing was sent")
+        outcome = commit(self, *given)
+        return Unknown("no answer") if name in lost else outcome
+
+    monkeypatch.setattr(IcebergTable, "commit", unsure)
+    with pytest.raises(RetryLater, match=rf"not wholly rolled back: {LATE}.*same command"):
+        carry_out(settings, plan_rollback(settings, "1.1"))
+    carry_out(settings, plan_rollback(settings, "1.1"))
+    assert shop.rows() == BACK
+    shop.assert_proven(3)
+
+
+def _park(shop: Shop) -> None:
+    shop.decides({ORDERS: [6]}, parked=(Parked(CLICKS, "HG-201 rolled back"),))
+
+
+def _drop(shop: Shop) -> None:
+    shop.catalog.drop_table(CLICKS)
+
+
+def _owe(shop: Shop) -> None:
+    shop.decides({CLICKS: [6]})
+
+
+def _merge(shop: Shop) -> None:
+    first = shop.decides({CLICKS: [6]})
+    second = shop.decides({CLICKS: [7]}, still=first)
+    paid = shop.payment(CLICKS, (*first, *second))
+    assert isinstance(shop.table(CLICKS).commit(paid), Landed)
+
+
+def _roll_back_by_hand(shop: Shop) -> None:
+    table = shop.catalog.load_table(CLICKS)
+    first = table.metadata.snapshots[0].snapshot_id
+    table.manage_snapshots().rollback_to_snapshot(first).commit()
+
+
+def _write_besides(shop: Shop) -> None:
+    other = pa.Table.from_pylist([{"topic": "x", "partition": 0, "offset": 0}], schema=ARROW)
+    shop.catalog.load_table(CLICKS).append(other)
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        (_park, f"{CLICKS}: parked or gone"),
+        (_drop, f"{CLICKS}: parked or gone"),
+        (_owe, f"{CLICKS}: rows are still owed"),
+        (_merge, f"{CLICKS} took rows of 1.4 and later ones"),
+        (_roll_back_by_hand, f"{CLICKS} is not as sink shop left it"),
+        (_write_besides, f"others have written since 1.[14]: {CLICKS}: snapshot"),
+    ],
+)
+def test_point_4_d10_what_cannot_go_back_is_named_and_nothing_moves(
+    shop: Shop, settings: SinkSettings, does: Any, says: str
+) -> None:
+    does(shop)
+    to = "1.4" if does is _merge else "1.1"
+    before = shop.ledger.read()
+    with pytest.raises(HeadgateError, match=says):
+        plan_rollback(settings, to)
+    assert shop.ledger.read() == before
+
+
+def test_point_4_d10_a_way_back_that_one_table_has_lost_is_refused(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    carry_out(settings, plan_rollback(settings, "1.1"))
+    shop.catalog.load_table(CLICKS).manage_snapshots().remove_tag("headgate.shop.before-2").commit()
+    with pytest.raises(
+        ConfigurationError, match=f"{CLICKS}: the tag headgate.shop.before-2 is gone"
+    ):
+        plan_rollback(settings, "headgate.shop.before-2")
+    assert shop.rows() == BACK
+
+
+def test_point_4_d10_snapshots_of_others_go_along_where_asked(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    _write_besides(shop)
+    carry_out(settings, plan_rollback(settings, "1.1", drop_foreign=True))
+    assert shop.rows() == BACK
+    shop.assert_proven(3)
+
+
+def test_point_4_d10_a_branch_of_each_table_shows_it(shop: Shop, settings: SinkSettings) -> None:
+    before = shop.ledger.read()
+    show_on_branch(settings, plan_rollback(settings, "1.1", look_only=True), "look")
+    assert shop.ledger.read() == before
+    assert shop.rows() == FULL
+    for name, rows in ((ORDERS, 2), (CLICKS, 1)):
+        table = shop.catalog.load_table(name)
+        assert table.scan(snapshot_id=table.metadata.refs["look"].snapshot_id).count() == rows
+
+
+def test_point_4_d10_from_the_command_line_and_over_http(
+    shop: Shop, settings: SinkSettings, tmp_path: Path
+) -> None:
+    known = catalog_properties(tmp_path)
+    sink_file = tmp_path / "shop.toml"
+    sink_file.write_text(FILE.format(uri=known["uri"], warehouse=known["warehouse"]))
+    said = CliRunner().invoke(main, ["rollback", str(sink_file), "1.1", "--dry-run"])
+    assert said.exit_code == 0, said.output
+    assert f"{ORDERS}: to snapshot" in said.output
+    assert shop.rows() == FULL
+    told = MOVES["POST", "rollback"](settings, {"to": "1.1"}, False)
+    assert {each["table"]: each["rows"] for each in told["tables"]} == {
+        CLICKS: 1,
+        LATE: 1,
+        ORDERS: 1,
+    }
+    assert shop.rows() == BACK

@@ -1,0 +1,12 @@
+"""What the package says it offers is there."""
+
+from __future__ import annotations
+
+import pytest
+
+import headgate
+
+
+@pytest.mark.parametrize("name", headgate.__all__)
+def test_point_2_each_public_name_is_there(name: str) -> None:
+    assert getattr(headgate, name).__name__ == name
