@@ -5,7 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FAST := not integration and not spark and not soak
-WORKERS ?= 3
+WORKERS ?= 4
+
+# Hundreds of processes import the same modules in a run of the tests: they are compiled once.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint search bench simulate explore chaos format coverage env

@@ -8,14 +8,12 @@ answers, also against the records it holds (``audit_source``). What cannot be kn
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, TableChanged
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
@@ -35,6 +33,7 @@ from headgate.operations.audit_quarantine import QuarantineEvidence, examine_qua
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_records
 from headgate.operations.audit_report import AuditReport, Finding, PartitionAudit
 from headgate.operations.audit_source import (
+    SourceEvidence,
     Witness,
     begins,
     examine_commit_counts,
@@ -68,9 +67,7 @@ def audit(
     ``with_source`` off leaves the brokers alone; without an answer from them the audit goes on with
     the table alone and says so.
     """
-    from headgate.operations.audit_routed import RoutedInquiry  # an inquiry itself
-
-    kind = RoutedInquiry if settings.tables else Inquiry
+    kind = _kind(settings)
     for tries_left in reversed(range(_TRIES)):
         with opened_reader(settings) as reader:
             report, missing = None, None
@@ -94,12 +91,13 @@ def audit(
     raise AssertionError("the last try returns or raises")
 
 
-@dataclass(slots=True)
-class _Source:
-    """What the brokers know; ``witnesses`` only for partitions that can be compared."""
+def _kind(settings: SinkSettings) -> type[Inquiry]:
+    from headgate.operations.audit_keyed import KeyedInquiry  # inquiries themselves
+    from headgate.operations.audit_routed import RoutedInquiry
 
-    topics: Mapping[str, TopicState] = field(default_factory=dict)
-    witnesses: dict[TopicPartition, Witness] = field(default_factory=dict)
+    if settings.table.key:
+        return KeyedInquiry
+    return RoutedInquiry if settings.tables else Inquiry
 
 
 class Inquiry:
@@ -197,7 +195,7 @@ class Inquiry:
             )
         if not with_source:
             self._unproven.append("the source was not asked")
-        source = self._ask_source(record, spans, seen) if with_source else _Source()
+        source = self._ask_source(record, spans, seen) if with_source else SourceEvidence()
         lost: list[Finding] = []
         for at, span in spans.items():
             told = seen is not None and at.topic not in self._renewed
@@ -262,10 +260,10 @@ class Inquiry:
         record: CommitRecord,
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
-    ) -> _Source:
+    ) -> SourceEvidence:
         try:
             with source_topics(self._settings) as topics:
-                source = _Source(topics.describe())
+                source = SourceEvidence(topics.describe())
             ranges = self._comparable(source, record, spans, seen)
             offsets = scan_source(
                 self._settings,
@@ -274,7 +272,7 @@ class Inquiry:
             )
         except (RetryLater, ConfigurationError) as error:
             self._unproven.append(f"the source was not compared: {error.message}")
-            return _Source()
+            return SourceEvidence()
         missing = passed_over(self._history, self._allowed)
         for at in ranges:
             log = source.topics[at.topic].partitions[at.partition]
@@ -285,7 +283,7 @@ class Inquiry:
 
     def _comparable(
         self,
-        source: _Source,
+        source: SourceEvidence,
         record: CommitRecord,
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
@@ -339,7 +337,7 @@ class Inquiry:
     def _skipped_records(self) -> int:
         return sum(commit.record.skipped for commit in self._history.commits)
 
-    def _compare_counts(self, source: _Source) -> None:
+    def _compare_counts(self, source: SourceEvidence) -> None:
         topic_ids = {name: topic.topic_id for name, topic in source.topics.items()}
         findings, compared = examine_commit_counts(self._history, source.witnesses, topic_ids)
         self._findings += findings

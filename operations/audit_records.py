@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
@@ -18,6 +19,7 @@ from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.data.writers.numbering import bitmap
 from headgate.operations.audit_files import OnProgress
+from headgate.tables.iceberg.keyed.key_hash import KeyHash
 from headgate.tables.stores.ahead import STORAGE_THREADS, in_turn
 
 EXAMPLES_MAX = 5
@@ -119,6 +121,20 @@ def scan_draft(
     for file in files:
         for batch in file.batches():
             _count_in(into, batch, columns, file.path)
+
+
+def count_keys(reader: TableReader, key: tuple[str, ...]) -> tuple[int, int]:
+    """How many live rows there are, and how many different keys they have."""
+    hashed = KeyHash()
+    _, files = reader.scan(key)
+    found = [
+        np.stack(hashed([batch.column(name) for name in key]), axis=1)
+        for file in files
+        for batch in file.batches()
+        if batch.num_rows
+    ]
+    hashes = np.concatenate([np.zeros((0, 2), np.uint64), *found])
+    return len(hashes), len(np.unique(hashes, axis=0))
 
 
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array:

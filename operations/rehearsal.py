@@ -20,7 +20,7 @@ from pyiceberg.catalog import Catalog
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import TableMissing, WriteFailed
-from headgate.control_protocol.events import Destination, TableStart, WrittenFile
+from headgate.control_protocol.events import Destination, FileKind, TableStart, WrittenFile
 from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -69,7 +69,7 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedTable:
-    """What one table would get. ``rows``: the first few of the ``records``.
+    """What one table would get. ``rows``: the first few of the ``records``; ``deletes``: of rows.
 
     ``exists``: whether the table is there already; otherwise its declaration was followed.
     """
@@ -80,6 +80,7 @@ class RehearsedTable:
     files: int = 0
     file_bytes: int = 0
     rows: tuple[Mapping[str, Any], ...] = ()
+    deletes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,8 @@ def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
         )
 
 
-def _table(name: str, files: Sequence[WrittenFile], catalog: RehearsalCatalog) -> RehearsedTable:
+def _table(name: str, written: Sequence[WrittenFile], catalog: RehearsalCatalog) -> RehearsedTable:
+    files = [file for file in written if file.kind is FileKind.ROWS]
     return RehearsedTable(
         name,
         name in catalog.copied,
@@ -143,6 +145,7 @@ def _table(name: str, files: Sequence[WrittenFile], catalog: RehearsalCatalog) -
         len(files),
         sum(file.size_bytes for file in files),
         tuple(_first_rows(files, ROWS_SHOWN)),
+        sum(file.records for file in written if file.kind is FileKind.KEYS),
     )
 
 
@@ -155,10 +158,11 @@ def _unmatched(quarantined: Iterable[WrittenFile]) -> int:
 
 def _tolerant(settings: SinkSettings) -> SinkSettings:
     """Every bad record is kept and shown, whatever the sink would do with it."""
+    keyed = bool(settings.table.key)  # there tombstones are changes
     aside = replace(
         settings.quarantine,
         policy=Disposal.QUARANTINE,
-        tombstones=Disposal.QUARANTINE,
+        tombstones=settings.quarantine.tombstones if keyed else Disposal.QUARANTINE,
         per_thousand_max=1_000,
         records_max=0,
         table=_QUARANTINE,

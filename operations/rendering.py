@@ -291,6 +291,7 @@ def _rehearsed(seen: Rehearsal) -> str:
         words += f", {seen.unmatched:,} unmatched, for {len(seen.tables)} tables"
         return f"{words}; nothing was written there"
     (table,) = seen.tables
+    words += f", {table.deletes:,} deletes" if table.deletes else ""
     there = table.table if table.exists else f"{table.table}, which is not there yet"
     return f"{words}, for {there}; nothing was written there"
 

@@ -39,7 +39,7 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         else "",
         "table.schema": _schema(settings.table.schema),
         **({"table.type": settings.table.type} if settings.table.type != ICEBERG else {}),
-        **({"table.key": _text(", ".join(settings.table.key))} if settings.table.key else {}),
+        **_keyed(settings),
         "format": _digest([form.type, _said(form.options), form.key_type, _said(form.key_options)]),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
@@ -47,6 +47,15 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         "transform": _digest(asdict(transform)) if transform else "",
         **_routed(settings),
     }
+
+
+def _keyed(settings: SinkSettings) -> Mapping[str, str]:
+    """What decides which row a record changes; nothing in a file without a key."""
+    changes = settings.changes.of(settings.table.key)
+    if changes is None:
+        return {}
+    said = (changes.envelope, changes.tombstones, changes.on_truncate, changes.unavailable_value)
+    return {"table.key": _text(", ".join(changes.key)), "changes": ", ".join(said)}
 
 
 def _routed(settings: SinkSettings) -> Mapping[str, str]:

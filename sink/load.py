@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import difflib
+import functools
 import os
 import re
 import tomllib
@@ -71,7 +72,7 @@ def _section(kind: type, table: Any, at: str) -> Any:
     if not isinstance(table, dict):
         raise _wrong_type(at, "a section", table)
     fields = {key_of(field): field for field in dataclasses.fields(kind)}
-    types = typing.get_type_hints(kind)
+    types = _types(kind)
     hints = {key: types[field.name] for key, field in fields.items()}
     for key in table:
         if key not in fields:
@@ -87,6 +88,12 @@ def _section(kind: type, table: Any, at: str) -> Any:
             for key, value in table.items()
         }
     )
+
+
+@functools.cache
+def _types(kind: type) -> Mapping[str, Any]:
+    """What each of its fields is declared as: a command that waits loads its file often."""
+    return typing.get_type_hints(kind)
 
 
 def _required(field: dataclasses.Field[Any]) -> bool:

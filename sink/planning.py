@@ -61,6 +61,7 @@ def iceberg_planning(settings: SinkSettings, catalog: Catalog) -> Planning:
 def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
     """Where the batch's records come from, and how their values are read."""
     tables = settings.tables
+    changes = settings.changes.of(settings.table.key)
     return SourcePlan(
         kafka=dict(settings.kafka),
         topic_ids=batch.topic_ids,
@@ -72,7 +73,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         key_format_options=dict(settings.format.key_options),
         handling=Handling(
             policy=settings.quarantine.policy,
-            tombstones=settings.quarantine.tombstones,
+            tombstones=changes.disposal if changes else settings.quarantine.tombstones,
             limits=settings.quarantine.limits,
             tag=tag_name(settings.name, settings.table.branch),
             excerpts=settings.quarantine.excerpts,
@@ -83,6 +84,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         schema_policy=settings.table.schema.policy,
         routing=tables.routing if tables else None,
         makes=tables.create.schema is not CreateFrom.OFF and not settings.transform,
+        changes=changes,
     )
 
 

@@ -17,6 +17,7 @@ from headgate.sink.face_settings import check_face
 from headgate.sink.keyed_tables import check_keyed
 from headgate.sink.kinds import check_kind
 from headgate.sink.maintenance_settings import check_maintenance
+from headgate.sink.reserved_names import check_reserved
 from headgate.sink.routed_tables import check_tables
 from headgate.sink.schema_policy import check_schema_policy
 from headgate.sink.table_settings import ICEBERG
@@ -43,6 +44,7 @@ def check_sink(settings: SinkSettings) -> None:
     _check_keys(settings)
     _check_kafka(settings)
     _check_table(settings.table)
+    check_reserved(settings)
     _check_positive(settings)
     _check_times(settings)
     if settings.spark.master and settings.spark.remote:
@@ -188,7 +190,8 @@ def _check_format(settings: SinkSettings) -> None:
     """Makes the formats, which asks nothing of anybody, and lets them judge their options."""
     wanted = settings.format
     record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
-    if (wanted.key_type or wanted.key_options) and not settings.table.record_columns.key:
+    used = settings.table.record_columns.key or settings.table.key
+    if (wanted.key_type or wanted.key_options) and not used:
         _wrong(
             "format.key_type is set, but no column takes the key", "set table.record_columns.key"
         )

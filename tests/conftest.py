@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spark_classes
 import workers
 from confluent_kafka.admin import AdminClient
 from docker_broker import docker_broker
@@ -61,11 +62,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _exit_without_java(needed=bool(marks & {"spark", "integration"}), spark="spark" in marks)
 
 
-def pytest_xdist_node_collection_finished(ids: Sequence[str]) -> None:
+def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
     """Ask here, once, since what a worker says while it ends is lost; ids carry no marks."""
     needed = any("tests/integration/" in nodeid for nodeid in ids)
     spark = any("tests/integration/spark/" in nodeid for nodeid in ids)
     _exit_without_java(needed=needed, spark=spark)
+    if spark and (making := spark_classes.made_beside()):
+        node.config.add_cleanup(making.wait)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("integration"):
+        spark_classes.share()
 
 
 def _exit_without_java(*, needed: bool, spark: bool) -> None:

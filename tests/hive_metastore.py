@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import socket
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from integration.readers import ICEBERG_JARS
+from java_server import java_server
 
 from headgate.data.spark.jvm import open_jvm
 from headgate.data.spark.session import SparkOptions
-from headgate.operations.demo.java import cache_folder, fetch_jars, java_command
+from headgate.operations.demo.broker import free_port
+from headgate.operations.demo.java import cache_folder, fetch_jars
 from headgate.tables.iceberg.jvm import Jvm
-
-START_S_MAX = 120
 
 
 def iceberg_jars() -> str:
@@ -42,9 +40,6 @@ def pyspark_jars() -> Path:
 @contextmanager
 def hive_metastore(folder: Path) -> Iterator[str]:
     """Its address; database and warehouse are in the folder."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
     configured(
         folder / "conf",
         {
@@ -56,20 +51,10 @@ def hive_metastore(folder: Path) -> Iterator[str]:
             "hive.async.log.enabled": "false",
         },
     )
-    command = [java_command(), "-Xmx256m", "-cp", f"{folder}/conf:{pyspark_jars()}/*"]
-    with (folder / "metastore.log").open("wb") as log:
-        server = subprocess.Popen(
-            [*command, "org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)],
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-        )
-        try:
-            await_port(port, server)
-            yield f"thrift://127.0.0.1:{port}"
-        finally:
-            server.kill()
-            server.wait()
+    port = free_port()
+    main = ["org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)]
+    with java_server(folder, f"{folder}/conf:{pyspark_jars()}/*", main, port):
+        yield f"thrift://127.0.0.1:{port}"
 
 
 def configured(folder: Path, settings: Mapping[str, str]) -> None:
@@ -79,16 +64,3 @@ def configured(folder: Path, settings: Mapping[str, str]) -> None:
         for name, value in settings.items()
     )
     (folder / "hive-site.xml").write_text(f"<configuration>{named}</configuration>")
-
-
-def await_port(port: int, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(START_S_MAX * 10):
-        assert server.poll() is None, "the metastore ended by itself"
-        with socket.socket() as attempt:
-            if attempt.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        try:
-            server.wait(0.1)
-        except subprocess.TimeoutExpired:
-            continue
-    raise AssertionError(f"no metastore after {START_S_MAX} s")

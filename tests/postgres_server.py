@@ -18,7 +18,8 @@ import psutil
 import psycopg2
 import pytest
 
-from headgate.operations.demo.broker import WITH_LIFELINE, free_port
+from headgate.operations.demo.broker import free_port
+from headgate.operations.demo.children import WITH_LIFELINE
 
 DEBIAN = Path("/usr/lib/postgresql")
 ACCOUNTS = ("postgres", "nobody")

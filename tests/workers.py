@@ -25,11 +25,15 @@ LONG_FIRST = (
     "contract",
 )
 
-DEAR = ("iceberg_spark",)
-"""Fixtures that one worker starts for all modules that name them: a JVM with Spark and Iceberg."""
+DEAR = ("iceberg_spark", "java_with_iceberg")
+"""What one worker starts for all modules that name it: a JVM with Spark and Iceberg, and for the
+second a Hive metastore beside it."""
 
 ONE_BY_ONE = ("integration/", "simulation/", "exploration/")
-"""Where a test may go to another worker than its neighbour, unless their module has fixtures."""
+"""Where a test may go to another worker than its neighbour, unless they share something."""
+
+SHARING = ('scope="module"', "@cache")
+"""What a module says whose tests share a fixture, or a walk through seeds."""
 
 
 class Dealing(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist is not typed for this
@@ -43,11 +47,11 @@ def scope(nodeid: str) -> str:
     """The name of what stays together with this test."""
     module = nodeid.partition("::")[0].removeprefix("tests/")
     text = _text(module)
-    for fixture in DEAR:
-        if fixture in text:
-            return fixture
-    alone = module.startswith(ONE_BY_ONE) and 'scope="module"' not in text
-    return nodeid if alone else module
+    for dear in DEAR:
+        if dear in text:
+            return dear
+    shared = any(word in text for word in SHARING)
+    return module if shared or not module.startswith(ONE_BY_ONE) else nodeid
 
 
 def order(items: list[pytest.Item]) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import random
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -18,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import Unreachable
+from headgate.operations.demo.children import kill_child, start_child
 from headgate.operations.demo.java import (
     Progress,
     cache_folder,
@@ -44,11 +43,6 @@ STOP_SECONDS_MAX = 30
 # Ports below the range from which Linux takes the local end of outgoing connections: a client that
 # keeps knocking while the broker is down would else connect to itself one day and hold the port.
 PORTS = range(20_000, 32_000)
-
-# The shell becomes the JVM; the subshell it leaves behind waits on our end of a pipe and kills the
-# whole process group once we are gone, however we went. The group's id cannot be given to others
-# while the subshell is in it.
-WITH_LIFELINE = 'exec 3<&0; (read _ <&3; kill -KILL -$$) & exec "$@" </dev/null 3<&-'
 
 
 def fetch_broker_jars(cache_dir: Path | None = None, on_progress: Progress | None = None) -> Path:
@@ -112,14 +106,7 @@ class EmbeddedKafka:
             self._format()
         config = self._configure(data)
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", WITH_LIFELINE, "sh", *self._java("kafka.Kafka", str(config))],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self._home,
-                start_new_session=True,
-            )
+            self._process = start_child(self._java("kafka.Kafka", str(config)), log, self._home)
         try:
             self._await_answer(self._process)
         except BaseException:
@@ -141,13 +128,8 @@ class EmbeddedKafka:
     def kill(self) -> None:
         """What a power cut does to the process; without effect when the broker does not run."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stdin:
-            process.stdin.close()
+        if process is not None:
+            kill_child(process)
 
     def restart(self) -> None:
         """Stop, if it runs, and start again with the same data on the same port."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.operations.demo.broker import WITH_LIFELINE
+from headgate.operations.demo.children import kill_child, start_child
 
 STOP_SECONDS_MAX = 90
 TAIL_LINES = 15
@@ -26,13 +24,10 @@ class ParticipantProcess:
     def __init__(self, sink_file: Path, log: Path) -> None:
         self.log = log
         with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", WITH_LIFELINE, "sh", *HEADGATE, "run", str(sink_file)],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=sink_file.parent,
-                start_new_session=True,
+            self._process = start_child(
+                (*HEADGATE, "run", sink_file),
+                output,
+                sink_file.parent,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
 
@@ -46,11 +41,7 @@ class ParticipantProcess:
         trace: TracebackType | None,
     ) -> None:
         """End it and all that it started, such as its Spark."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
-        if self._process.stdin:
-            self._process.stdin.close()
+        kill_child(self._process)
 
     @property
     def pid(self) -> int:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +12,8 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.demo.broker import HOST, WITH_LIFELINE, free_port
+from headgate.operations.demo.broker import HOST, free_port
+from headgate.operations.demo.children import kill_child, start_child
 
 BUCKET = "lake"
 START_SECONDS_MAX = 60
@@ -44,14 +42,7 @@ class EmbeddedS3:
             )
         command = [sys.executable, "-W", "ignore", "-c", _SERVER, "-H", HOST, "-p", str(self._port)]
         with (self._home / "store.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", WITH_LIFELINE, "sh", *command],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self._home,
-                start_new_session=True,
-            )
+            self._process = start_child(command, log, self._home)
         try:
             self._make_bucket(self._process)
         except BaseException:
@@ -79,13 +70,8 @@ class EmbeddedS3:
 
     def _end(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stdin:
-            process.stdin.close()
+        if process is not None:
+            kill_child(process)
 
 
 def _made(port: int) -> bool:

@@ -8,7 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import FileFormat, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -126,10 +126,12 @@ class IcebergReader:
 
 
 def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
+    """The files of rows that came with the snapshot, and how many rows each has."""
     return [
         (entry.data_file.file_path, entry.data_file.record_count)
         for manifest in snapshot.manifests(io)
         if manifest.added_snapshot_id == snapshot.snapshot_id
+        and manifest.content is ManifestContent.DATA
         for entry in manifest.fetch_manifest_entry(io)
         if entry.status == ManifestEntryStatus.ADDED
     ]

@@ -48,6 +48,8 @@ from headgate.sink.settings import SinkSettings
 HEADGATE = Path(sys.executable).with_name("headgate")
 PATIENCE_S = 90.0
 """For what takes seconds on a quiet machine; a test that waits longer fails."""
+POLL_S = 0.4
+"""A question costs some 50 ms of a processor, which the participants need, too."""
 
 
 class Participant:
@@ -158,6 +160,7 @@ class Deployment:
         self.produced = 0
         self.bad_every = 0
         self._wrong: list[str] = []
+        self._settings: SinkSettings | None = None
         self.change(change or {})
 
     def __enter__(self) -> Self:
@@ -180,6 +183,7 @@ class Deployment:
             else:
                 sections[name] = section
         self._sections = sections
+        self._settings = None
         self.sink_file.write_text(toml(sections))
 
     @property
@@ -192,7 +196,10 @@ class Deployment:
 
     @property
     def settings(self) -> SinkSettings:
-        return load(self.sink_file)
+        """Of the sink file as it is now: whoever waits asks many times."""
+        if self._settings is None:
+            self._settings = load(self.sink_file)
+        return self._settings
 
     # --------------------------------------------------------------------------------- processes
 
@@ -388,7 +395,7 @@ class Deployment:
                 why = "time is over" if late else "a participant ended" if gone else self._wrong
                 logs = "\n".join(map(str, self.participants))
                 raise AssertionError(f"no {what}: {why}; {self.record()}\n{logs}")
-            time.sleep(0.2)  # the participants need the processors, too
+            time.sleep(POLL_S)
 
     def wait_until_lag_zero(self, bound_s: float = PATIENCE_S) -> None:
         self.wait_until(lambda: self.lag() == 0, "lag of zero", bound_s)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
+import importlib
 import json
 import os
 import select
@@ -24,6 +26,19 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
+
+EVERYTHING = (
+    *("headgate.operations.cli", "headgate.operations.run", "headgate.sink.load"),
+    *("headgate.data.formats.json_records", "headgate.data.formats.avro_records"),
+    *("headgate.data.formats.protobuf_records", "headgate.data.formats.text_records"),
+    *("headgate.data.formats.connect_json", "headgate.data.formats.schema_registry"),
+    *("headgate.sink.maintenance.beside", "headgate.tables.iceberg.rest_catalog"),
+    *("headgate.data.spark.batch_writer", "headgate.data.spark.session"),
+    *("headgate.data.spark.transform", "headgate.data.transform.select_text"),
+    *("pyiceberg.catalog.sql", "sqlalchemy.dialects.sqlite", "sqlalchemy.dialects.postgresql"),
+    *("psycopg2", "confluent_kafka.schema_registry", "pyspark.sql.functions"),
+)
+"""Whoever is asked imports much of it only when its sink needs it: SQLAlchemy for half a second."""
 
 
 class Forked:
@@ -102,6 +117,8 @@ def main() -> None:
     """Fork and report in turn, in one thread: a fork takes no other thread along."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # as the command does at first
     _import_all()
+    gc.collect()
+    gc.freeze()  # no child walks through what was imported, nor copies its pages for that
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
@@ -128,10 +145,8 @@ def main() -> None:
 
 
 def _import_all() -> None:
-
-    import headgate.operations.cli
-    import headgate.operations.run
-    import headgate.sink.load  # noqa: F401 - for those who are forked
+    for name in EVERYTHING:
+        importlib.import_module(name)
 
 
 def _become(arguments: Sequence[str], log: Path) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.ports import Lineage, Refused
+from headgate.control_protocol.ports import Lineage, Refused, SinkTable, TableView
 from headgate.control_protocol.testing.contract.world import (
     RollbackWorld,
     claimed,
@@ -28,20 +28,12 @@ class RollbackContract:
         assert world.numbers() == [1]
 
     def test_a_rollback_with_later_foreign_commits_is_seen(self, world: RollbackWorld) -> None:
-        table = world.open()
-        first = claimed(table)
-        landed(commit(table, first, record(1, 1, 3), world.file(1)))
-        assert first.head is not None
-        world.roll_back(first.head)
+        table, _ = rolled_back(world)
         world.append_foreign(7)
         assert table.read().lineage is Lineage.ROLLED_BACK
 
     def test_a_claim_after_a_rollback_goes_on_from_the_branch(self, world: RollbackWorld) -> None:
-        table = world.open()
-        first = claimed(table)
-        landed(commit(table, first, record(1, 1, 3), world.file(1)))
-        assert first.head is not None
-        world.roll_back(first.head)
+        table, _ = rolled_back(world)
         view = landed(commit(table, table.read(), record(2, 0)))
         assert view.lineage is Lineage.CONTAINS_TAG
         landed(commit(table, view, record(2, 1, 3), world.file(2)))
@@ -50,9 +42,15 @@ class RollbackContract:
     def test_a_rollback_before_the_tag_is_refused_to_a_stale_base(
         self, world: RollbackWorld
     ) -> None:
-        table = world.open()
-        first = claimed(table)
-        second = landed(commit(table, first, record(1, 1, 3), world.file(1)))
-        assert first.head is not None
-        world.roll_back(first.head)
+        table, second = rolled_back(world)
         assert isinstance(commit(table, second, record(1, 2, 6), world.file(2)), Refused)
+
+
+def rolled_back(world: RollbackWorld) -> tuple[SinkTable, TableView]:
+    """A table that was set back behind its first file, and what its sink saw before that."""
+    table = world.open()
+    first = claimed(table)
+    second = landed(commit(table, first, record(1, 1, 3), world.file(1)))
+    assert first.head is not None
+    world.roll_back(first.head)
+    return table, second

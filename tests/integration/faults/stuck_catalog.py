@@ -58,7 +58,8 @@ def kill_in_commit(sink: Deployment) -> None:
 def _locked(uri: str) -> Iterator[None]:
     scheme, _, address = uri.partition("://")
     if scheme == "sqlite":
-        with closing(sqlite3.connect(address[1:], isolation_level=None, timeout=30)) as connection:
+        path = address[1:].partition("?")[0]
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield
             connection.execute("ROLLBACK")

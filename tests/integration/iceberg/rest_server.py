@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,11 +14,12 @@ from threading import Event, Thread
 from typing import ClassVar, Self
 
 import pytest
+from java_server import java_server
 
-from headgate.operations.demo.java import cache_folder, java_command
+from headgate.operations.demo.broker import free_port
+from headgate.operations.demo.java import cache_folder
 
 POM = Path(__file__).with_name("rest-catalog-pom.xml")
-START_SECONDS_MAX = 60
 
 
 def rest_jars() -> Path:
@@ -40,42 +40,15 @@ def rest_jars() -> Path:
 @contextmanager
 def rest_server(folder: Path) -> Iterator[int]:
     """The port of a server whose catalog and warehouse are in the folder."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    environment = {
+    port = free_port()
+    told = {
         "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
         "CATALOG_URI": f"jdbc:sqlite:file:{folder}/catalog.db",
         "CATALOG_REST_PORT": str(port),
-        "PATH": "/usr/bin:/bin",
     }
-    command = [java_command(), "-Xmx256m", "-cp", f"{rest_jars()}/*"]
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(
-            [*command, "org.apache.iceberg.rest.RESTCatalogServer"],
-            env=environment,
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            _await(port, server)
-            yield port
-        finally:
-            server.kill()
-            server.wait()
-
-
-def _await(port: int, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(START_SECONDS_MAX * 10):
-        assert server.poll() is None, "the REST server ended by itself"
-        with socket.socket() as attempt:
-            if attempt.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        try:
-            server.wait(0.1)
-        except subprocess.TimeoutExpired:
-            continue
-    raise AssertionError(f"no REST server after {START_SECONDS_MAX} s")
+    main = ["org.apache.iceberg.rest.RESTCatalogServer"]
+    with java_server(folder, f"{rest_jars()}/*", main, port, told):
+        yield port
 
 
 class LyingProxy(ThreadingHTTPServer):

@@ -125,6 +125,8 @@ def test_point_20_a_missing_topic(filled: FilledTable, sink_file: Path) -> None:
 
 def test_point_20_a_catalog_that_takes_no_commits(deploy: Deploy) -> None:
     sink = deploy()
+    uri = sink.settings.catalog.properties["uri"]
+    sink.change({"catalog.properties": {"uri": f"{uri}?timeout=3"}})  # seconds for SQLite's lock
     sink.start()
     sink.produce()
     sink.wait_until_lag_zero()

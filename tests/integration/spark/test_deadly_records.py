@@ -40,6 +40,7 @@ def test_point_2_a_record_that_kills_sparks_worker_is_quarantined(deadly: Deploy
     assert aside["kafka_offset"].to_pylist() == [5]
 
 
+@pytest.mark.soak  # what a policy makes of such a record: unit/data/writers/test_narrowing.py
 def test_point_2_a_record_that_kills_sparks_worker_ends_the_sink_by_its_name(
     deadly: Deployment,
 ) -> None:

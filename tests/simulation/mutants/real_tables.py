@@ -8,7 +8,7 @@ from simulation.mutants.mutant import Family
 
 from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, Unknown
 from headgate.tables.iceberg import proposal, unreachable, upkeep
-from headgate.tables.iceberg.manifests import SnapshotFiles
+from headgate.tables.iceberg.prepared import Prepared
 from headgate.tables.iceberg.removal import Removal
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -19,45 +19,39 @@ JUDGED = (IcebergTable, "_judged")
 
 @FAMILY.replaces("T4", JUDGED)
 def takes_back_what_others_went_on_from(
-    right: Any, self: Any, proposed: Any, written: SnapshotFiles, said: Exception
+    right: Any, self: Any, call: Prepared, said: Exception
 ) -> CommitOutcome:
     """A refused copy of a landed commit deletes its manifests when an heir has moved the tag."""
-    outcome: CommitOutcome = right(self, proposed, written, said)
+    outcome: CommitOutcome = right(self, call, said)
     if isinstance(outcome, Unknown) and outcome.reason.startswith("it landed"):
-        written.take_back()
+        call.written.take_back()
         return Refused(str(said))
     return outcome
 
 
 @FAMILY.replaces("T4", JUDGED)
-def takes_back_what_landed(
-    right: Any, self: Any, proposed: Any, written: SnapshotFiles, said: Exception
-) -> CommitOutcome:
+def takes_back_what_landed(right: Any, self: Any, call: Prepared, said: Exception) -> CommitOutcome:
     """A refused copy of a landed commit deletes its manifests."""
-    outcome: CommitOutcome = right(self, proposed, written, said)
+    outcome: CommitOutcome = right(self, call, said)
     if isinstance(outcome, Landed):
-        written.take_back()
+        call.written.take_back()
         return Refused(str(said))
     return outcome
 
 
-@FAMILY.replaces("T4", (IcebergTable, "_call"))
-def takes_back_what_is_unknown(
-    right: Any, self: Any, table: Any, proposed: Any, files: Any, written: SnapshotFiles
-) -> CommitOutcome:
+@FAMILY.replaces("T4", (IcebergTable, "sent"))
+def takes_back_what_is_unknown(right: Any, self: Any, call: Prepared) -> CommitOutcome:
     """Manifests of a commit with an unknown outcome are deleted."""
-    outcome: CommitOutcome = right(self, table, proposed, files, written)
+    outcome: CommitOutcome = right(self, call)
     if isinstance(outcome, Unknown):
-        written.take_back()
+        call.written.take_back()
     return outcome
 
 
 @FAMILY.replaces("T4", JUDGED)
-def believes_a_refusal(
-    _right: Any, _self: Any, _proposed: Any, written: SnapshotFiles, said: Exception
-) -> CommitOutcome:
+def believes_a_refusal(_right: Any, _self: Any, call: Prepared, said: Exception) -> CommitOutcome:
     """A refusal is believed, whatever the table says."""
-    written.take_back()
+    call.written.take_back()
     return Refused(str(said))
 
 

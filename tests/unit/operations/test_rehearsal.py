@@ -143,3 +143,30 @@ def test_point_4_n5_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) ->
     seen = rehearse(settings, 1_000)
     assert seen.tables == ()
     assert any("HG-102 there is no table db.rest" in misfit.reason for misfit in seen.misfits)
+
+
+KEYED = """
+[table]
+identifier = "db.keyed"
+create = true
+key = ["id"]
+columns = [{ name = "id", type = "long", required = true }, { name = "zone", type = "string" }]
+record_columns = { partition = "kafka_partition", offset = "kafka_offset" }
+[changes]
+envelope = "debezium"
+"""
+
+
+def test_changes_are_rehearsed_as_rows_and_deletes(desk: Desk) -> None:
+    text = desk.path.read_text()
+    begin, end = text.index("[tables]"), text.index("[spark]")
+    desk.path.write_text(text[:begin] + KEYED + text[end:])
+    row = {"id": 1, "zone": "a"}
+    desk.fill([{"op": "c", "after": row}, {"op": "d", "before": row}, {"op": "?", "after": row}])
+    seen = rehearse(load(desk.path), 1_000)
+    (table,) = seen.tables
+    assert (table.records, table.deletes, seen.bad) == (1, 1, 1)
+    assert [row["zone"] for row in table.rows] == ["a"]
+    result = CliRunner().invoke(main, ["run", str(desk.path), "--dry-run"])
+    assert "1 rows in 1 files" in result.stdout
+    assert "1 bad, 1 deletes, for db.keyed" in result.stdout
