@@ -103,14 +103,13 @@ def test_point_2_one_sink_of_a_process_writes_with_spark(monkeypatch: pytest.Mon
         monkeypatch.setattr(f"headgate.data.spark.{name}", Mock())
     planning = Mock()
     planning.plans.shaping.transform = None
-    monkeypatch.setattr(assembly, "Planning", lambda *_: planning)
     monkeypatch.setattr(assembly, "RenewingWriter", Mock())
-    first = assembly.batch_writer(SPARK, Mock())
+    first = assembly.batch_writer(SPARK, planning)
     with (
         first,
         pytest.raises(ConfigurationError, match="so does another sink of this process"),
-        assembly.batch_writer(SPARK, Mock()),
+        assembly.batch_writer(SPARK, planning),
     ):
         pass
-    with assembly.batch_writer(SPARK, Mock()):
+    with assembly.batch_writer(SPARK, planning):
         pass
