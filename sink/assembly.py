@@ -263,7 +263,7 @@ def _coordinator(
             told = (measures.maintenance.ended,) if measures else ()
             opening.callback(Maintenance(settings, catalog, gates, *told).close)
         driver = coordinator.CoordinatorDriver(
-            _identity(settings, life),
+            identity(settings, life),
             settings.coordinator,
             coordinator.World(
                 ports.log,
@@ -282,7 +282,8 @@ def _coordinator(
         return driver, opening.pop_all().close
 
 
-def _identity(settings: SinkSettings, life: Sender) -> Identity:
+def identity(settings: SinkSettings, life: Sender) -> Identity:
+    """Return what the machine knows of its sink."""
     evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
     return Identity(
         settings.name,
