@@ -45,6 +45,7 @@ from headgate.sink.assembly import batch_writer
 from headgate.sink.declaration import declaration, quarantine_declaration
 from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.made_tables import TableMaker
+from headgate.sink.planning import iceberg_planning
 from headgate.sink.preconditions import refuse_table
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.tables.iceberg.creation import ensure_table
@@ -233,7 +234,7 @@ def _start(catalog: Catalog, identifier: str) -> TableStart:
 
 
 def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWritten:
-    with batch_writer(settings, catalog) as writer:
+    with batch_writer(settings, iceberg_planning(settings, catalog)) as writer:
         writer.submit(batch)
         outcome = None
         while outcome is None:
