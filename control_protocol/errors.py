@@ -156,6 +156,12 @@ class KeyUnfit(ConfigurationError):
     code = "HG-145"
 
 
+class NameReserved(ConfigurationError):
+    """A column has a name that Iceberg keeps for itself: engines could not read the table."""
+
+    code = "HG-146"
+
+
 class RemoteSigning(ConfigurationError):
     """The catalog gives no keys for the table's files, and wants to sign each request itself."""
 
@@ -300,36 +306,6 @@ class CommitRejected(StopSink):
     """The catalog calls a commit malformed (400) again and again: no repetition mends it."""
 
     code = "HG-213"
-
-
-class KeyChanged(StopSink):
-    """The table was filled by another key than the settings name."""
-
-    code = "HG-240"
-
-
-class KeyInTwoPartitions(StopSink):
-    """Records of one key are in different partitions, and no order tells which one is newer."""
-
-    code = "HG-241"
-
-
-class KeyedPartitionsAdded(StopSink):
-    """The topics of a keyed table have new partitions, to which keys may have moved."""
-
-    code = "HG-242"
-
-
-class KeyIndexFull(StopSink):
-    """The keys of the table need more memory than the settings allow."""
-
-    code = "HG-243"
-
-
-class KeysUnreadable(StopSink):
-    """A file of a keyed table cannot say which keys and records its rows are of."""
-
-    code = "HG-244"
 
 
 class SinkStopped(StopSink):

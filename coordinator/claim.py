@@ -45,6 +45,7 @@ from headgate.coordinator.recovery import (
     newest_epoch,
     next_epoch,
     recorded,
+    refuse_added,
     refuse_other_group,
     refuse_other_sink,
     refuse_recreated,
@@ -224,6 +225,7 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
         start = found.start or Offsets()
         return Resumption(fitted(start, {}, found.topics, state.settings), ids)
     offsets = fitted(record.offsets, record.topic_ids, found.topics, state.settings)
+    refuse_added(state.identity, record.offsets, offsets)
     known = {**record.topic_ids, **ids}
     return Resumption(offsets, known, carried_on(record, offsets, ids), record.paused)
 

@@ -73,7 +73,7 @@ from headgate.coordinator.payment import (
     payments_answered,
     tidied,
 )
-from headgate.coordinator.recovery import fitted, refuse_shared
+from headgate.coordinator.recovery import fitted, refuse_added, refuse_shared
 from headgate.coordinator.renewal import looked, looked_at_followers, prepared
 from headgate.coordinator.requests import requested
 from headgate.coordinator.routed import asked_again
@@ -241,6 +241,7 @@ def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step
     """C4: END(n) with START(n+1) right behind it, which brings in what the sources have anew."""
     term = term_of(state)
     fit = fitted(term.offsets, term.topic_ids, sources.topics, state.settings)
+    refuse_added(state.identity, term.offsets, fit)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     refuse_shared(term.view, ids, state.identity.shared_with)
     # a re-created topic whose offsets fit by chance: work on the old one may still be on its way

@@ -21,6 +21,7 @@ from headgate.control_protocol.errors import (
     TopicRecreated,
 )
 from headgate.control_protocol.identifiers import LEAP_MAX, Epoch, SinkName, TopicId, TopicPartition
+from headgate.control_protocol.key_errors import KeyedPartitionsAdded
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
 from headgate.control_protocol.record import CommitRecord, group_taken, noted_sink, noted_table
@@ -225,6 +226,18 @@ def fitted(
             else:
                 fit[partition] = _within(partition, fit[partition], log, settings)
     return Offsets(fit)
+
+
+def refuse_added(identity: Identity, before: Offsets, now: Offsets) -> None:
+    """Raises ``KeyedPartitionsAdded`` for new partitions of topics whose records have keys (U8)."""
+    known = {at.topic for at in before}
+    added = sorted(at for at in now if at not in before and at.topic in known)
+    if identity.keyed and added:
+        raise KeyedPartitionsAdded(
+            f"{', '.join(map(str, added))}: added since the table began to be filled, and records "
+            "of a key may have moved there from another partition",
+            "fill another table from a topic with its final number of partitions",
+        )
 
 
 def _end(log: OffsetRange, policy: OffsetPolicy) -> int:

@@ -8,17 +8,14 @@ answers, also against the records it holds (``audit_source``). What cannot be kn
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from pyiceberg.table import Table
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, TableChanged
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.table_history import History, LiveFile
+from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.operations.audit_chain import (
     Move,
@@ -30,13 +27,13 @@ from headgate.operations.audit_files import (
     OnProgress,
     examine_commits,
     examine_live,
-    live_files,
     of_other_sinks,
 )
 from headgate.operations.audit_quarantine import QuarantineEvidence, examine_quarantine
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_records
 from headgate.operations.audit_report import AuditReport, Finding, PartitionAudit
 from headgate.operations.audit_source import (
+    SourceEvidence,
     Witness,
     begins,
     examine_commit_counts,
@@ -53,9 +50,8 @@ from headgate.operations.audit_whole import (
     whole_table,
 )
 from headgate.operations.kafka_access import scan_source, source_topics
-from headgate.operations.table_access import opened_table
+from headgate.operations.table_access import opened_reader
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.history import read_history
 
 _TRIES = 3
 
@@ -71,22 +67,19 @@ def audit(
     ``with_source`` off leaves the brokers alone; without an answer from them the audit goes on with
     the table alone and says so.
     """
-    from headgate.operations.audit_routed import RoutedInquiry  # an inquiry itself
-
-    kind = RoutedInquiry if settings.tables else Inquiry
+    kind = _kind(settings)
     for tries_left in reversed(range(_TRIES)):
-        with opened_table(settings) as table:
-            began = table.metadata_location
+        with opened_reader(settings) as reader:
             report, missing = None, None
             try:
-                inquiry = kind(settings, table, on_progress)
+                inquiry = kind(settings, reader, on_progress)
                 inquiry.examine_table()
                 inquiry.examine_records(with_source=with_source)
                 report = inquiry.report()
             except FileNotFoundError as error:
                 missing = error
             # what is wrong may only have been expired or compacted away under the audit: look again
-            final = tries_left == 0 or table.refresh().metadata_location == began
+            final = tries_left == 0 or not reader.moved()
             if report and (not report.findings or final):
                 return report
             if missing and final:
@@ -98,23 +91,26 @@ def audit(
     raise AssertionError("the last try returns or raises")
 
 
-@dataclass(slots=True)
-class _Source:
-    """What the brokers know; ``witnesses`` only for partitions that can be compared."""
+def _kind(settings: SinkSettings) -> type[Inquiry]:
+    from headgate.operations.audit_keyed import KeyedInquiry  # inquiries themselves
+    from headgate.operations.audit_routed import RoutedInquiry
 
-    topics: Mapping[str, TopicState] = field(default_factory=dict)
-    witnesses: dict[TopicPartition, Witness] = field(default_factory=dict)
+    if settings.table.key:
+        return KeyedInquiry
+    return RoutedInquiry if settings.tables else Inquiry
 
 
 class Inquiry:
     """One audit under way: evidence is gathered step by step."""
 
-    def __init__(self, settings: SinkSettings, table: Table, on_progress: OnProgress) -> None:
+    def __init__(
+        self, settings: SinkSettings, reader: TableReader, on_progress: OnProgress
+    ) -> None:
         self._settings = settings
-        self._table = table
+        self._reader = reader
         self._on_progress = on_progress
-        self._history: History = read_history(table, settings.name, settings.table.branch)
-        self._files: list[LiveFile] = live_files(table, self._history.head)
+        self._history: History = reader.history()
+        self._files: list[LiveFile] = reader.live_files()
         self._damaged: frozenset[str] = frozenset()
         self._allowed: list[Move] = []
         self._renewed = renewed_topics(self._history)
@@ -130,8 +126,8 @@ class Inquiry:
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history)
         self._examine_moves()
-        self._findings += examine_commits(self._table, self._history, self._on_progress)
-        findings, self._damaged = examine_live(self._table.io, self._files, self._on_progress)
+        self._findings += examine_commits(self._reader, self._history, self._on_progress)
+        findings, self._damaged = examine_live(self._reader, self._files, self._on_progress)
         self._findings += findings
         self._examine_row_count()
         self._weigh_history()
@@ -189,7 +185,7 @@ class Inquiry:
         spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
         seen = self._scan_table()
         if settings.quarantine.keeps:
-            found = examine_quarantine(settings, self._table, record, self._on_progress)
+            found = examine_quarantine(settings, self._reader, record, self._on_progress)
             self._aside, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
         for topic in sorted(self._renewed):
@@ -199,7 +195,7 @@ class Inquiry:
             )
         if not with_source:
             self._unproven.append("the source was not asked")
-        source = self._ask_source(record, spans, seen) if with_source else _Source()
+        source = self._ask_source(record, spans, seen) if with_source else SourceEvidence()
         lost: list[Finding] = []
         for at, span in spans.items():
             told = seen is not None and at.topic not in self._renewed
@@ -227,21 +223,20 @@ class Inquiry:
                 "be told apart, only counts"
             )
             return None
-        absent = [name for name in columns if name not in self._table.schema().column_names]
+        absent = [name for name in columns if name not in self._reader.columns()]
         if absent or self._history.head is None:
             self._unproven.append(f"the table has no column {', '.join(absent) or 'filled yet'}")
             return None
         try:
             seen = scan_records(
-                self._table,
-                self._history.head,
+                self._reader,
                 columns,
                 self._damaged,
                 rewound=rewound(self._allowed),
                 on_progress=self._on_progress,
                 apart=of_other_sinks(self._files, self._history),
             )
-        except (ValueError, NotImplementedError) as error:  # pyiceberg reads no equality deletes
+        except (ValueError, NotImplementedError) as error:  # as equality deletes are not
             self._unproven.append(f"the rows cannot be read here: {error}")
             return None
         if told := sum(partition.told for partition in seen.partitions.values()):
@@ -265,10 +260,10 @@ class Inquiry:
         record: CommitRecord,
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
-    ) -> _Source:
+    ) -> SourceEvidence:
         try:
             with source_topics(self._settings) as topics:
-                source = _Source(topics.describe())
+                source = SourceEvidence(topics.describe())
             ranges = self._comparable(source, record, spans, seen)
             offsets = scan_source(
                 self._settings,
@@ -277,7 +272,7 @@ class Inquiry:
             )
         except (RetryLater, ConfigurationError) as error:
             self._unproven.append(f"the source was not compared: {error.message}")
-            return _Source()
+            return SourceEvidence()
         missing = passed_over(self._history, self._allowed)
         for at in ranges:
             log = source.topics[at.topic].partitions[at.partition]
@@ -288,7 +283,7 @@ class Inquiry:
 
     def _comparable(
         self,
-        source: _Source,
+        source: SourceEvidence,
         record: CommitRecord,
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
@@ -342,7 +337,7 @@ class Inquiry:
     def _skipped_records(self) -> int:
         return sum(commit.record.skipped for commit in self._history.commits)
 
-    def _compare_counts(self, source: _Source) -> None:
+    def _compare_counts(self, source: SourceEvidence) -> None:
         topic_ids = {name: topic.topic_id for name, topic in source.topics.items()}
         findings, compared = examine_commit_counts(self._history, source.witnesses, topic_ids)
         self._findings += findings

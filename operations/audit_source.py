@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.table_history import History
 from headgate.operations.audit_chain import Move, ranges_of
 from headgate.operations.audit_records import EXAMPLES_MAX, SeenOffsets
@@ -74,6 +75,14 @@ class Witness:
 
     log: OffsetRange
     offsets: BitMap64 | None
+
+
+@dataclass(slots=True)
+class SourceEvidence:
+    """What the brokers know; ``witnesses`` only for partitions that can be compared."""
+
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    witnesses: dict[TopicPartition, Witness] = field(default_factory=dict)
 
 
 def judge_partition(

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import History
@@ -96,10 +95,8 @@ def set_aside(history: History, settings: SinkSettings) -> tuple[list[Finding], 
     Returns findings, and what cannot be proven.
     """
     findings, unproven = [], []
-    policies = [settings.quarantine.policy, settings.quarantine.tombstones]
-    policies += [settings.tables.unmatched] if settings.tables else []
     skipped = sum(commit.record.skipped for commit in history.commits)
-    if skipped and not (settings.transform or Disposal.SKIP in policies):
+    if skipped and not settings.limits.may_skip:
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:

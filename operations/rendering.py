@@ -104,7 +104,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         "coordinator": report.coordinator,
         "last transaction": report.transaction,
         "open transaction": report.open_transaction,
-        "last commit": _time(report.last_commit_ms),
+        "last rows": _time(report.last_rows_ms),
         "valid through": _time(report.valid_through_ms),
         "lag": report.lag,
         **({"stopped by": report.stopped_by} if report.stopped_by else {}),
@@ -288,9 +288,12 @@ def _rehearsed(seen: Rehearsal) -> str:
     )
     words = f"{records:,} rows in {files} files of {octets:,} bytes, {seen.bad:,} bad"
     if seen.many:
-        words += f", {seen.unmatched:,} unmatched, for {len(seen.tables)} tables"
+        words += f", {seen.unmatched:,} unmatched"
+        words += f", {seen.diverted:,} of tables that are gone" if seen.diverted else ""
+        words += f", for {len(seen.tables)} tables"
         return f"{words}; nothing was written there"
     (table,) = seen.tables
+    words += f", {table.deletes:,} deletes" if table.deletes else ""
     there = table.table if table.exists else f"{table.table}, which is not there yet"
     return f"{words}, for {there}; nothing was written there"
 

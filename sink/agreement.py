@@ -18,7 +18,7 @@ from headgate.participant.settings import Incompatible
 from headgate.sink.column_rules import rules_of
 from headgate.sink.properties import Properties
 from headgate.sink.settings import SinkSettings
-from headgate.sink.table_settings import SchemaSettings
+from headgate.sink.table_settings import ICEBERG, SchemaSettings
 
 _DIGEST_CHARS = 16
 _PLAIN_CHARS_MAX = 200
@@ -38,7 +38,8 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         if rules
         else "",
         "table.schema": _schema(settings.table.schema),
-        **({"table.key": _text(", ".join(settings.table.key))} if settings.table.key else {}),
+        **({"table.type": settings.table.type} if settings.table.type != ICEBERG else {}),
+        **_keyed(settings),
         "format": _digest([form.type, _said(form.options), form.key_type, _said(form.key_options)]),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
@@ -46,6 +47,15 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         "transform": _digest(asdict(transform)) if transform else "",
         **_routed(settings),
     }
+
+
+def _keyed(settings: SinkSettings) -> Mapping[str, str]:
+    """What decides which row a record changes; nothing in a file without a key."""
+    changes = settings.changes.of(settings.table.key)
+    if changes is None:
+        return {}
+    said = (changes.envelope, changes.tombstones, changes.on_truncate, changes.unavailable_value)
+    return {"table.key": _text(", ".join(changes.key)), "changes": ", ".join(said)}
 
 
 def _routed(settings: SinkSettings) -> Mapping[str, str]:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headgate.data.envelopes.changes import (
+    Changes,
+    Envelope,
+    OnTruncate,
+    Tombstones,
+    UnavailableValue,
+)
 from headgate.sink.table_settings import about
 
 
@@ -11,6 +18,35 @@ from headgate.sink.table_settings import about
 class ChangesSettings:
     """How records replace and delete the rows of a keyed table."""
 
+    envelope: Envelope = field(
+        default=Envelope.PLAIN,
+        metadata=about(
+            "How a record says what it changes: plain (the value is the row; no value deletes it), "
+            "debezium (before, after and op), flattened (the row, with __deleted or __op) or dms "
+            "(data and metadata of AWS DMS, or a row with Op)."
+        ),
+    )
+    tombstones: Tombstones = field(
+        default=Tombstones.DELETE,
+        metadata=about(
+            "What a record without a value does: delete removes the row of its message's key, skip "
+            "passes it over, fail stops the sink. It takes the place of quarantine.tombstones."
+        ),
+    )
+    on_truncate: OnTruncate = field(
+        default=OnTruncate.FAIL,
+        metadata=about(
+            "What becomes of a record that says that the source's table was emptied: fail stops "
+            "the sink before it, skip passes it over."
+        ),
+    )
+    unavailable_value: UnavailableValue = field(
+        default=UnavailableValue.FAIL,
+        metadata=about(
+            "What becomes of a row with a value that Debezium does not know: fail makes the record "
+            "a bad one, null leaves the column null."
+        ),
+    )
     index_memory_bytes: int = field(
         default=4 * 1024**3,
         metadata=about(
@@ -19,3 +55,11 @@ class ChangesSettings:
             "bytes",
         ),
     )
+
+    def of(self, key: tuple[str, ...]) -> Changes | None:
+        """What records do to the rows of a table with this key; ``None`` without one."""
+        if not key:
+            return None
+        return Changes(
+            key, self.envelope, self.tombstones, self.on_truncate, self.unavailable_value
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
@@ -18,6 +19,9 @@ from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.unsent import UnsentRows
 from headgate.tables.iceberg.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 
 
 def iceberg_table(
@@ -37,7 +41,23 @@ def iceberg_table(
         settings.table.branch,
         readd_dropped=schema.readd_dropped,
         upkeep=upkeep,
+        keyed=_keyed(settings) if identifier == settings.table.identifier else None,
     )
+
+
+def _keyed(settings: SinkSettings) -> KeyedRows | None:
+    """How records replace rows of the sink's table, if it has a key."""
+    table = settings.table
+    if not table.key:
+        return None
+    from headgate.tables.iceberg.keyed.keyed_rows import (  # reads files: only where it is wanted
+        KeyedBy,
+        KeyedRows,
+    )
+
+    places = table.record_columns
+    coordinates = (places.partition, places.offset, places.topic)
+    return KeyedRows(KeyedBy(table.key, *coordinates, settings.changes.index_memory_bytes))
 
 
 def opened_followers(

@@ -2,56 +2,118 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import KeyUnfit
 from headgate.coordinator.settings import RollbackPolicy
+from headgate.data.envelopes.changes import Tombstones
+from headgate.participant.settings import Distribution, Incompatible, UnknownFields
 from headgate.sink.declaration import declared
 from headgate.tables.iceberg.creation import key_ids
 
 if TYPE_CHECKING:
+    from headgate.sink.changes_settings import ChangesSettings
     from headgate.sink.settings import SinkSettings
 
 
 def check_keyed(settings: SinkSettings) -> None:
     """Raises ``KeyUnfit`` for what does not go together with a key of the table."""
-    table = settings.table
-    if settings.changes.index_memory_bytes < 1:
+    table, changes = settings.table, settings.changes
+    if changes.index_memory_bytes < 1:
         raise KeyUnfit("changes.index_memory_bytes is below 1", "leave it out for 4 GiB")
     if not table.key:
+        _refuse_changes(changes)
         return
     if settings.tables:
         raise KeyUnfit("table.key is set beside [tables]", "routed tables have no key yet")
     if table.columns:
         key_ids(declared(table).schema(), table.key)
-    places = table.record_columns
+    _check_coordinates(settings)
+    _check_policies(settings)
+    _check_message_keys(settings)
+
+
+def _refuse_changes(changes: ChangesSettings) -> None:
+    """What says how records change rows says nothing without a key."""
+    for each in fields(changes):
+        if getattr(changes, each.name) != each.default:
+            raise KeyUnfit(
+                f"changes.{each.name} is set, but table.key is not",
+                "name the columns of the key, or leave [changes] out: every record adds a row",
+            )
+
+
+def _check_coordinates(settings: SinkSettings) -> None:
+    places, topics = settings.table.record_columns, settings.source.topics
     if not (places.partition and places.offset):
         raise KeyUnfit(
             "table.key is set, but no column says which record a row is of",
             "set table.record_columns.partition and .offset",
         )
-    topics = settings.source.topics
     if not places.topic and (len(topics) > 1 or any(name.startswith("^") for name in topics)):
         raise KeyUnfit(
             "table.key is set, and records of several topics go into the table",
             "set table.record_columns.topic",
         )
+    wanted = {places.partition: "int", places.offset: "long", places.topic: "string"}
+    for column in settings.table.columns:
+        if column.name and wanted.get(column.name, column.type) != column.type:
+            raise KeyUnfit(
+                f"table.key is set, and the column {column.name!r} is of type {column.type}",
+                f"a keyed table has {wanted[column.name]} there",
+            )
+
+
+def _check_policies(settings: SinkSettings) -> None:
+    """Name each setting that keyed tables do not have."""
+    table, schema = settings.table, settings.table.schema
     if settings.transform:
         raise KeyUnfit(
             "table.key is set beside a transform",
             "a keyed table takes records as they are; remove [transform], or the key",
+        )
+    if table.shared_with:
+        raise KeyUnfit(
+            "table.key is set beside table.shared_with",
+            "a keyed table is filled by one sink; give each sink a table of its own",
+        )
+    if schema.unknown_fields is not UnknownFields.IGNORE:
+        raise KeyUnfit(
+            f'table.schema.unknown_fields = "{schema.unknown_fields}" does not go with table.key',
+            "the columns of a keyed table are added by hand; leave it out",
+        )
+    if schema.incompatible is not Incompatible.QUARANTINE:
+        raise KeyUnfit(
+            f'table.schema.incompatible = "{schema.incompatible}" does not go with table.key',
+            "a value that does not fit makes its record a bad one; leave it out",
+        )
+    if settings.quarantine.tombstones is not Disposal.FAIL:
+        raise KeyUnfit(
+            "quarantine.tombstones is set beside table.key",
+            "changes.tombstones says what a record without a value does",
+        )
+    if settings.spark.distribution in (Distribution.HASH, Distribution.RANGE):
+        raise KeyUnfit(
+            f'spark.distribution = "{settings.spark.distribution}" does not go with table.key',
+            "changes are written where they are read; leave it out",
         )
     if settings.coordinator.on_rollback is RollbackPolicy.KEEP_OFFSETS:
         raise KeyUnfit(
             'coordinator.on_rollback = "keep-offsets" does not go with table.key',
             'a keyed table is rolled back with its offsets: "follow-table", or "fail"',
         )
-    refuse_unfinished()
 
 
-def refuse_unfinished() -> None:
-    """Raise for every keyed table, for not all that they need is there yet."""
-    raise KeyUnfit(
-        "table.key is set, but this version does not fill keyed tables yet",
-        "leave it out: every record adds a row, with its partition and offset beside it",
-    )
+def _check_message_keys(settings: SinkSettings) -> None:
+    """A tombstone is known by its message's key, of which something has to say how it is read."""
+    table, changes = settings.table, settings.changes.of(settings.table.key)
+    if changes is None or changes.tombstones is not Tombstones.DELETE:
+        return
+    alike = changes.keys_like_values(settings.format.type, table.record_columns.key)
+    if len(table.key) > 1 and not (settings.format.key_type or alike):
+        raise KeyUnfit(
+            "table.key has several columns, and nothing says how keys of messages are read",
+            'set format.key_type, for example "json"; or changes.tombstones = "fail"',
+        )

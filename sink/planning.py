@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from pyiceberg.catalog import Catalog
 
@@ -18,15 +19,25 @@ from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import CreateFrom
 
 
+class TablePlans(Protocol):
+    """The plans of one table, as ``Plans`` makes them of Iceberg's."""
+
+    shaping: Shaping
+
+    def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan: ...
+
+    def forget_temporary(self) -> bool: ...
+
+
 class Planning:
     """The plans of one sink. Used by one thread at a time."""
 
-    def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
+    def __init__(
+        self, settings: SinkSettings, plans: TablePlans, routed: RoutedPlans | None = None
+    ) -> None:
         self._settings = settings
-        self.plans = Plans(catalog, shaping(settings))
-        self._routed = (
-            RoutedPlans(catalog, self.plans, FileTables(settings)) if settings.tables else None
-        )
+        self.plans = plans
+        self._routed = routed
 
     def written(self, batch: Batch, write: Callable[[WriterPlan], BatchOutcome]) -> BatchOutcome:
         """Write the batch by its plan. Raises what planning raises."""
@@ -40,9 +51,17 @@ class Planning:
         return (self._routed or self.plans).forget_temporary()
 
 
+def iceberg_planning(settings: SinkSettings, catalog: Catalog) -> Planning:
+    """Return the plans for the tables of this catalog."""
+    plans = Plans(catalog, shaping(settings))
+    routed = RoutedPlans(catalog, plans, FileTables(settings)) if settings.tables else None
+    return Planning(settings, plans, routed)
+
+
 def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
     """Where the batch's records come from, and how their values are read."""
     tables = settings.tables
+    changes = settings.changes.of(settings.table.key)
     return SourcePlan(
         kafka=dict(settings.kafka),
         topic_ids=batch.topic_ids,
@@ -54,7 +73,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         key_format_options=dict(settings.format.key_options),
         handling=Handling(
             policy=settings.quarantine.policy,
-            tombstones=settings.quarantine.tombstones,
+            tombstones=changes.disposal if changes else settings.quarantine.tombstones,
             limits=settings.quarantine.limits,
             tag=tag_name(settings.name, settings.table.branch),
             excerpts=settings.quarantine.excerpts,
@@ -65,6 +84,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         schema_policy=settings.table.schema.policy,
         routing=tables.routing if tables else None,
         makes=tables.create.schema is not CreateFrom.OFF and not settings.transform,
+        changes=changes,
     )
 
 

@@ -360,7 +360,9 @@ class SinkSettings:
         """What a coordinator bears: a claim that these settings cannot produce is refused."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
-        skips = Disposal.SKIP in disposals or bool(self.transform)
+        changes = self.changes.of(self.table.key)
+        passes = bool(self.transform) or (changes is not None and changes.skips)
+        skips = Disposal.SKIP in disposals or passes
         return replace(self.quarantine.limits, may_skip=skips)
 
     @property

@@ -15,9 +15,12 @@ from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
 from headgate.sink.face_settings import check_face
 from headgate.sink.keyed_tables import check_keyed
+from headgate.sink.kinds import check_kind
 from headgate.sink.maintenance_settings import check_maintenance
+from headgate.sink.reserved_names import check_reserved
 from headgate.sink.routed_tables import check_tables
 from headgate.sink.schema_policy import check_schema_policy
+from headgate.sink.table_settings import ICEBERG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +44,7 @@ def check_sink(settings: SinkSettings) -> None:
     _check_keys(settings)
     _check_kafka(settings)
     _check_table(settings.table)
+    check_reserved(settings)
     _check_positive(settings)
     _check_times(settings)
     if settings.spark.master and settings.spark.remote:
@@ -55,6 +59,7 @@ def check_sink(settings: SinkSettings) -> None:
     check_keyed(settings)
     check_face(settings.telemetry, settings.http)
     check_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
+    check_kind(settings)
 
 
 def _wrong(message: str, hint: str) -> None:
@@ -143,7 +148,7 @@ def _check_table(table: TableSettings) -> None:
     _check_case(table)
     if table.create and not (table.columns or table.record_columns.named()):
         _wrong("table.create is on, but no column is declared", "add [[table.columns]]")
-    if table.columns:
+    if table.columns and table.type == ICEBERG:
         check_declaration(table)
 
 
@@ -185,7 +190,8 @@ def _check_format(settings: SinkSettings) -> None:
     """Makes the formats, which asks nothing of anybody, and lets them judge their options."""
     wanted = settings.format
     record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
-    if (wanted.key_type or wanted.key_options) and not settings.table.record_columns.key:
+    used = settings.table.record_columns.key or settings.table.key
+    if (wanted.key_type or wanted.key_options) and not used:
         _wrong(
             "format.key_type is set, but no column takes the key", "set table.record_columns.key"
         )

@@ -17,6 +17,7 @@ from headgate.data.formats import names
 from headgate.data.formats.avro_bytes import Buffer, Cursors, Flags, Positions
 from headgate.data.formats.avro_scalar import UNSOUND, end_of
 from headgate.data.formats.avro_schema import Avro
+from headgate.data.formats.counted import counted_as
 from headgate.data.formats.decimals import decimals_of
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.utf8 import text_of
@@ -285,13 +286,13 @@ def _int(kind: Avro, cursors: Cursors) -> pa.Array:
         return pa.array(found.astype(np.int32)).view(pa.date32())
     if kind.logical == "time-millis":
         return pa.array(found * _MILLIS).view(pa.time64("us"))
-    return pa.array(found.astype(np.int32))
+    return _number(kind, found) if kind.called else pa.array(found.astype(np.int32))
 
 
 def _long(kind: Avro, cursors: Cursors) -> pa.Array:
     found = cursors.longs()
     if not kind.logical:
-        return pa.array(found)
+        return _number(kind, found)
     if kind.logical.endswith("-millis"):
         wrong = (found < -_MILLIS_MAX) | (found > _MILLIS_MAX)
         cursors.fail(wrong, "holds a time out of range")
@@ -301,6 +302,11 @@ def _long(kind: Avro, cursors: Cursors) -> pa.Array:
     unit = "ns" if kind.logical.endswith("-nanos") else "us"
     zone = None if kind.logical.startswith("local-") else "UTC"
     return pa.array(found).view(pa.timestamp(unit, tz=zone))
+
+
+def _number(kind: Avro, found: Positions) -> pa.Array:
+    counted, numbers = counted_as(kind.called), pa.array(found)
+    return numbers if counted is None else pa.ExtensionArray.from_storage(counted, numbers)
 
 
 def _float(_: Avro, cursors: Cursors) -> pa.Array:

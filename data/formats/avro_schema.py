@@ -1,8 +1,8 @@
 """An Avro writer schema as a tree of values: names resolved, logical types judged.
 
 Follows the Avro 1.12 specification. A logical type that is unknown, or that does not fit what it
-annotates, is ignored, as the specification asks for. A schema that contains itself is refused: no
-table has a column for it, and its values nest without bound.
+annotates, is ignored, as the specification asks for; Debezium's times have a name instead. A schema
+that contains itself is refused: no table has a column for it, and its values nest without bound.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from headgate.data.formats.counted import counted_as
 
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _LOGICAL = {
@@ -38,7 +40,7 @@ class Avro:
 
     ``size`` of a fixed in bytes; ``names`` are a record's fields (as its ``children``, in order) or
     an enum's symbols; ``scale`` and ``precision`` of a decimal; ``called``: the full name of a
-    record.
+    record, or Connect's of a number that counts time.
     """
 
     kind: str
@@ -163,6 +165,9 @@ class _Reading:
 
 def _logical(plain: Avro, found: dict[str, Any]) -> Avro:
     logical = found.get("logicalType")
+    called = found.get("connect.name")
+    if logical is None and plain.kind in ("int", "long") and counted_as(str(called)):
+        return Avro(plain.kind, called=str(called))
     if not isinstance(logical, str) or logical not in _LOGICAL.get(plain.kind, set()):
         return plain
     scale = found.get("scale", 0)

@@ -1,7 +1,7 @@
 """The schemas that Kafka Connect's JSON converter sends along, as Arrow types.
 
-Logical types: Connect's own Decimal, Date, Time and Timestamp. Other names are ignored: the value
-is then what its physical type says.
+Logical types: Connect's own Decimal, Date, Time and Timestamp, and Debezium's, which count in other
+units. Other names are ignored: the value is then what its physical type says.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+
+from headgate.data.formats.counted import Counted, counted_as
 
 _DEPTH_MAX = 64
 _PLAIN = {
@@ -69,6 +71,9 @@ def connect_type(schema: Any, depth: int = 0) -> pa.DataType:
         return pa.map_(pa.large_string(), connect_type(schema.get("values"), depth + 1))
     if (kind, name) == _DECIMAL:
         return _decimal(schema.get("parameters"))
+    counted = counted_as(str(name))
+    if counted and kind in ("int32", "int64"):
+        return counted
     if (kind, name) in _LOGICAL:
         return _LOGICAL[str(kind), str(name)]
     if kind not in _PLAIN:
@@ -84,8 +89,8 @@ def _decimal(parameters: Any) -> pa.DataType:
 
 
 def storage(kind: pa.DataType) -> pa.DataType:
-    """The type as JSON spells it: decimals are base64."""
-    if isinstance(kind, Unscaled):
+    """The type as JSON spells it: decimals are base64, Debezium's times are numbers."""
+    if isinstance(kind, Unscaled | Counted):
         return kind.storage_type
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(child.name, storage(child.type)) for child in kind])

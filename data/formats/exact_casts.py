@@ -18,6 +18,7 @@ import pyarrow.types as kinds
 
 from headgate.data.formats import json_columns, json_values, temporal, units
 from headgate.data.formats.connect_schema import Unscaled
+from headgate.data.formats.counted import Counted
 from headgate.data.formats.decimals import decimals_of
 
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
@@ -73,6 +74,8 @@ def spelled(values: pa.Array) -> pa.Array:
     """Numbers and booleans as text, in the fewest digits that read as them; the rest as it is."""
     if isinstance(values.type, Unscaled):
         values = _unscaled(values, pa.decimal128(38, values.type.scale))
+    if isinstance(values.type, Counted):
+        values = values.storage
     if kinds.is_boolean(values.type) or kinds.is_integer(values.type):
         return values.cast(pa.large_string())
     if kinds.is_floating(values.type) or kinds.is_decimal(values.type):
@@ -101,6 +104,18 @@ def _integers(values: pa.Array, target: pa.DataType) -> pa.Array:
         factor = pa.scalar(_PER_MILLISECOND[target.unit], pa.int64())
         return pc.multiply_checked(values.cast(pa.int64()), factor).cast(target)
     return _impossible(values, target)
+
+
+def _counts(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Numbers whose unit is known: as the times that they count, and elsewhere as numbers."""
+    source, numbers = values.type, values.storage
+    if not kinds.is_temporal(target) or (kinds.is_date(target) and source.fits(target)):
+        return _integers(numbers, target)
+    return (
+        units.counts(numbers, source.unit, target)
+        if source.fits(target)
+        else _impossible(values, target)
+    )
 
 
 def _floats(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -241,6 +256,7 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...
     (kinds.is_timestamp, _timestamps),
     (lambda source: source == pa.uuid(), _uuids),
     (lambda source: isinstance(source, Unscaled), _unscaled),
+    (lambda source: isinstance(source, Counted), _counts),
     (lambda source: kinds.is_large_binary(source) or kinds.is_fixed_size_binary(source), _octets),
 )
 
@@ -250,6 +266,8 @@ def suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
 
     A guess that only saves time: ``exactly`` decides about them, and ``cast`` about the others.
     """
+    if isinstance(values.type, Counted):
+        return None
     try:
         if kinds.is_large_string(values.type):
             return np.array([not _readable(text, target) for text in values.to_pylist()], np.bool_)

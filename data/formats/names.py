@@ -90,6 +90,11 @@ def asked(field: pa.Field, *, caseless: bool) -> pa.Field:
     return field.with_metadata(known)
 
 
+def exactly(field: pa.Field) -> pa.Field:
+    """A field around others, by its own name; those in it may be found by other names."""
+    return field.with_metadata({_NAMES: json.dumps([field.name]).encode()})
+
+
 def plain(field: pa.Field) -> bool:
     """Whether the field and everything in it are found by their exact names alone."""
     return not field.metadata or _NAMES not in field.metadata

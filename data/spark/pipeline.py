@@ -67,7 +67,9 @@ def one_stage(plan: WriterPlan) -> bool:
 
 def _distributed(plan: WriterPlan) -> bool:
     """Rows of an unpartitioned table have no places to be brought to, unless it is sorted; those
-    of many tables have."""
+    of many tables have. Changes are written where they are read, with the keys that go."""
+    if plan.source.changes is not None:
+        return False
     if plan.source.routing is not None:
         return plan.shaping.distribution in (Distribution.HASH, Distribution.RANGE)
     if plan.shaping.distribution is Distribution.RANGE and plan.sort_order().fields:

@@ -105,6 +105,10 @@ class Aside:
             reasons = dict.fromkeys(range(len(chunk.offsets)), why)
             self._dispose(Disposal.QUARANTINE, chunk, reasons, TABLE)
 
+    def passed_over(self, chunk: Chunk) -> None:
+        """Count these records, which say nothing of rows. They are not bad."""
+        self.skipped += self._by_place(chunk.places)
+
     def take(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
         """Take the records that could not be converted. Raises ``PoisonRecord``,
         ``TooManyBadRecords``."""

@@ -66,7 +66,7 @@ class Decoding:
         self._record_columns = RecordColumns(source, schema, list(batch.ranges))
         self._options = ValueOptions.taken(source.format_options)
         self._format: RecordFormat = record_format(source.format_name, self._options.of_format)
-        self._read_schema = self._named(set(source.record_columns.values()), mapping)
+        self._read_schema = named_columns(source, schema, mapping, batch.table.table)
         self.needs: Needs | None = None
         if evolution is not None:
             self._watch(source, batch, evolution)
@@ -119,15 +119,6 @@ class Decoding:
         if not rules:
             return made
         return RuledColumns(made, rules, schema, caseless=self._options.caseless)
-
-    def _named(self, taken: set[str], mapping: str | None) -> pa.Schema:
-        """The columns that values fill, and the names under which they are found there."""
-        schema = pa.schema([field for field in self._schema if field.name not in taken])
-        try:
-            return names.named(schema, mapping, caseless=self._options.caseless)
-        except ValueError as error:
-            table = self._batch.table.table
-            raise ConfigurationError(f"{table}: {error}", "rename one, or match by case") from error
 
     def decoded(self, chunk: Chunk) -> Decoded:
         """The chunk's records that become rows. Raises what ``aside`` raises about the others."""
@@ -184,6 +175,22 @@ class Decoding:
         return Read(
             rows, [(bad, why) for bad, why in ((values, BAD_VALUE), (parts, BAD_PART)) if bad]
         )
+
+
+def named_columns(
+    source: SourcePlan, schema: pa.Schema, mapping: str | None, table: str
+) -> pa.Schema:
+    """The columns that values fill, and the names under which they are found there.
+
+    Raises ``ConfigurationError``.
+    """
+    taken = set(source.record_columns.values())
+    caseless = ValueOptions.taken(source.format_options).caseless
+    columns = pa.schema([column for column in schema if column.name not in taken])
+    try:
+        return names.named(columns, mapping, caseless=caseless)
+    except ValueError as error:
+        raise ConfigurationError(f"{table}: {error}", "rename one, or match by case") from error
 
 
 def _without_lacking(

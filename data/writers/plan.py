@@ -5,19 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import (
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThanOrEqual,
-    LessThan,
-    Or,
-)
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -29,7 +22,6 @@ from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import (
     ConfigurationError,
     TableChanged,
-    TagMissing,
     Unreachable,
     WriteFailed,
 )
@@ -37,13 +29,16 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
+from headgate.data.envelopes.changes import Changes
 from headgate.data.formats import names
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.formats.former_names import with_former_names
+from headgate.data.writers.known_offsets import known_offsets
 from headgate.data.writers.needs import Evolution, evolution_of, older_schemas
 from headgate.data.writers.routes import Routing
 from headgate.data.writers.shaping import Shaping
 from headgate.participant.settings import SchemaPolicy, UnknownFields
+from headgate.tables.iceberg.creation import key_ids
 from headgate.tables.stores.object_stores import (
     for_files,
     life_s,
@@ -91,7 +86,8 @@ class SourcePlan:
     ``key_format_name``: empty for text in a text column, else bytes. ``redaction`` masks the sink's
     secrets in what is told of records. ``routing``: where rows go to tables that no START names;
     ``makes``: some of them are made where they are missing.
-    ``schema_policy``: what becomes of fields without a column.
+    ``schema_policy``: what becomes of fields without a column. ``changes``: what records do to the
+    rows of a keyed table.
     """
 
     kafka: Mapping[str, str]
@@ -108,6 +104,7 @@ class SourcePlan:
     schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
     routing: Routing | None = None
     makes: bool = False
+    changes: Changes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +230,11 @@ class Plans:
         plan = self._within_folder(batch.table, source)
         if batch.quarantine is None or not source.handling.keeps:
             return plan
-        own = replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy())
+        own = replace(
+            source, record_columns={}, rules={}, schema_policy=SchemaPolicy(), changes=None
+        )
         aside = self._within_folder(batch.quarantine, own)
-        known = known_offsets(self._catalog, batch, source)
+        known = known_offsets(batch, source, partial(_load, self._catalog))
         return replace(plan, quarantine=aside, known=known)
 
     def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
@@ -288,6 +287,8 @@ def plan_of_table(
     """For a loaded table, which has the start's schema and spec. Raises ``ConfigurationError``."""
     schema, spec = table.schemas()[start.schema_id], table.specs()[start.spec_id]
     check_columns(start.table, schema, source.record_columns)
+    if source.changes:
+        key_ids(schema, source.changes.key)
     return WriterPlan(
         source=source,
         schema_json=schema.model_dump_json(),
@@ -323,51 +324,6 @@ def _order_within(order: SortOrder, schema: Schema) -> SortOrder:
     """The order, unless the transaction's schema is too old to have its columns."""
     known = all(field.source_id in schema.field_ids for field in order.fields)
     return order if known else UNSORTED_SORT_ORDER
-
-
-def known_offsets(
-    catalog: Catalog, batch: Batch, source: SourcePlan
-) -> dict[TopicPartition, tuple[int, ...]]:
-    """Of the batch's ranges, what the quarantine holds already: only where it is ahead (Q5).
-
-    Read from the table, not computed anew: with another schema or setting since, other records
-    may be bad now, and each must stay in the one table that it is in. Other sinks' rows in the
-    same quarantine say nothing. Raises ``TagMissing`` besides what loading a table may raise.
-    """
-    start = batch.quarantine
-    ahead = start.offsets if start else {}
-    again = {at: span for at, span in batch.ranges.items() if span.begin < ahead.get(at, 0)}
-    if start is None or not again:
-        return {}
-    table = _load(catalog, start)
-    ref = table.metadata.refs.get(source.handling.tag)
-    if ref is None:
-        raise TagMissing(
-            f"{start.table} has no tag {source.handling.tag}, but holds bad records beyond the "
-            "table's offsets: they cannot be told from new ones",
-            "restore the tag on the sink's newest snapshot, or set coordinator.on_tag_missing to "
-            "follow-table and start again",
-        )
-    fields = ("topic", "topic_id", "partition", "offset")
-    places = [_within(at, span.begin, span.end) for at, span in again.items()]
-    anywhere = places[0] if len(places) == 1 else Or(*places)
-    wanted = And(EqualTo(term="sink", value=source.sink), anywhere)
-    rows = table.scan(wanted, fields, snapshot_id=ref.snapshot_id).to_arrow().to_pylist()
-    found: dict[TopicPartition, list[int]] = {}
-    for row in rows:
-        if row["topic_id"] == batch.topic_ids.get(row["topic"], row["topic_id"]):
-            at = TopicPartition(row["topic"], row["partition"])
-            found.setdefault(at, []).append(row["offset"])
-    return {at: tuple(sorted(offsets)) for at, offsets in found.items()}
-
-
-def _within(at: TopicPartition, begin: int, end: int) -> BooleanExpression:
-    return And(
-        EqualTo(term="topic", value=at.topic),
-        EqualTo(term="partition", value=at.partition),
-        GreaterThanOrEqual(term="offset", value=begin),
-        LessThan(term="offset", value=end),
-    )
 
 
 def _load(catalog: Catalog, start: TableStart) -> Table:

@@ -12,6 +12,7 @@ from contextlib import closing
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.data.writers.aside import Aside
+from headgate.data.writers.changed_rows import write_changes
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.decoding import Decoding
 from headgate.data.writers.failures import go_on, write_failed
@@ -41,7 +42,7 @@ def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
         source.kafka,
         batch.ranges,
         source.topic_ids,
-        with_keys="key" in parts or source.handling.keeps,
+        with_keys="key" in parts or source.handling.keeps or source.changes is not None,
         with_headers="headers" in parts or source.handling.keeps or by_header,
     )
     return read_ranges(reading)
@@ -62,6 +63,8 @@ def write_chunks(
     """
     if plan.source.routing is not None:
         return write_routed(plan, batch, chunks, abandoned=abandoned)
+    if plan.source.changes is not None:
+        return write_changes(plan, batch, chunks, abandoned=abandoned)
     files: DataFiles | None = None
     aside = Aside(plan, batch)
     try:

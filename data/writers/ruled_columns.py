@@ -73,8 +73,20 @@ def _field(name: str, inside: object, steps: Mapping[str, pa.Field]) -> pa.Field
     return pa.field(name, pa.struct(fields), metadata=steps[name].metadata)
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Where a column is that is not a field of the record itself: the ``field`` of what the
+    ``front`` leads to. The rule of the column counts from there."""
+
+    front: tuple[str, ...]
+    field: pa.Field
+
+
 class RuledColumns:
-    """A ``RecordFormat`` for one schema, of a format that knows the rules asked of it."""
+    """A ``RecordFormat`` for one schema, of a format that knows the rules asked of it.
+
+    ``inside`` says of columns, by their names, where they are.
+    """
 
     def __init__(
         self,
@@ -83,8 +95,10 @@ class RuledColumns:
         schema: pa.Schema,
         *,
         caseless: bool = False,
+        inside: Mapping[str, Inside] | None = None,
     ) -> None:
         """Raises ``ValueError`` for a constant that its column cannot hold."""
+        self._inside = inside or {}
         self._inner = inner
         self._rules = {column.name: rules.get(column.name, _NONE) for column in schema}
         self._caseless = caseless
@@ -103,6 +117,15 @@ class RuledColumns:
         self._layers, self._layer_of = self._layered()
 
     def _path(self, column: pa.Field, rule: ColumnRule) -> Path:
+        place = self._inside.get(column.name)
+        if place is None:
+            return self._below(column, rule)
+        below = self._below(place.field, rule)
+        steps = (pa.field(step, pa.null()) for step in place.front)
+        front = steps if all(map(names.plain, below)) else map(names.exactly, steps)
+        return (*front, *below)
+
+    def _below(self, column: pa.Field, rule: ColumnRule) -> Path:
         if not rule.path:
             nullable = column.nullable or rule.default is not None
             return (column_rules.marked(column.with_nullable(nullable), rule),)

@@ -15,14 +15,20 @@ from headgate.native.loops import Flags, Integers
 
 
 class Sieve:
-    """Takes chunks of one batch. ``condemned``: records that make it fail, by their offsets."""
+    """Takes chunks of one batch. ``condemned``: records that make it fail, by their offsets.
+
+    ``tombstones``: whether records without a value are wanted too.
+    """
 
     def __init__(
         self,
         batch: Batch,
         aside: Aside,
         condemned: Mapping[TopicPartition, Mapping[int, str]] | None = None,
+        *,
+        tombstones: bool = False,
     ) -> None:
+        self._tombstones = tombstones
         self._batch = batch
         self._aside = aside
         self._partitions = list(batch.ranges)
@@ -43,14 +49,18 @@ class Sieve:
         chunk = self._without_tombstones(self._aside.without_known(chunk))
         return self._without_condemned(chunk)
 
-    def results(self, records: Integers) -> dict[TopicPartition, PartitionResult]:
-        """What was read so far, as if it were all; ``records`` of each place became rows."""
+    def results(
+        self, records: Integers, deleted: Integers | None = None
+    ) -> dict[TopicPartition, PartitionResult]:
+        """What was read so far, as if it were all; ``records`` of each place became rows, and
+        those ``deleted`` are in key files."""
         return {
             at: PartitionResult(
                 range=self._batch.ranges[at],
                 records=int(records[place]),
                 quarantined=int(self._aside.quarantined[place]),
                 skipped=int(self._aside.skipped[place]),
+                deleted=0 if deleted is None else int(deleted[place]),
                 bad=int(self._aside.bad[place]),
                 bytes_read=int(self._bytes[place]),
                 max_timestamp_ms=int(self._newest_ms[place])
@@ -61,7 +71,7 @@ class Sieve:
         }
 
     def _without_tombstones(self, chunk: Chunk) -> Chunk:
-        if not chunk.values.array.null_count:
+        if self._tombstones or not chunk.values.array.null_count:
             return chunk
         empty = np.asarray(chunk.values.array.is_null())
         self._aside.tombstones(chunk, np.flatnonzero(empty))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-from protocol.keyed import KeyedHead, deletes, rows
+from dataclasses import replace
 
-from headgate.control_protocol.errors import KeyInTwoPartitions
+import pytest
+from protocol.coordinating import Coordinator
+from protocol.keyed import KeyedHead, deletes, rows
+from protocol.values import topics
+
+from headgate.control_protocol.key_errors import KeyedPartitionsAdded, KeyInTwoPartitions
+from headgate.coordinator.actions import Stop
+from headgate.coordinator.transitions import Phase
 
 HEAD = KeyedHead({"a": [(1, 0, 7), (2, -1, -1), (3, 1, 0)]}, {"a": {2}})
 
@@ -26,3 +32,35 @@ def test_two_records_of_one_commit_stop_it_too() -> None:
 
 def test_rows_of_others_and_dead_ones_are_not_asked() -> None:
     HEAD.resolved(rows("x", (2, 1, 2), (3, 0, 3)))
+
+
+def keyed() -> Coordinator:
+    """A coordinator of a keyed table that was filled from two partitions."""
+    coordinator = Coordinator()
+    identity = replace(coordinator.state.identity, keyed=True)
+    coordinator.state = replace(coordinator.state, identity=identity)
+    return coordinator
+
+
+def test_a_partition_that_is_added_meanwhile_stops_the_sink_before_it_is_read() -> None:
+    coordinator = keyed()
+    coordinator.until(Phase.PREPARING)
+    coordinator.sources = topics((0, 1_000), (0, 1_000), (0, 90))
+    coordinator.described()
+    assert isinstance(coordinator.error, KeyedPartitionsAdded)
+    assert "/2: added" in str(coordinator.error)
+
+
+def test_a_partition_that_was_added_while_nobody_looked_stops_the_next_claim() -> None:
+    coordinator = keyed()
+    coordinator.sources = topics((0, 1_000), (0, 1_000), (0, 0))
+    while not coordinator.wants(Stop):
+        coordinator.goes_on()
+    assert isinstance(coordinator.error, KeyedPartitionsAdded)
+
+
+def test_the_partitions_that_a_keyed_table_began_with_stop_nothing() -> None:
+    coordinator = keyed()
+    coordinator.until(Phase.PREPARING)
+    coordinator.described()
+    assert coordinator.phase is Phase.CLOSING

@@ -14,7 +14,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from headgate.control_protocol.errors import KeysUnreadable
+from headgate.control_protocol.key_errors import KeysUnreadable
 from headgate.tables.iceberg.key_files import OFFSET, PARTITION, TOPIC, batches
 from headgate.tables.iceberg.keyed.delete_files import Target
 from headgate.tables.iceberg.keyed.key_hash import KeyHash

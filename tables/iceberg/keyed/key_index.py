@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headgate.control_protocol.errors import KeyIndexFull
+from headgate.control_protocol.key_errors import KeyIndexFull
 from headgate.tables.iceberg.keyed.key_hash import Words
 
 ROW_BYTES = 28

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from headgate.control_protocol.errors import KeyInTwoPartitions
+from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
 from headgate.tables.iceberg.keyed.delete_files import bitmap_of, positions_of
 from headgate.tables.iceberg.keyed.key_hash import Words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.errors import KeyChanged
+from headgate.control_protocol.key_errors import KeyChanged
 
 
 def refuse_other_key(table: str, stored: str | None, wanted: str | None, *, filled: bool) -> None:

@@ -17,9 +17,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import CommitTableResponse
 
-from headgate.control_protocol.errors import KeyChanged, KeyIndexFull
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.key_errors import KeyChanged, KeyIndexFull
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Unknown
 from headgate.control_protocol.record import KeyCounts
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table

@@ -7,14 +7,32 @@ from typing import Any
 
 import pytest
 
+from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import HeadgateError, KeyUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
-from headgate.sink import keyed_tables
+from headgate.data.envelopes.changes import Envelope, Tombstones
+from headgate.participant.settings import Distribution, Incompatible, UnknownFields
+from headgate.sink.changes_settings import ChangesSettings
 from headgate.sink.declaration import declared
 from headgate.sink.properties import Properties
-from headgate.sink.settings import SinkSettings, SourceSettings
-from headgate.sink.table_settings import ColumnSettings, RecordColumns, TableSettings
+from headgate.sink.settings import (
+    FormatSettings,
+    QuarantineSettings,
+    SinkSettings,
+    SourceSettings,
+    SparkSettings,
+    TransformSettings,
+)
+from headgate.sink.table_settings import (
+    ColumnSettings,
+    RecordColumns,
+    SchemaSettings,
+    TableSettings,
+)
+
+EVOLVE, LEAVE_OUT = UnknownFields.EVOLVE, Incompatible.IGNORE
+SKIP, HASH = Disposal.SKIP, Distribution.HASH
 
 COLUMNS = (
     ColumnSettings(name="id", type="long", required=True),
@@ -23,40 +41,30 @@ COLUMNS = (
     ColumnSettings(name="tip", type="long"),
     ColumnSettings(name="who", type="struct<name: string>", required=True),
 )
-PLACES = RecordColumns(partition="_partition", offset="_offset")
-
-
-@pytest.fixture
-def finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_tables, "refuse_unfinished", lambda: None)
+PLACES = RecordColumns(partition="kafka_partition", offset="kafka_offset")
 
 
 def settings(
     *key: str, topics: tuple[str, ...] = ("orders",), places: RecordColumns = PLACES, **more: Any
 ) -> SinkSettings:
+    own = {name: more.pop(name) for name in ("shared_with", "schema") if name in more}
     return SinkSettings(
         name=SinkName("orders"),
         source=SourceSettings(topics=topics),
         kafka=Properties({"bootstrap.servers": "localhost:1"}),
         table=TableSettings(
-            identifier="lake.orders", columns=COLUMNS, key=key, record_columns=places
+            identifier="lake.orders", columns=COLUMNS, key=key, record_columns=places, **own
         ),
         **more,
     )
 
 
-def test_a_keyed_table_is_refused_by_name_for_now() -> None:
-    with pytest.raises(KeyUnfit, match="does not fill keyed tables yet"):
-        settings("id")
-
-
-@pytest.mark.usefixtures("finished")
 def test_the_keys_columns_become_the_identifier_fields() -> None:
-    schema = declared(settings("zone", "id").table).schema()
+    keyed = settings("zone", "id", format=FormatSettings(key_type="json"))
+    schema = declared(keyed.table).schema()
     assert schema.identifier_field_names() == {"id", "zone"}
 
 
-@pytest.mark.usefixtures("finished")
 @pytest.mark.parametrize(
     ("make", "why"),
     [
@@ -65,7 +73,7 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
         (lambda: settings("tip"), "not required"),
         (lambda: settings("who"), "of type struct"),
         (lambda: settings("id", "id"), "named twice"),
-        (lambda: settings("id", places=RecordColumns(offset="_offset")), "which record a row"),
+        (lambda: settings("id", places=RecordColumns(offset="kafka_offset")), "which record a row"),
         (lambda: settings("id", topics=("a", "b")), "several topics"),
         (lambda: settings("id", topics=("a", "^b.*")), "several topics"),
         (
@@ -74,6 +82,15 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
             ),
             "keep-offsets",
         ),
+        (lambda: settings("id", transform=TransformSettings(sql="SELECT 1")), "a transform"),
+        (lambda: settings("id", shared_with=("other",)), "shared_with"),
+        (lambda: settings("id", schema=SchemaSettings(unknown_fields=EVOLVE)), "unknown_fields"),
+        (lambda: settings("id", schema=SchemaSettings(incompatible=LEAVE_OUT)), "incompatible"),
+        (lambda: settings("id", quarantine=QuarantineSettings(tombstones=SKIP)), "tombstones"),
+        (lambda: settings("id", spark=SparkSettings(distribution=HASH)), "distribution"),
+        (lambda: settings("id", "zone"), "how keys of messages are read"),
+        (lambda: settings("id", changes=ChangesSettings(index_memory_bytes=0)), "below 1"),
+        (lambda: settings(changes=ChangesSettings(envelope=Envelope.DMS)), "table.key is not"),
     ],
 )
 def test_u1_u12_what_does_not_go_with_a_key_is_refused(
@@ -82,3 +99,19 @@ def test_u1_u12_what_does_not_go_with_a_key_is_refused(
     with pytest.raises(HeadgateError, match=why) as refused:
         make()
     assert refused.value.code == KeyUnfit.code
+
+
+def test_what_says_how_keys_of_messages_are_read() -> None:
+    settings("id")
+    settings("id", "zone", format=FormatSettings(key_type="json"))
+    settings("id", "zone", changes=ChangesSettings(envelope=Envelope.DEBEZIUM))
+    settings("id", "zone", changes=ChangesSettings(tombstones=Tombstones.FAIL))
+
+
+def test_only_records_that_change_rows_may_be_passed_over() -> None:
+    assert not settings("id").limits.may_skip
+    for changes in (
+        ChangesSettings(tombstones=Tombstones.SKIP),
+        ChangesSettings(envelope=Envelope.DEBEZIUM),
+    ):
+        assert settings("id", changes=changes).limits.may_skip

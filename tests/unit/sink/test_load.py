@@ -327,12 +327,12 @@ def test_references_are_resolved_and_never_shown(
     settings = parse(
         MINIMAL.replace("[table]", f'"sasl.password" = "${{file:{tmp_path}/password}}"\n[table]')
         + '[catalog.properties]\nuri = "${env:HEADGATE_TEST_URI}"\n'
-        + '"s3.secret-access-key" = "plain"\n'
+        + '"s3.secret-access-key" = "in-the-open"\n'
         + 'other = "postgresql://me:inline@db/x"'
     )
     assert settings.kafka["sasl.password"] == "from-a-file"
     assert settings.catalog.properties["uri"] == "postgresql://me:from-env@db/x"
-    for secret in ("from-a-file", "from-env", "plain", "inline"):
+    for secret in ("from-a-file", "from-env", "in-the-open", "inline"):
         assert secret not in repr(settings)
         assert secret not in settings.redacted(f"could not use 'x://u:{secret}@h'")
     assert settings.redacted("login from-a-file failed") == "login *** failed"

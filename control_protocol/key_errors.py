@@ -1,0 +1,41 @@
+"""Errors of tables whose rows have a key: each stops the sink, and a person decides."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.errors import StopSink
+
+
+class KeyChanged(StopSink):
+    """The table was filled by another key than the settings name."""
+
+    code = "HG-240"
+
+
+class KeyInTwoPartitions(StopSink):
+    """Records of one key are in different partitions, and no order tells which one is newer."""
+
+    code = "HG-241"
+
+
+class KeyedPartitionsAdded(StopSink):
+    """The topics of a keyed table have new partitions, to which keys may have moved."""
+
+    code = "HG-242"
+
+
+class KeyIndexFull(StopSink):
+    """The keys of the table need more memory than the settings allow."""
+
+    code = "HG-243"
+
+
+class KeysUnreadable(StopSink):
+    """A file of a keyed table cannot say which keys and records its rows are of."""
+
+    code = "HG-244"
+
+
+class SourceTruncated(StopSink):
+    """A record says that the table at the source was emptied, and nothing says what to do then."""
+
+    code = "HG-245"

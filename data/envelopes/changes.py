@@ -1,0 +1,78 @@
+"""What a sink file says of records that change rows: how they say so, and the odd ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headgate.control_protocol.bad_records import Disposal
+
+_ALIKE = frozenset({"json", "connect-json", "avro-registry"})
+"""Formats in which a connector writes keys as it writes values."""
+
+
+class Envelope(StrEnum):
+    """How a record says which row it changes, and what becomes of it."""
+
+    PLAIN = "plain"
+    """The value is the row, by its key; no value deletes it: compacted topics."""
+    DEBEZIUM = "debezium"
+    """``before``, ``after`` and ``op``, as Debezium's connectors write them."""
+    FLATTENED = "flattened"
+    """The row, with ``__deleted`` or ``__op``: Debezium's ExtractNewRecordState."""
+    DMS = "dms"
+    """``data`` and ``metadata`` of AWS DMS, or a row with ``Op``."""
+
+
+class Tombstones(StrEnum):
+    """What a record without a value does."""
+
+    DELETE = "delete"
+    SKIP = "skip"
+    FAIL = "fail"
+
+
+class OnTruncate(StrEnum):
+    """What becomes of a record that says that the source's table was emptied."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class UnavailableValue(StrEnum):
+    """What becomes of a row with a value that Debezium does not know."""
+
+    FAIL = "fail"
+    """The record is a bad one."""
+    NULL = "null"
+    """The column is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How records change rows of a keyed table. ``key`` names its columns."""
+
+    key: tuple[str, ...]
+    envelope: Envelope = Envelope.PLAIN
+    tombstones: Tombstones = Tombstones.DELETE
+    on_truncate: OnTruncate = OnTruncate.FAIL
+    unavailable_value: UnavailableValue = UnavailableValue.FAIL
+
+    @property
+    def disposal(self) -> Disposal:
+        """What becomes of records without a value, where they delete nothing."""
+        return Disposal.SKIP if self.tombstones is Tombstones.SKIP else Disposal.FAIL
+
+    def keys_like_values(self, format_name: str, column: str) -> bool:
+        """Whether keys of messages are read as values are, for a connector writes both.
+
+        ``column``: the one that takes the message's key, if any does.
+        """
+        connector = self.envelope is not Envelope.PLAIN and format_name in _ALIKE
+        return connector and column not in self.key
+
+    @property
+    def skips(self) -> bool:
+        """Whether a record may be in no table though it is not bad."""
+        messages = self.envelope in (Envelope.DEBEZIUM, Envelope.FLATTENED, Envelope.DMS)
+        return messages or self.tombstones is Tombstones.SKIP

@@ -1,0 +1,61 @@
+"""The keys of rows, read from the keys of messages: for records that say them nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.data.formats.column_rules import ColumnRule
+from headgate.data.formats.port import RecordFormat, UndecodableRecords
+from headgate.data.writers.ruled_columns import RuledColumns
+from headgate.native.packed import Packed
+
+NO_KEY = "the record has no key, and says nowhere else which row it deletes"
+
+
+class MessageKeys:
+    """Reads a key's columns by a format. Serves one thread.
+
+    ``rules``: of the columns, which count for the message's key as for the row.
+    """
+
+    def __init__(
+        self, made: RecordFormat, schema: pa.Schema, rules: Mapping[str, ColumnRule]
+    ) -> None:
+        self._schema = pa.schema([column.with_nullable(nullable=True) for column in schema])
+        own = {name: rule for name, rule in rules.items() if name in schema.names}
+        known: frozenset[str] = getattr(made, "rules", frozenset())
+        readable = all(rule.asks() <= known for rule in own.values())
+        ruled = bool(own) and readable
+        self._format = RuledColumns(made, own, self._schema) if ruled else made
+
+    def read(self, keys: Packed) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+        """A row per message, and why some of them are no key: theirs are null."""
+        there = np.asarray(keys.array.is_valid())
+        bad = dict.fromkeys(np.flatnonzero(~there).tolist(), NO_KEY)
+        at = np.flatnonzero(there)
+        try:
+            read = self._format.decode(keys.where(there), self._schema)
+        except UndecodableRecords as error:
+            read = error.rest
+            bad |= {int(at[row]): f"key: {reason}" for row, reason in error.bad.items()}
+        places = np.zeros(len(keys), np.int64)
+        known = np.ones(len(keys), np.bool_)
+        known[list(bad)] = False
+        places[known] = np.arange(read.num_rows)
+        aligned = read.take(pa.array(places, mask=~known))
+        return aligned, bad | _without_value(aligned, known)
+
+
+def _without_value(
+    keys: pa.RecordBatch, known: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> dict[int, str]:
+    """Keys in which a column has none."""
+    found: dict[int, str] = {}
+    for column in keys.schema:
+        null = known & np.asarray(keys.column(column.name).is_null())
+        for row in np.flatnonzero(null).tolist():
+            found.setdefault(row, f"key: {column.name} has no value")
+    return found

@@ -1,0 +1,145 @@
+"""Values in their envelopes into rows, the keys of what was there before, and operations.
+
+A format is asked for the fields of a row where the envelope has them, beside the words that say
+what was done: whole columns at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.data.envelopes.changes import Envelope
+from headgate.data.envelopes.operations import (
+    DEBEZIUM,
+    DMS,
+    DMS_LETTERS,
+    Operation,
+    Operations,
+    flags,
+    operations,
+)
+from headgate.data.envelopes.reading import Columns, Opened, Parts, Reader
+from headgate.data.formats.faults import Faults
+from headgate.native.loops import Flags
+from headgate.native.packed import Packed
+
+
+class Opener(Protocol):
+    """Opens the values of one envelope. Serves one thread."""
+
+    def opened(self, values: Packed) -> Opened:
+        """``values``: none of them is null."""
+
+
+def opener(envelope: Envelope, columns: Columns) -> Opener:
+    """Raises ``ValueError`` for a rule's constant that its column cannot hold."""
+    return _OPENERS[envelope](columns)
+
+
+class _Plain:
+    """Each value is a row."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._reader = Reader(columns)
+
+    def opened(self, values: Packed) -> Opened:
+        parts = self._reader.read(values)
+        told = np.full(len(parts.left), Operation.UPSERT, np.uint8)
+        return Opened(parts.rows, parts.before, told, parts.bad)
+
+
+class _Debezium:
+    """``{"before": ..., "after": ..., "op": ...}``."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._reader = Reader(columns, ("after",), ("before",), [("op",)])
+
+    def opened(self, values: Packed) -> Opened:
+        parts, faults = self._reader.read(values), Faults()
+        return parts.opened(operations(parts.words[0], DEBEZIUM, "op", faults), faults)
+
+
+class _Flattened:
+    """The row, with ``__deleted`` or ``__op`` among its fields; a record without them is a row."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._reader = Reader(columns, words=[("__deleted",), ("__op",)])
+
+    def opened(self, values: Packed) -> Opened:
+        parts, faults = self._reader.read(values), Faults()
+        deleted, op = parts.words
+        told = operations(op.fill_null("c"), DEBEZIUM, "__op", faults)
+        told[flags(deleted, "__deleted", faults)] = Operation.DELETE
+        return parts.opened(told, faults)
+
+
+class _Dms:
+    """``{"data": ..., "metadata": {"operation": ...}}``, or a row with ``Op`` among its fields.
+
+    A record says by itself which of the two it is, so the words are read before the rows.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        nothing = Columns(pa.schema([]), (), {}, columns.format_of)
+        words = [("metadata", "operation"), ("metadata", "record-type"), ("Op",)]
+        self._words = Reader(nothing, words=words)
+        self._nested = Reader(columns, ("data",), ("before-image",))
+        self._flat = Reader(columns)
+
+    def opened(self, values: Packed) -> Opened:
+        words, faults = self._words.read(values), Faults()
+        nested, told = _dms(words, faults)
+        known = np.ones(len(told), np.bool_)
+        known[list(faults.reasons)] = False
+        bad = words.bad | {int(words.left[row]): why for row, why in faults.reasons.items()}
+        found: list[Parts] = []
+        for reader, some in ((self._nested, nested), (self._flat, ~nested)):
+            at = words.left[some & known]
+            if len(at):
+                parts = reader.read(Packed(values.array.take(pa.array(at))))
+                bad |= {int(at[row]): reason for row, reason in parts.bad.items()}
+                found.append(replace(parts, left=at[parts.left]))
+        return _together(found or [self._flat.read(values[:0])], words, told, bad)
+
+
+def _dms(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
+    """Which records have their row in ``data``, and what each does."""
+    operation, kind, letter = words.words
+    nested = np.asarray(pc.or_(operation.is_valid(), kind.is_valid()))
+    control = np.asarray(pc.is_in(kind, pa.array(["control"], kind.type)))
+    told = np.full(len(nested), Operation.SKIP, np.uint8)
+    for some, said, known, name in (
+        (nested & ~control, operation, DMS, "metadata.operation"),
+        (~nested, letter, DMS_LETTERS, "Op"),
+    ):
+        rows, own = np.flatnonzero(some), Faults()
+        told[rows] = operations(said.take(pa.array(rows)), known, name, own)
+        for row, reason in own.reasons.items():
+            faults.note([rows[row]], reason)
+    return nested, told
+
+
+def _together(found: list[Parts], words: Parts, told: Operations, bad: Mapping[int, str]) -> Opened:
+    """The parts in the order of their values. ``told``: of those whose words were read."""
+    left = np.concatenate([parts.left for parts in found])
+    order = np.argsort(left)
+    rows, before = (
+        pa.concat_batches(some).take(pa.array(order))
+        for some in ([parts.rows for parts in found], [parts.before for parts in found])
+    )
+    places = np.searchsorted(words.left, left[order])
+    return Opened(rows, before, told[places], bad)
+
+
+_OPENERS: Mapping[Envelope, Callable[[Columns], Opener]] = {
+    Envelope.PLAIN: _Plain,
+    Envelope.DEBEZIUM: _Debezium,
+    Envelope.FLATTENED: _Flattened,
+    Envelope.DMS: _Dms,
+}

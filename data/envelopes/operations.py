@@ -1,0 +1,70 @@
+"""What records do to rows, from the words that their envelopes use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.data.formats.faults import Faults
+
+Operations = np.ndarray[tuple[int], np.dtype[np.uint8]]
+"""An ``Operation`` per record."""
+
+
+class Operation(IntEnum):
+    """What a record does."""
+
+    UPSERT = 0
+    """It is a row, in place of the one that has its key."""
+    DELETE = 1
+    """It removes the row that has its key."""
+    SKIP = 2
+    """It says nothing of rows."""
+    TRUNCATE = 3
+    """It removes all rows."""
+
+
+DEBEZIUM = {
+    **dict.fromkeys("cru", Operation.UPSERT),
+    "d": Operation.DELETE,
+    "m": Operation.SKIP,
+    "t": Operation.TRUNCATE,
+}
+DMS = {
+    **dict.fromkeys(("load", "insert", "update"), Operation.UPSERT),
+    "delete": Operation.DELETE,
+}
+DMS_LETTERS = {**dict.fromkeys("IU", Operation.UPSERT), "D": Operation.DELETE}
+
+_CHARACTERS_MAX = 40
+
+
+def operations(
+    words: pa.Array, known: Mapping[str, Operation], name: str, faults: Faults
+) -> Operations:
+    """The operations that the field ``name`` tells; a word that is not known is a fault."""
+    places = pc.index_in(words, pa.array([*known], words.type))
+    unknown = np.flatnonzero(np.asarray(places.is_null()))
+    codes = np.array([*known.values(), Operation.SKIP], np.uint8)
+    found: Operations = codes[np.asarray(places.fill_null(len(known)))]
+    _note(unknown.tolist(), words, name, faults)
+    return found
+
+
+def flags(words: pa.Array, name: str, faults: Faults) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Where the field ``name`` says true; a word that is neither true nor false is a fault."""
+    places = pc.index_in(words, pa.array(["false", "true"], words.type))
+    wrong = pc.and_(words.is_valid(), places.is_null())
+    _note(np.flatnonzero(np.asarray(wrong)).tolist(), words, name, faults)
+    return np.asarray(pc.is_in(words, pa.array(["true"], words.type)))
+
+
+def _note(rows: Sequence[int], words: pa.Array, name: str, faults: Faults) -> None:
+    for row in rows:
+        word = words[row].as_py()
+        said = "is missing" if word is None else f"{word[:_CHARACTERS_MAX]!r} is not known"
+        faults.note([row], f"{name}: {said}")

@@ -1,0 +1,126 @@
+"""One reading of values: the rows where their envelope has them, and the words beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.data.envelopes.operations import Operations
+from headgate.data.formats.column_rules import ColumnRule
+from headgate.data.formats.faults import Faults
+from headgate.data.formats.port import RecordFormat, UndecodableRecords
+from headgate.data.writers.ruled_columns import Inside, RuledColumns
+from headgate.native.loops import Integers
+from headgate.native.packed import Packed
+
+_OURS = "headgate."
+"""How columns are named that are none of the table's."""
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What values hold, without the ``bad`` ones, in their order.
+
+    ``rows``: of the columns, any of which may be null. ``before``: the key's columns of the row
+    that was there, null where nothing is said of it.
+    """
+
+    rows: pa.RecordBatch
+    before: pa.RecordBatch
+    operations: Operations
+    bad: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What is to be read of a row: the ``schema``, of which ``key`` names some, and the rules.
+
+    ``format_of`` makes a format of values.
+    """
+
+    schema: pa.Schema
+    key: Sequence[str]
+    rules: Mapping[str, ColumnRule]
+    format_of: Callable[[], RecordFormat]
+    caseless: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What was read of values but the bad ones: ``left`` says which these are."""
+
+    rows: pa.RecordBatch
+    before: pa.RecordBatch
+    words: Sequence[pa.Array]
+    left: Integers
+    bad: dict[int, str]
+
+    def opened(self, told: Operations, faults: Faults) -> Opened:
+        """``faults``: of the rows, whose operations nobody knows."""
+        if not faults.reasons:
+            return Opened(self.rows, self.before, told, self.bad)
+        good = np.ones(len(told), np.bool_)
+        good[list(faults.reasons)] = False
+        bad = {int(self.left[row]): reason for row, reason in faults.reasons.items()}
+        chosen = pa.array(good)
+        rows, before = self.rows.filter(chosen), self.before.filter(chosen)
+        return Opened(rows, before, told[good], self.bad | bad)
+
+
+class Reader:
+    """Reads the row behind the path ``row``, its key behind ``before``, and the ``words``."""
+
+    def __init__(
+        self, columns: Columns, row: Path = (), before: Path = (), words: Sequence[Path] = ()
+    ) -> None:
+        fields = [column.with_nullable(nullable=True) for column in columns.schema]
+        inside = {column.name: Inside(row, column) for column in fields if row}
+        rules = dict(columns.rules)
+        self._width = len(fields)
+        self._keys = [column for column in fields if column.name in columns.key]
+        self._before = bool(before)
+        for key in self._keys if before else ():
+            name = f"{_OURS}before.{key.name}"
+            fields.append(key.with_name(name))
+            inside[name] = Inside(before, key)
+            rules |= {name: rules[key.name]} if key.name in rules else {}
+        for path in words:
+            name = f"{_OURS}word.{'.'.join(path)}"
+            fields.append(pa.field(name, pa.large_string()))
+            rules[name] = ColumnRule(path, as_text=True)
+        self._schema = pa.schema(fields)
+        self._format: RecordFormat = columns.format_of()
+        if rules or inside:
+            self._format = RuledColumns(
+                self._format, rules, self._schema, caseless=columns.caseless, inside=inside
+            )
+
+    def read(self, values: Packed) -> Parts:
+        bad: dict[int, str] = {}
+        left = np.arange(len(values), dtype=np.int64)
+        try:
+            found = self._format.decode(values, self._schema)
+        except UndecodableRecords as error:
+            found, bad = error.rest, dict(error.bad)
+            left = left[~np.isin(left, list(bad))]
+        end = self._width + (len(self._keys) if self._before else 0)
+        return Parts(
+            found.select(range(self._width)),
+            self._before_of(found, end),
+            found.columns[end:],
+            left,
+            bad,
+        )
+
+    def _before_of(self, found: pa.RecordBatch, end: int) -> pa.RecordBatch:
+        columns = (
+            found.columns[self._width : end]
+            if self._before
+            else [pa.nulls(found.num_rows, key.type) for key in self._keys]
+        )
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(self._keys))

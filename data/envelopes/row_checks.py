@@ -1,0 +1,96 @@
+"""What makes a row unfit though all of its values were read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from headgate.data.formats.faults import Faults
+from headgate.native.loops import Flags
+
+PLACEHOLDER = "__debezium_unavailable_value"
+"""What Debezium writes for a value that the database did not log: one that did not change."""
+
+_UNKNOWN = (
+    f"Debezium writes {PLACEHOLDER}: the database does not log it; set REPLICA IDENTITY FULL, or "
+    "use Debezium's reselect post processor"
+)
+
+
+def without_unavailable(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, Flags]]:
+    """The rows with nulls where Debezium does not know a value; by column, in which rows."""
+    found: dict[str, Flags] = {}
+    columns = list(rows.columns)
+    for place, column in enumerate(rows.schema):
+        unknown = _unavailable(rows.column(place))
+        if unknown is not None and unknown.any():
+            found[column.name] = unknown
+            at = pa.array(np.arange(len(unknown), dtype=np.int64), mask=unknown)
+            columns[place] = columns[place].take(at)
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema) if found else rows, found
+
+
+def note_unavailable(found: dict[str, Flags], faults: Faults) -> None:
+    """Make these values faults of their records."""
+    for name, unknown in found.items():
+        faults.note(np.flatnonzero(unknown), f"{name}: {_UNKNOWN}")
+
+
+def note_missing(rows: pa.RecordBatch, required: Iterable[str], faults: Faults) -> None:
+    """Make nulls in these columns faults."""
+    for name in required:
+        column = rows.column(name)
+        if column.null_count:
+            nulls = np.flatnonzero(np.asarray(column.is_null()))
+            faults.note(nulls, f"{name}: a required value is missing")
+
+
+def note_moved(before: pa.RecordBatch, rows: pa.RecordBatch, faults: Faults) -> None:
+    """Make keys that are others than before faults, where all of the key before is known."""
+    known = complete(before)
+    if not known.any():
+        return
+    for column in before.schema:
+        old, new = _stored(before.column(column.name)), _stored(rows.column(column.name))
+        moved = known & np.asarray(pc.fill_null(pc.not_equal(old, new), fill_value=False))
+        faults.note(
+            np.flatnonzero(moved),
+            f"{column.name}: the key of the row changes; a change of a key is a delete of the old "
+            "and a row of the new one, as Debezium writes it where its key is table.key",
+        )
+
+
+def complete(keys: pa.RecordBatch) -> Flags:
+    """In which rows every column has a value."""
+    found = np.ones(keys.num_rows, np.bool_)
+    for column in keys.columns:
+        if column.null_count:
+            found &= np.asarray(column.is_valid())
+    return found if keys.num_columns else ~found
+
+
+def _unavailable(values: pa.Array) -> Flags | None:
+    """Where a text, some bytes, or an item of a list is the placeholder."""
+    kind = values.type
+    if kinds.is_list(kind) or kinds.is_large_list(kind):
+        items = _unavailable(values.flatten())
+        if items is None:
+            return None
+        found = np.zeros(len(values), np.bool_)
+        found[np.asarray(pc.list_parent_indices(values))[items]] = True
+        return found
+    if kinds.is_string(kind) or kinds.is_large_string(kind):
+        written = pa.scalar(PLACEHOLDER, kind)
+    elif kinds.is_binary(kind) or kinds.is_large_binary(kind):
+        written = pa.scalar(PLACEHOLDER.encode(), kind)
+    else:
+        return None
+    return np.asarray(pc.fill_null(pc.equal(values, written), fill_value=False))
+
+
+def _stored(values: pa.Array) -> pa.Array:
+    return values.storage if isinstance(values, pa.ExtensionArray) else values

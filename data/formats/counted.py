@@ -1,0 +1,49 @@
+"""Numbers that count time in a unit that their schema names: those of Debezium's connectors.
+
+Connect's converters write such a number with Debezium's name for it and without a logical type, so
+that it would be taken for milliseconds.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+_SPACE, _DAYS = "io.debezium.time.", "d"
+
+
+class Counted(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
+    """A number of ``unit``, since midnight (``of_day``) or since 1970."""
+
+    def __init__(self, unit: str, *, of_day: bool = False) -> None:
+        self.unit, self.of_day = unit, of_day
+        super().__init__(pa.int64(), "headgate.counted")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return f"{self.unit},{self.of_day:d}".encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _: pa.DataType, serialized: bytes) -> Counted:
+        unit, of_day = serialized.decode().split(",")
+        return cls(unit, of_day=of_day == "1")
+
+    def fits(self, target: pa.DataType) -> bool:
+        """Whether such numbers are values of this type of dates, times or timestamps."""
+        if self.unit == _DAYS:
+            return bool(pa.types.is_date(target))
+        return bool(pa.types.is_time(target) if self.of_day else pa.types.is_timestamp(target))
+
+
+_KNOWN = {
+    "Date": Counted(_DAYS),
+    "Time": Counted("ms", of_day=True),
+    "MicroTime": Counted("us", of_day=True),
+    "NanoTime": Counted("ns", of_day=True),
+    "Timestamp": Counted("ms"),
+    "MicroTimestamp": Counted("us"),
+    "NanoTimestamp": Counted("ns"),
+}
+
+
+def counted_as(name: str) -> Counted | None:
+    """What numbers of this schema's name count; ``None`` where the name says nothing of it."""
+    return _KNOWN.get(name.removeprefix(_SPACE)) if name.startswith(_SPACE) else None

@@ -1,0 +1,140 @@
+"""Batches of a keyed table: rows into data files, keys of what goes into key files (rule U2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from headgate.control_protocol.errors import HeadgateError, KeyUnfit
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.key_errors import SourceTruncated
+from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
+from headgate.data.envelopes.changes import Changes, OnTruncate, Tombstones
+from headgate.data.envelopes.operations import Operation
+from headgate.data.writers.aside import Aside
+from headgate.data.writers.change_reading import ChangeReading
+from headgate.data.writers.data_files import DataFiles, FileShape, file_shape
+from headgate.data.writers.deleted_keys import DeletedKeys
+from headgate.data.writers.failures import go_on, write_failed
+from headgate.data.writers.partitioned_rows import PartitionedRows
+from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.sieve import Sieve, others
+from headgate.data.writers.singling import read_apart
+from headgate.kafka.fetch import Chunk
+from headgate.native.loops import Flags, Integers
+
+
+def write_changes(
+    plan: WriterPlan, batch: Batch, chunks: Iterable[Chunk], *, abandoned: Callable[[], bool]
+) -> BatchWritten:
+    """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
+
+    Raises as ``write_chunks``, and ``SourceTruncated``.
+    """
+    changes = plan.source.changes
+    assert changes is not None, "chosen for it"
+    aside = Aside(plan, batch)
+    written: _Files | None = None
+    try:
+        shape = file_shape(plan)
+        _refuse_other_formats(shape, batch)
+        written = _Files(plan, shape, batch)
+        changed = _Changed(plan, changes, shape, batch, aside=aside, files=written)
+        for chunk in chunks:
+            changed.take(chunk)
+            go_on(batch, abandoned)
+        quarantined, files = aside.finish(), written.finish()
+        return BatchWritten(batch.number, changed.results(), files, quarantined)
+    except BaseException as error:
+        aside.discard()
+        if written is not None:
+            written.discard()
+        if isinstance(error, HeadgateError) or not isinstance(error, Exception):
+            raise
+        raise write_failed(error, batch) from error
+
+
+class _Files:
+    """The data files and the key files of one batch."""
+
+    def __init__(self, plan: WriterPlan, shape: FileShape, batch: Batch) -> None:
+        prefix = batch.table.file_prefix
+        self._files = DataFiles(shape, prefix, batch.target_file_bytes)
+        self.rows = PartitionedRows(shape.partitioner, self._files)
+        self.keys = DeletedKeys(plan, shape.io, prefix, list(batch.ranges))
+
+    def finish(self) -> tuple[WrittenFile, ...]:
+        self.rows.flush()
+        return (*self._files.finish(), *self.keys.finish())
+
+    def discard(self) -> None:
+        self._files.discard()
+        self.keys.discard()
+
+
+class _Changed:
+    """The changes of one batch on their way into files, and the count of what was read."""
+
+    def __init__(
+        self,
+        plan: WriterPlan,
+        changes: Changes,
+        shape: FileShape,
+        batch: Batch,
+        *,
+        aside: Aside,
+        files: _Files,
+    ) -> None:
+        self._changes = changes
+        self._aside = aside
+        self._files = files
+        self._partitions = list(batch.ranges)
+        delete = changes.tombstones is Tombstones.DELETE
+        self._sieve = Sieve(batch, aside, plan.condemned, tombstones=delete)
+        self._reading = ChangeReading(plan, batch, shape.arrow_schema)
+        self._records = np.zeros(len(batch.ranges), np.int64)
+        self._deleted = np.zeros(len(batch.ranges), np.int64)
+
+    def take(self, chunk: Chunk) -> None:
+        """Write its rows and keys. Raises ``SourceTruncated``, and as ``aside``."""
+        chunk = self._sieve.sifted(chunk)
+        read = read_apart(chunk, self._reading.schema, self._reading.read)
+        for bad, error_class in read.bad:
+            self._aside.take(chunk, bad, error_class)
+        refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
+        records = chunk.where(others(chunk, refused)) if refused else chunk
+        told = self._reading.operations(read.rows)
+        self._refuse_truncated(records, told == Operation.TRUNCATE)
+        upserts, deletes = told == Operation.UPSERT, told == Operation.DELETE
+        self._files.rows.take(self._reading.rows(read.rows, upserts))
+        self._files.keys.take(self._reading.keys(read.rows, deletes), records.where(deletes))
+        self._records += self._by_place(records, upserts)
+        self._deleted += self._by_place(records, deletes)
+        self._aside.passed_over(records.where(told >= Operation.SKIP))
+
+    def results(self) -> dict[TopicPartition, PartitionResult]:
+        """What was read so far, as if it were all."""
+        return self._sieve.results(self._records, self._deleted)
+
+    def _by_place(self, records: Chunk, some: Flags) -> Integers:
+        return np.bincount(records.places[some], minlength=len(self._partitions))
+
+    def _refuse_truncated(self, records: Chunk, some: Flags) -> None:
+        if self._changes.on_truncate is OnTruncate.FAIL and some.any():
+            row = int(np.argmax(some))
+            at = self._partitions[records.places[row]]
+            raise SourceTruncated(
+                f"{at} offset {records.offsets[row]} says that the source's table was emptied",
+                "empty the sink's table too, if it shall be; then set changes.on_truncate to skip "
+                "and go on behind this record",
+            )
+
+
+def _refuse_other_formats(shape: FileShape, batch: Batch) -> None:
+    if shape.encoding.name != "parquet":
+        raise KeyUnfit(
+            f"{batch.table.table} has a key, and wants its files in {shape.encoding.name}",
+            "set the table's property write.format.default to parquet",
+        )

@@ -1,0 +1,48 @@
+"""Names of columns that Iceberg keeps for itself: engines could not read a table that has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headgate.control_protocol.errors import NameReserved
+
+if TYPE_CHECKING:
+    from headgate.sink.settings import SinkSettings
+    from headgate.sink.table_settings import ColumnSettings, RecordColumns
+
+RESERVED = frozenset(
+    (
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"),
+        *("_last_updated_sequence_number", "_change_type", "_change_ordinal"),
+        "_commit_snapshot_id",
+    )
+)
+"""Of the specification's reserved fields, and of the columns that Spark adds to each table."""
+
+
+def check_reserved(settings: SinkSettings) -> None:
+    """Raises ``NameReserved`` for a column that a table of the sink would have."""
+    table, tables = settings.table, settings.tables
+    _refuse("table.columns", _named(table.columns))
+    _refuse("table.record_columns", _parts(table.record_columns))
+    _refuse("tables.record_columns", _parts(tables.record_columns))
+    for each in tables.table:
+        _refuse("tables.table.columns", _named(each.columns))
+
+
+def _named(columns: Iterable[ColumnSettings]) -> list[str]:
+    return [column.name for column in columns]
+
+
+def _parts(columns: RecordColumns) -> Iterable[str]:
+    return columns.named().values()
+
+
+def _refuse(section: str, names: Iterable[str]) -> None:
+    for name in names:
+        if name.lower() in RESERVED:
+            raise NameReserved(
+                f"{section}: the column {name!r} has a name that Iceberg keeps for itself",
+                f"name it otherwise, for example kafka{name.lower()}",
+            )
