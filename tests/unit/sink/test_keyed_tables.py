@@ -40,22 +40,22 @@ COLUMNS = (
     ColumnSettings(name="zone", type="string", required=True),
     ColumnSettings(name="fare", type="double", required=True),
     ColumnSettings(name="tip", type="long"),
-    ColumnSettings(name="day", type="int", required=True, default=1),
     ColumnSettings(name="who", type="struct<name: string>", required=True),
 )
+DAY = ColumnSettings(name="day", type="int", required=True, default=1)
 PLACES = RecordColumns(partition="kafka_partition", offset="kafka_offset")
 
 
 def settings(
     *key: str, topics: tuple[str, ...] = ("orders",), places: RecordColumns = PLACES, **more: Any
 ) -> SinkSettings:
-    own = {name: more.pop(name) for name in ("shared_with", "schema") if name in more}
+    own = {name: more.pop(name) for name in ("shared_with", "schema", "columns") if name in more}
     return SinkSettings(
         name=SinkName("orders"),
         source=SourceSettings(topics=topics),
         kafka=Properties({"bootstrap.servers": "localhost:1"}),
         table=TableSettings(
-            identifier="lake.orders", columns=COLUMNS, key=key, record_columns=places, **own
+            identifier="lake.orders", key=key, record_columns=places, **{"columns": COLUMNS, **own}
         ),
         **more,
     )
@@ -91,7 +91,7 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
         (lambda: settings("id", quarantine=QuarantineSettings(tombstones=SKIP)), "tombstones"),
         (lambda: settings("id", spark=SparkSettings(distribution=HASH)), "distribution"),
         (lambda: settings("id", "zone"), "how keys of messages are read"),
-        (lambda: settings("day"), "'day' of the key has a default"),
+        (lambda: settings("day", columns=(DAY,)), "'day' of the key has a default"),
         (
             lambda: settings("id", changes=DEBEZIUM, format=FormatSettings(type="csv")),
             "csv have no",
