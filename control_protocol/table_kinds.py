@@ -32,9 +32,6 @@ class Guarantee(StrEnum):
 class Capability(StrEnum):
     """What not every kind of table can do; a setting that needs one is refused without it."""
 
-    LATE_FILES = "late statuses"
-    """Files of a transaction that is settled may be committed with a later one (rule P8)."""
-
     BRANCHES = "branches"
     EVOLUTION = "new columns"
     """``evolve`` adds what records need (rules S3, S5); the table is a ``ports.Lead``."""
@@ -43,6 +40,14 @@ class Capability(StrEnum):
     MAINTENANCE = "maintenance"
     ROLLBACK = "rollback"
     """A person's claim may continue an older state of the table (``headgate rollback``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What tables of a kind promise, and what they can do beside appends."""
+
+    guarantee: Guarantee
+    capabilities: frozenset[Capability]
 
 
 @dataclass(frozen=True, slots=True)

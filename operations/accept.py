@@ -41,12 +41,10 @@ from headgate.coordinator.state import Identity, State
 from headgate.coordinator.transitions import Phase
 from headgate.operations.actor import actor, tell
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.table_access import opened_catalog
+from headgate.operations.table_access import opened_tables
 from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.followers import FollowerTables
-from headgate.tables.iceberg.table import IcebergTable
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
 _PLACES = (OffsetPolicy.EARLIEST, OffsetPolicy.LATEST)
@@ -91,17 +89,10 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
     for code, choice in chosen.items():
         if choice in _GOING_BACK:
             refuse_going_back(settings, f"{code}={choice}")
-    branch, start_ms = settings.table.branch, settings.source.start_at_ms
+    start_ms = settings.source.start_at_ms
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
-        catalog = opening.enter_context(opened_catalog(settings))
-
-        def opened(identifier: str) -> IcebergTable:
-            return IcebergTable(catalog, identifier, settings.name, branch)
-
-        named = follower_names(settings) if settings.tables else None
-        followers = FollowerTables(opened, required=named)
-        opening.callback(followers.close)
+        lead, followers = opening.enter_context(opened_tables(settings))
         topics = opening.enter_context(source_topics(settings))
         world = World(
             Identity(
@@ -113,7 +104,7 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
                 routing=routing(settings),
                 routed=bool(settings.tables),
             ),
-            opened(settings.table.identifier),
+            lead,
             topics,
             StartAt(settings.source.start_at if start_ms is None else start_ms),
             followers,

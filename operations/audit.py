@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyiceberg.table import Table
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, TableChanged
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.table_history import History, LiveFile
+from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.operations.audit_chain import (
     Move,
@@ -28,7 +27,6 @@ from headgate.operations.audit_files import (
     OnProgress,
     examine_commits,
     examine_live,
-    live_files,
     of_other_sinks,
 )
 from headgate.operations.audit_quarantine import QuarantineEvidence, examine_quarantine
@@ -52,9 +50,8 @@ from headgate.operations.audit_whole import (
     whole_table,
 )
 from headgate.operations.kafka_access import scan_source, source_topics
-from headgate.operations.table_access import opened_table
+from headgate.operations.table_access import opened_reader
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.history import read_history
 
 _TRIES = 3
 
@@ -72,18 +69,17 @@ def audit(
     """
     kind = _kind(settings)
     for tries_left in reversed(range(_TRIES)):
-        with opened_table(settings) as table:
-            began = table.metadata_location
+        with opened_reader(settings) as reader:
             report, missing = None, None
             try:
-                inquiry = kind(settings, table, on_progress)
+                inquiry = kind(settings, reader, on_progress)
                 inquiry.examine_table()
                 inquiry.examine_records(with_source=with_source)
                 report = inquiry.report()
             except FileNotFoundError as error:
                 missing = error
             # what is wrong may only have been expired or compacted away under the audit: look again
-            final = tries_left == 0 or table.refresh().metadata_location == began
+            final = tries_left == 0 or not reader.moved()
             if report and (not report.findings or final):
                 return report
             if missing and final:
@@ -107,12 +103,14 @@ def _kind(settings: SinkSettings) -> type[Inquiry]:
 class Inquiry:
     """One audit under way: evidence is gathered step by step."""
 
-    def __init__(self, settings: SinkSettings, table: Table, on_progress: OnProgress) -> None:
+    def __init__(
+        self, settings: SinkSettings, reader: TableReader, on_progress: OnProgress
+    ) -> None:
         self._settings = settings
-        self._table = table
+        self._reader = reader
         self._on_progress = on_progress
-        self._history: History = read_history(table, settings.name, settings.table.branch)
-        self._files: list[LiveFile] = live_files(table, self._history.head)
+        self._history: History = reader.history()
+        self._files: list[LiveFile] = reader.live_files()
         self._damaged: frozenset[str] = frozenset()
         self._allowed: list[Move] = []
         self._renewed = renewed_topics(self._history)
@@ -128,8 +126,8 @@ class Inquiry:
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history)
         self._examine_moves()
-        self._findings += examine_commits(self._table, self._history, self._on_progress)
-        findings, self._damaged = examine_live(self._table.io, self._files, self._on_progress)
+        self._findings += examine_commits(self._reader, self._history, self._on_progress)
+        findings, self._damaged = examine_live(self._reader, self._files, self._on_progress)
         self._findings += findings
         self._examine_row_count()
         self._weigh_history()
@@ -187,7 +185,7 @@ class Inquiry:
         spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
         seen = self._scan_table()
         if settings.quarantine.keeps:
-            found = examine_quarantine(settings, self._table, record, self._on_progress)
+            found = examine_quarantine(settings, self._reader, record, self._on_progress)
             self._aside, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
         for topic in sorted(self._renewed):
@@ -225,21 +223,20 @@ class Inquiry:
                 "be told apart, only counts"
             )
             return None
-        absent = [name for name in columns if name not in self._table.schema().column_names]
+        absent = [name for name in columns if name not in self._reader.columns()]
         if absent or self._history.head is None:
             self._unproven.append(f"the table has no column {', '.join(absent) or 'filled yet'}")
             return None
         try:
             seen = scan_records(
-                self._table,
-                self._history.head,
+                self._reader,
                 columns,
                 self._damaged,
                 rewound=rewound(self._allowed),
                 on_progress=self._on_progress,
                 apart=of_other_sinks(self._files, self._history),
             )
-        except (ValueError, NotImplementedError) as error:  # pyiceberg reads no equality deletes
+        except (ValueError, NotImplementedError) as error:  # as equality deletes are not
             self._unproven.append(f"the rows cannot be read here: {error}")
             return None
         if told := sum(partition.told for partition in seen.partitions.values()):

@@ -62,13 +62,13 @@ class KeyedInquiry(Inquiry):
 
     def _examine_keys(self) -> None:
         """U1: no key has two live rows."""
-        key, head = self._settings.table.key, self._history.head
-        absent = [name for name in key if name not in self._table.schema().column_names]
-        if absent or head is None:
+        key = self._settings.table.key
+        absent = [name for name in key if name not in self._reader.columns()]
+        if absent or self._history.head is None:
             self._unproven.append(f"the table has no column {', '.join(absent) or 'filled yet'}")
             return
         try:
-            rows, different = count_keys(self._table, head, key)
+            rows, different = count_keys(self._reader, key)
         except (ValueError, NotImplementedError) as error:  # pyiceberg reads no equality deletes
             self._unproven.append(f"the keys cannot be read here: {error}")
             return

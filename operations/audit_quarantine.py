@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pyiceberg.table import Table
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.table_history import History
+from headgate.control_protocol.table_history import History, TableReader
 from headgate.operations.audit_chain import examine_chain
-from headgate.operations.audit_files import OnProgress, examine_commits, examine_live, live_files
+from headgate.operations.audit_files import OnProgress, examine_commits, examine_live
 from headgate.operations.audit_records import (
     SeenOffsets,
     TableRecords,
@@ -21,9 +20,10 @@ from headgate.operations.audit_records import (
 )
 from headgate.operations.audit_report import Finding
 from headgate.operations.audit_source import EVERYTHING, between, difference
+from headgate.operations.table_access import iceberg_of
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.history import read_history
+from headgate.tables.iceberg.reader import IcebergReader
 
 COLUMNS = ("topic", "partition", "offset")
 
@@ -51,19 +51,20 @@ class QuarantineEvidence:
 
 
 def examine_quarantine(
-    settings: SinkSettings, table: Table, record: CommitRecord, on_progress: OnProgress
+    settings: SinkSettings, reader: TableReader, record: CommitRecord, on_progress: OnProgress
 ) -> QuarantineEvidence:
-    """``table`` is the sink's own, from the same catalog, ``record`` its state.
+    """``reader`` reads the sink's own table, ``record`` is its state.
 
     Raises what loading a table raises.
     """
+    lead = iceberg_of(reader).table
     try:
-        aside = table.catalog.load_table(settings.quarantine.table)
+        table = lead.catalog.load_table(settings.quarantine.table)
     except Exception as error:
         raise catalog_failure(error, f"table {settings.quarantine.table} cannot be read") from error
-    history = read_history(aside, settings.name, settings.table.branch)
-    files = live_files(aside, history.head)
-    live, damaged = examine_live(aside.io, files, on_progress)
+    aside = IcebergReader(table, settings.name, settings.table.branch)
+    history, files = aside.history(), aside.live_files()
+    live, damaged = examine_live(aside, files, on_progress)
     findings = [
         *examine_chain(history, follows=True),
         *examine_commits(aside, history, on_progress),
@@ -74,11 +75,11 @@ def examine_quarantine(
         others = {found.snapshot_id for found in history.foreign if found.sink is not None}
         left_out = damaged | {file.path for file in files if file.added_by in others}
         evidence.records = scan_records(
-            aside, history.head, COLUMNS, left_out, rewound={}, on_progress=on_progress
+            aside, COLUMNS, left_out, rewound={}, on_progress=on_progress
         )
     findings += _examine_offsets(history, evidence.records.partitions)
-    lead = str(table.metadata.table_uuid)
-    findings += _examine_debts(aside, history, record, evidence, lead=lead)
+    uuid = str(lead.metadata.table_uuid)
+    findings += _examine_debts(aside, history, record, evidence, lead=uuid)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
     evidence.findings = [
         Finding(finding.what, f"quarantine {history.table}: {finding.evidence}")
@@ -88,7 +89,7 @@ def examine_quarantine(
 
 
 def _examine_debts(
-    aside: Table,
+    aside: IcebergReader,
     history: History,
     record: CommitRecord,
     evidence: QuarantineEvidence,
@@ -102,7 +103,7 @@ def _examine_debts(
         if debt.follower != history.uuid or not debt.manifest or paid:
             continue
         try:
-            scan_draft(aside, debt.manifest, COLUMNS, evidence.owed)
+            scan_draft(aside.drafted(debt.manifest, COLUMNS), COLUMNS, evidence.owed)
         except FileNotFoundError as error:
             yield Finding("debt-missing", f"transaction {debt.transaction} cannot be paid: {error}")
         evidence.remarks.append(

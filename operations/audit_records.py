@@ -7,27 +7,20 @@ by the gaps of the source, not by the size of the table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.manifest import FileFormat
-from pyiceberg.table import FileScanTask, Table
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
+from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.data.writers.numbering import bitmap
-from headgate.operations.audit_files import STORAGE_THREADS, OnProgress, in_turn
-from headgate.operations.audit_tasks import scan_tasks
-from headgate.tables.iceberg.avro_rows import avro_rows
-from headgate.tables.iceberg.drafts import drafted_files
+from headgate.operations.audit_files import OnProgress
 from headgate.tables.iceberg.keyed.key_hash import KeyHash
-from headgate.tables.stores.files import read_whole
+from headgate.tables.stores.ahead import STORAGE_THREADS, in_turn
 
 EXAMPLES_MAX = 5
 
@@ -88,8 +81,7 @@ class TableRecords:
 
 
 def scan_records(
-    table: Table,
-    head: int,
+    reader: TableReader,
     columns: tuple[str, str, str],
     skipped_files: frozenset[str],
     *,
@@ -103,58 +95,46 @@ def scan_records(
     ``apart``: files of other sinks, whose records are kept apart under ``others``. ``into``: what
     other tables of the sink hold, to which this one's is added.
     """
-    scan = table.scan(snapshot_id=head, selected_fields=columns)
-    count, all_tasks = scan_tasks(table, head, scan)
-    tasks = (task for task in all_tasks if task.file.file_path not in skipped_files)
+    count, every_file = reader.scan(columns)
+    files = (file for file in every_file if file.path not in skipped_files)
     found = into or TableRecords(rewound=rewound)
-    whole = read_whole(table.io)
 
-    def soon(task: FileScanTask) -> tuple[FileScanTask, list[pa.RecordBatch] | None]:
-        small = task.file.file_size_in_bytes <= _BYTES_READ_AHEAD
-        return task, list(_batches(table, columns, task, whole)) if small else None
+    def soon(file: FileRows) -> tuple[FileRows, list[pa.RecordBatch] | None]:
+        small = file.size_bytes <= _BYTES_READ_AHEAD
+        return file, list(file.at_once()) if small else None
 
-    for done, (task, batches) in enumerate(in_turn(soon, tasks, STORAGE_THREADS)):
+    for done, (file, batches) in enumerate(in_turn(soon, files, STORAGE_THREADS)):
         on_progress("rows", done, count)
-        sink = (apart or {}).get(task.file.file_path)
+        sink = (apart or {}).get(file.path)
         into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
-        for batch in _batches(table, columns, task) if batches is None else batches:
-            _count_in(into_one, batch, columns, task.file.file_path)
+        for batch in file.batches() if batches is None else batches:
+            _count_in(into_one, batch, columns, file.path)
     for seen in found.partitions.values():
         seen.offsets.run_optimize()
     return found
 
 
 def scan_draft(
-    table: Table, manifest: str, columns: tuple[str, str, str], into: TableRecords
+    files: Iterable[FileRows], columns: tuple[str, str, str], into: TableRecords
 ) -> None:
-    """Read the rows of a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
-    for file in drafted_files(table.io, manifest):
-        for batch in _batches(table, columns, FileScanTask(file)):
-            _count_in(into, batch, columns, file.file_path)
+    """Count in the rows of files that no snapshot lists yet."""
+    for file in files:
+        for batch in file.batches():
+            _count_in(into, batch, columns, file.path)
 
 
-def count_keys(table: Table, head: int, key: tuple[str, ...]) -> tuple[int, int]:
+def count_keys(reader: TableReader, key: tuple[str, ...]) -> tuple[int, int]:
     """How many live rows there are, and how many different keys they have."""
     hashed = KeyHash()
-    scan = table.scan(snapshot_id=head, selected_fields=key)
+    _, files = reader.scan(key)
     found = [
         np.stack(hashed([batch.column(name) for name in key]), axis=1)
-        for batch in scan.to_arrow_batch_reader()
+        for file in files
+        for batch in file.batches()
         if batch.num_rows
     ]
     hashes = np.concatenate([np.zeros((0, 2), np.uint64), *found])
     return len(hashes), len(np.unique(hashes, axis=0))
-
-
-def _batches(
-    table: Table, columns: tuple[str, str, str], task: FileScanTask, files: FileIO | None = None
-) -> Iterator[pa.RecordBatch]:
-    """One file at a time: its deletes are applied, and nobody else's rows wait in memory."""
-    if task.file.file_format == FileFormat.AVRO:
-        return avro_rows(files or table.io, task, table.schema(), columns)
-    projection = table.scan(selected_fields=columns).projection()
-    reader = ArrowScan(table.metadata, files or table.io, projection, AlwaysTrue())
-    return reader.to_record_batches([task])
 
 
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array:

@@ -8,12 +8,13 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import History
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
-from headgate.operations.audit_files import examine_commits, examine_live, live_files
+from headgate.operations.audit_files import examine_commits, examine_live
 from headgate.operations.audit_records import TableRecords, scan_draft, scan_records
 from headgate.operations.audit_report import Finding
 from headgate.operations.audit_source import rewound
 from headgate.operations.routed_tables import decided_tables, filled_tables
-from headgate.tables.iceberg.history import read_history
+from headgate.operations.table_access import iceberg_of
+from headgate.tables.iceberg.reader import IcebergReader
 
 Columns = tuple[str, str, str]
 
@@ -23,6 +24,13 @@ class RoutedInquiry(Inquiry):
 
     _out_of_sight = 0
     """Rows that were decided for tables that are not there, or may not be read."""
+
+    @property
+    def _lead(self) -> Table:
+        return iceberg_of(self._reader).table
+
+    def _reader_of(self, table: Table) -> IcebergReader:
+        return IcebergReader(table, self._settings.name, self._settings.table.branch)
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history, ledger=True)
@@ -39,12 +47,12 @@ class RoutedInquiry(Inquiry):
                 "tables.record_columns names no topic, partition and offset: single records cannot "
                 "be told apart, only counts"
             )
-        tables = filled_tables(self._settings, self._table.catalog, record)
+        tables = filled_tables(self._settings, self._lead.catalog, record)
         self._tell_parked(record)
         absent = sorted(decided_tables(self._settings, self._history).keys() - tables.keys())
         rows, complete = 0, self._history.complete and not record.lapsed
         for table in tables.values():
-            brought, whole = self._examine_follower(table, columns, seen)
+            brought, whole = self._examine_follower(self._reader_of(table), columns, seen)
             rows, complete = rows + brought, complete and whole
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
         decided = sum(commit.record.records for commit in self._history.commits)
@@ -77,46 +85,44 @@ class RoutedInquiry(Inquiry):
             super()._weigh_lost(lost)
 
     def _examine_follower(
-        self, table: Table, columns: Columns | None, seen: TableRecords
+        self, reader: IcebergReader, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         """The rows that it received or is owed, and whether that is all that there ever was."""
-        history = read_history(table, self._settings.name, self._settings.table.branch)
-        files = live_files(table, history.head)
-        live, damaged = examine_live(table.io, files, self._on_progress)
+        history, files = reader.history(), reader.live_files()
+        live, damaged = examine_live(reader, files, self._on_progress)
         self._files += files
         others = {other.snapshot_id for other in history.foreign if other.sink is not None}
         left_out = damaged | {file.path for file in files if file.added_by in others}
-        absent = [n for n in columns or () if n not in table.schema().column_names]
+        absent = [n for n in columns or () if n not in reader.columns()]
         if absent:
             self._unproven.append(f"{history.table} has no column {', '.join(absent)}")
             columns = None
         if columns and history.head is not None:
             scan_records(
-                table,
-                history.head,
+                reader,
                 columns,
                 left_out,
                 rewound=seen.rewound,
                 on_progress=self._on_progress,
                 into=seen,
             )
-        owed, missing = self._examine_debts(table, history, columns, seen)
+        owed, missing = self._examine_debts(reader, history, columns, seen)
         found = [
             *examine_chain(history, follows=True),
-            *examine_commits(table, history, self._on_progress),
+            *examine_commits(reader, history, self._on_progress),
             *live,
             *missing,
         ]
         self._findings += [Finding(f.what, f"{history.table}: {f.evidence}") for f in found]
-        lead = str(self._table.metadata.table_uuid)
+        lead = str(self._lead.metadata.table_uuid)
         paid = sum(c.record.records for c in history.commits if c.record.lead == lead)
         return paid + owed, history.complete
 
     def _examine_debts(
-        self, table: Table, history: History, columns: Columns | None, seen: TableRecords
+        self, reader: IcebergReader, history: History, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, list[Finding]]:
         """How many rows the table is owed (D7)."""
-        record, lead = self._history.record, str(self._table.metadata.table_uuid)
+        record, lead = self._history.record, str(self._lead.metadata.table_uuid)
         rows, findings = 0, list[Finding]()
         for debt in record.debts if record else ():
             paid = history.record is not None and history.record.pays(debt, lead)
@@ -126,15 +132,15 @@ class RoutedInquiry(Inquiry):
             self._remarks.append(
                 f"{debt.rows} rows of transaction {debt.transaction} are owed to {history.table}"
             )
-            findings += _examine_debt(table, debt.manifest, columns, seen) if columns else []
+            findings += _examine_debt(reader, debt.manifest, columns, seen) if columns else []
         return rows, findings
 
 
 def _examine_debt(
-    table: Table, manifest: str, columns: Columns, seen: TableRecords
+    reader: IcebergReader, manifest: str, columns: Columns, seen: TableRecords
 ) -> list[Finding]:
     try:
-        scan_draft(table, manifest, columns, seen)
+        scan_draft(reader.drafted(manifest, columns), columns, seen)
     except FileNotFoundError as error:
         return [Finding("debt-missing", f"{manifest} cannot be paid: {error}")]
     return []

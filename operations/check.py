@@ -23,12 +23,15 @@ from headgate.control_protocol.errors import (
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, quiet
 from headgate.kafka.control_topic import control_topic_exists
 from headgate.native.loops import InPython, loops
-from headgate.operations.check_table import NotChecked, TableCheck
+from headgate.operations.check_kind import KindCheck
+from headgate.operations.check_state import NotChecked, StateCheck
+from headgate.operations.check_table import TableCheck
 from headgate.operations.check_transform import check_transform
 from headgate.operations.demo.java import java_version, require_java
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.rights import RIGHTS, Rights, Role
 from headgate.operations.tables import routes
+from headgate.sink.kinds import other_kind, traits_of
 from headgate.sink.settings import SinkSettings, WriterKind
 
 _TOO_WIDE = frozenset({"alter", "alter_configs", "delete"})
@@ -75,15 +78,18 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
             questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
         if settings.tables and questions.well("source topics"):
             questions.ask("routes", lambda: routes(settings))
-    table = TableCheck(settings, asks_group=questions.well("source topics", "consumer group"))
-    questions.ask("catalog", table.catalog)
-    if questions.well("catalog"):
+    asks_group = questions.well("source topics", "consumer group")
+    table: StateCheck
+    if kind := other_kind(settings):
+        table = KindCheck(settings, kind, asks_group=asks_group)
         questions.ask("table", table.table)
-        if questions.well("table"):
-            questions.ask("catalog rights", table.rights)
         if questions.well("table") and table.exists:
-            _ask_of_table(questions, table, settings)
+            questions.ask("columns", table.columns)
+            _ask_state(questions, table)
         questions.ask("storage", table.storage)
+    else:
+        table = TableCheck(settings, asks_group=asks_group)
+        _ask_of_iceberg(questions, table, settings)
     questions.ask("writer", lambda: _writer(settings))
     if settings.spark.writer is WriterKind.SPARK and questions.well("writer", "storage"):
         questions.ask("executors", table.executors)
@@ -92,12 +98,24 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     return tuple(questions.answers)
 
 
-def _ask_of_table(questions: _Questions, table: TableCheck, settings: SinkSettings) -> None:
-    questions.ask("columns", table.columns)
-    questions.ask("files", table.files)
+def _ask_of_iceberg(questions: _Questions, table: TableCheck, settings: SinkSettings) -> None:
+    questions.ask("catalog", table.catalog)
+    if not questions.well("catalog"):
+        return
+    questions.ask("table", table.table)
+    if questions.well("table"):
+        questions.ask("catalog rights", table.rights)
+    if questions.well("table") and table.exists:
+        questions.ask("columns", table.columns)
+        questions.ask("files", table.files)
+        if settings.tables:
+            questions.ask("routed tables", table.routed)
+        _ask_state(questions, table)
+    questions.ask("storage", table.storage)
+
+
+def _ask_state(questions: _Questions, table: StateCheck) -> None:
     questions.ask("sink state", table.sink_state)
-    if settings.tables:
-        questions.ask("routed tables", table.routed)
     if questions.well("sink state", "source topics"):
         questions.ask("stored offsets", table.stored_offsets)
 
@@ -110,6 +128,9 @@ def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
         questions.ask("source topics", lambda: _source(settings, cluster, rights))
         questions.ask("control topic", lambda: _control_topic(settings, cluster, rights))
         questions.ask("consumer group", lambda: _group(settings, cluster, rights))
+    if kind := other_kind(settings):
+        questions.ask("table", KindCheck(settings, kind).table)
+        return tuple(questions.answers)
     table = TableCheck(settings)
     questions.ask("catalog", table.catalog)
     if questions.well("catalog"):
@@ -170,7 +191,7 @@ class _Questions:
 def _settings(settings: SinkSettings) -> str:
     return (
         f"sink {settings.name!r}: {', '.join(settings.source.topics)} into "
-        f"{settings.table.identifier} ({settings.table.branch})"
+        f"{settings.table.identifier} ({settings.table.branch}), {traits_of(settings).guarantee}"
     )
 
 

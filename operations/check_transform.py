@@ -10,7 +10,7 @@ from headgate.data.spark.pipeline import transformed_nothing
 from headgate.data.spark.session import SparkOptions, open_session
 from headgate.data.spark.transform import transformation
 from headgate.data.writers.plan import SourcePlan, WriterPlan, plan_for
-from headgate.operations.check_table import NotChecked
+from headgate.operations.check_state import NotChecked
 from headgate.operations.table_access import opened_catalog, opened_table
 from headgate.sink.planning import record_columns, shaping
 from headgate.sink.settings import SinkSettings

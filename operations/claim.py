@@ -7,8 +7,6 @@ or refuses; and it raises the epoch, so that nothing said before counts any more
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +20,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
 from headgate.control_protocol.record import OPERATOR, CommitRecord, Debt
 from headgate.operations.actor import actor, tell
-from headgate.operations.table_access import opened_catalog
+from headgate.operations.table_access import opened_lead
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.proposal import GoingBack
 from headgate.tables.iceberg.table import IcebergTable
@@ -68,16 +66,14 @@ def land(
     whether it landed.
     """
     with opened_lead(settings) as table:
-        outcome = table.commit(CommitAttempt(view, claim), back)
+        attempt = CommitAttempt(view, claim)
+        if back is None:
+            outcome = table.commit(attempt)
+        else:
+            assert isinstance(table, IcebergTable), "no other kind is rolled back"
+            outcome = table.commit(attempt, back)
         unknown = isinstance(outcome, Unknown)
         if isinstance(outcome, Landed) or (unknown and claim.same_commit(table.read().record)):
             tell(settings, claim.command or "claim")
             return
     raise RetryLater(f"{failed.message}: {outcome.reason}", failed.hint)
-
-
-@contextmanager
-def opened_lead(settings: SinkSettings) -> Iterator[IcebergTable]:
-    """Open the sink's table."""
-    with opened_catalog(settings) as catalog:
-        yield IcebergTable(catalog, settings.table.identifier, settings.name, settings.table.branch)

@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.identifiers import tag_name
-from headgate.operations.table_access import opened_catalog, opened_table, stored_record
+from headgate.operations.table_access import opened_catalog, opened_lead, refuse_other_kind
 from headgate.sink.maintenance.beside import locations, maintained
 from headgate.sink.maintenance.rounds import Done, OnProgress, Round
 from headgate.sink.settings import SinkSettings
@@ -33,8 +33,9 @@ def maintain(
 
     Raises ``MaintenanceUnfit`` for a table that is none of them, ``TableMissing``, ``Unreachable``.
     """
-    with opened_table(settings) as lead:
-        record = stored_record(settings, lead)
+    refuse_other_kind(settings)
+    with opened_lead(settings) as lead:
+        record = lead.read().record
     known = maintained(settings, record)
     if strange := sorted(set(tables) - set(known)):
         raise MaintenanceUnfit(

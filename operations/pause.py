@@ -14,14 +14,14 @@ from dataclasses import replace
 from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
+from headgate.control_protocol.ports import SinkTable
 from headgate.control_protocol.record import CommitRecord
 from headgate.kafka.cluster import ANSWER_S_MAX, quiet
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import control_topic_exists
 from headgate.operations.actor import tell
-from headgate.operations.table_access import opened_catalog
+from headgate.operations.table_access import opened_lead
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.table import IcebergTable
 
 _SAID_AGAIN_S = 5.0
 _LOOKED_AT_S = 0.2
@@ -60,10 +60,7 @@ def ask(
     if patience_s is None:
         patience_s = settings.coordinator.commit_timeout_ms / 1000 + _PATIENCE_S
     times = KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms)
-    with opened_catalog(settings) as catalog:
-        table = IcebergTable(
-            catalog, settings.table.identifier, settings.name, settings.table.branch
-        )
+    with opened_lead(settings) as table:
         table.read()  # without a table there is nobody to ask
         group = {"group.id": settings.source.group_id}
         log = KafkaLog({**config, **group}, topic, times, settings.wire)
@@ -79,7 +76,7 @@ def ask(
 def _say_until_it_holds(
     said: Envelope,
     log: KafkaLog,
-    table: IcebergTable,
+    table: SinkTable,
     awaited: tuple[Callable[[CommitRecord], bool], float],
 ) -> CommitRecord:
     holds, patience_s = awaited

@@ -37,6 +37,7 @@ from headgate.control_protocol.ports import (
     PartitionResult,
 )
 from headgate.control_protocol.table_changes import Want
+from headgate.data.writers.aside import ROUTE, TABLE
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.rehearsed_tables import RehearsalCatalog
 from headgate.operations.table_access import opened_catalog
@@ -44,6 +45,7 @@ from headgate.sink.assembly import batch_writer
 from headgate.sink.declaration import declaration, quarantine_declaration
 from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.made_tables import TableMaker
+from headgate.sink.planning import iceberg_planning
 from headgate.sink.preconditions import refuse_table
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.tables.iceberg.creation import ensure_table
@@ -53,8 +55,6 @@ ROWS_SHOWN = 10
 BAD_SHOWN = 20
 _TURN_MS = 200
 _QUARANTINE = "rehearsal.quarantine"
-_UNMATCHED = "route"
-"""What the quarantine's ``error_class`` says of records that go to no table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,8 @@ class Rehearsal:
     """What the records would become. ``misfits`` are the first few that would become no rows.
 
     Of a sink with ``many`` tables: ``unmatched``, how many would go to none; ``stops``, whether it
-    would stop at the first.
+    would stop at the first; ``diverted``, how many would go to tables that were filled and are gone
+    (N5).
     """
 
     tables: tuple[RehearsedTable, ...]
@@ -96,6 +97,7 @@ class Rehearsal:
     many: bool = False
     unmatched: int = 0
     stops: bool = False
+    diverted: int = 0
 
     @property
     def bad(self) -> int:
@@ -104,7 +106,7 @@ class Rehearsal:
     @property
     def wrong(self) -> bool:
         """Whether something is to be done before the sink is started."""
-        return bool(self.bad) or (self.stops and bool(self.unmatched))
+        return bool(self.bad or self.diverted) or (self.stops and bool(self.unmatched))
 
 
 def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
@@ -130,7 +132,8 @@ def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
             partitions=written.partitions,
             misfits=tuple(map(_misfit, _first_rows(written.quarantined, BAD_SHOWN))),
             many=bool(settings.tables),
-            unmatched=_unmatched(written.quarantined),
+            unmatched=_count(written.quarantined, ROUTE),
+            diverted=_count(written.quarantined, TABLE),
             stops=bool(settings.tables) and settings.tables.unmatched is Disposal.FAIL,
         )
 
@@ -148,11 +151,11 @@ def _table(name: str, written: Sequence[WrittenFile], catalog: RehearsalCatalog)
     )
 
 
-def _unmatched(quarantined: Iterable[WrittenFile]) -> int:
+def _count(quarantined: Iterable[WrittenFile], error_class: str) -> int:
     columns = (
         pq.read_table(_local(file), columns=["error_class"])["error_class"] for file in quarantined
     )
-    return sum(column.to_pylist().count(_UNMATCHED) for column in columns)
+    return sum(column.to_pylist().count(error_class) for column in columns)
 
 
 def _tolerant(settings: SinkSettings) -> SinkSettings:
@@ -169,7 +172,7 @@ def _tolerant(settings: SinkSettings) -> SinkSettings:
     )
     writer = settings.spark.writer if settings.transform else WriterKind.IN_PROCESS
     spark = replace(settings.spark, writer=writer, master="local[*]", remote="")
-    tables = replace(settings.tables, unmatched=Disposal.QUARANTINE)
+    tables = replace(settings.tables, unmatched=Disposal.QUARANTINE, atomic=False)
     return replace(settings, quarantine=aside, spark=spark, tables=tables)
 
 
@@ -231,7 +234,7 @@ def _start(catalog: Catalog, identifier: str) -> TableStart:
 
 
 def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWritten:
-    with batch_writer(settings, catalog) as writer:
+    with batch_writer(settings, iceberg_planning(settings, catalog)) as writer:
         writer.submit(batch)
         outcome = None
         while outcome is None:

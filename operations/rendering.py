@@ -291,7 +291,9 @@ def _rehearsed(seen: Rehearsal) -> str:
     )
     words = f"{records:,} rows in {files} files of {octets:,} bytes, {seen.bad:,} bad"
     if seen.many:
-        words += f", {seen.unmatched:,} unmatched, for {len(seen.tables)} tables"
+        words += f", {seen.unmatched:,} unmatched"
+        words += f", {seen.diverted:,} of tables that are gone" if seen.diverted else ""
+        words += f", for {len(seen.tables)} tables"
         return f"{words}; nothing was written there"
     (table,) = seen.tables
     words += f", {table.deletes:,} deletes" if table.deletes else ""

@@ -21,12 +21,12 @@ from headgate.control_protocol.ports import TableView, TopicState
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
 from headgate.operations.actor import tell
-from headgate.operations.claim import claiming_followers, land, opened_lead, operators_claim
+from headgate.operations.claim import claiming_followers, land, operators_claim
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.leaving import leaving_for, line
 from headgate.operations.rollback_tables import Destination, TableBack, plan_tables, take_back
 from headgate.operations.set_offsets import intact, require_stopped
-from headgate.operations.table_access import opened_table
+from headgate.operations.table_access import opened_lead, opened_table, refuse_other_kind
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.branches import make_branch
 from headgate.tables.iceberg.history import summary_of
@@ -86,6 +86,7 @@ def plan_rollback(
     snapshots of others in between, and for records that the source does not hold any more;
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
+    refuse_other_kind(settings)
     if not look_only:
         require_stopped(settings)
     with opened_lead(settings) as lead:

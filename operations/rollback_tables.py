@@ -24,6 +24,7 @@ from headgate.operations.table_access import opened_catalog, unpaid_debts
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.proposal import GoingBack
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 
@@ -99,7 +100,8 @@ def _refuse_changed(going: Destination, name: str, table: Table, filled: str | N
 
 def _refuse_owed(going: Destination, ledger: Table) -> None:
     """What is owed would be paid into a table that has gone back, or missing on the way back."""
-    unpaid = unpaid_debts(going.settings, ledger, going.before)
+    reader = IcebergReader(ledger, going.settings.name, going.settings.table.branch)
+    unpaid = unpaid_debts(going.settings, reader, going.before)
     aside = going.settings.quarantine.table
     owed = {debt.table for debt in unpaid if debt.manifest and debt.table != aside}
     if owed and not going.looks:

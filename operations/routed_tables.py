@@ -11,7 +11,8 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.table_history import History
+from headgate.control_protocol.table_history import History, TableReader
+from headgate.operations.table_access import iceberg_of
 from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import OnMissing
 from headgate.tables.iceberg.catalog import rights_taken
@@ -31,13 +32,15 @@ def filled_tables(
     return {n: table for n, table in found.items() if n in owed or tag in table.metadata.refs}
 
 
-def told_of_routed(settings: SinkSettings, ledger: Table, history: History) -> list[str]:
+def told_of_routed(settings: SinkSettings, ledger: TableReader, history: History) -> list[str]:
     """What a person should know of the tables: who is parked, and who is gone (I1, N5)."""
     if not settings.tables:
         return []
     parked = history.record.parked if history.record else ()
     told = [f"{each.table} is parked: {each.why}" for each in parked]
-    gone = missing_tables(ledger.catalog, history.filled.keys() - {each.table for each in parked})
+    gone = missing_tables(
+        iceberg_of(ledger).table.catalog, history.filled.keys() - {each.table for each in parked}
+    )
     anew = settings.tables.on_missing is OnMissing.CREATE
     then = "it is made anew" if anew else "it will be parked"
     return told + [f"{name} was filled, and is gone: {then}" for name in gone]

@@ -21,9 +21,10 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.watermark import carried_on
-from headgate.operations.claim import claiming_followers, land, opened_lead, operators_claim
+from headgate.operations.claim import claiming_followers, land, operators_claim
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
+from headgate.operations.table_access import opened_lead
 from headgate.sink.settings import SinkSettings, timestamp_ms
 
 _WORDS = ("earliest", "latest")

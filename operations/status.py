@@ -24,7 +24,7 @@ from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.lag_ages import lag_ages
 from headgate.operations.routed_tables import told_of_routed
-from headgate.operations.table_access import opened_table, refusal, unpaid_debts, vanished
+from headgate.operations.table_access import opened_reader, refusal, unpaid_debts, vanished
 from headgate.sink.condition import (
     EXIT_CODES,
     Condition,
@@ -36,7 +36,6 @@ from headgate.sink.condition import (
     open_transaction,
 )
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.history import read_history
 
 TRANSACTIONS_SHOWN = 10
 CONTROL_RECORDS_READ = 2_000
@@ -236,8 +235,8 @@ def overdue_ms(settings: SinkSettings) -> int:
 def offsets(settings: SinkSettings) -> OffsetsReport:
     """The stored next offsets beside the source's logs. Raises as ``status``."""
     notes = _Notes(settings)
-    with opened_table(settings) as table:
-        history = read_history(table, settings.name, settings.table.branch)
+    with opened_reader(settings) as reader:
+        history = reader.history()
     partitions = tuple(_partitions(history, _logs(settings, notes), notes))
     error = notes.wrong
     if error:
@@ -250,11 +249,11 @@ def _table(
 ) -> tuple[History, LastError | None, tuple[Debt, ...]]:
     """What the table says, what is wrong with it (a coordinator would stop there), what it owes."""
     try:
-        with opened_table(settings) as table:
-            history = read_history(table, settings.name, settings.table.branch, newest)
-            refused = refusal(settings, table)
-            owed = unpaid_debts(settings, table, history.record)
-            notes.texts += map(settings.redacted, told_of_routed(settings, table, history))
+        with opened_reader(settings) as reader:
+            history = reader.history(newest)
+            refused = refusal(settings, reader)
+            owed = unpaid_debts(settings, reader, history.record)
+            notes.texts += map(settings.redacted, told_of_routed(settings, reader, history))
     except TableMissing:
         if not settings.table.create:
             raise

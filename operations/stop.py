@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.record import CommitRecord
 from headgate.operations.actor import tell
-from headgate.operations.claim import land, opened_lead, operators_claim
+from headgate.operations.claim import land, operators_claim
 from headgate.operations.pause import pause
 from headgate.operations.set_offsets import stored
 from headgate.operations.status import status
+from headgate.operations.table_access import opened_lead
 from headgate.sink.condition import Condition
 from headgate.sink.settings import SinkSettings
 

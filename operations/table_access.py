@@ -1,9 +1,12 @@
-"""Opening the sink's table to look at it; nothing is created, not even a catalog's own tables."""
+"""Opens the sink's table to look at it; nothing is created, not even a catalog's own tables.
+
+``opened_reader`` and ``opened_tables`` open one of any kind, the others an Iceberg table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -16,16 +19,25 @@ from headgate.control_protocol.errors import (
     StopSink,
     TableMissing,
 )
+from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.going_back import refuse_unfinished
-from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.kind_errors import KindLacks
+from headgate.control_protocol.ports import Lead, TableView
 from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.table_history import TableReader
 from headgate.coordinator.debts import unpaid
 from headgate.coordinator.recovery import recorded
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
 from headgate.sink.catalogs import open_catalog
 from headgate.sink.gone import refuse_gone
+from headgate.sink.kind_lead import kind_lead
+from headgate.sink.kinds import other_kind, wanted_table
+from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
+from headgate.sink.table_settings import ICEBERG
 from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores.object_stores import refused_operation
 
@@ -34,7 +46,9 @@ ANSWER_S_MAX = 5.0
 
 @contextmanager
 def opened_catalog(settings: SinkSettings) -> Iterator[Catalog]:
-    """The catalog, as it is. Raises what ``load_catalog`` raises, ``TableMissing`` for no file."""
+    """The catalog, as it is. Raises what ``load_catalog`` raises, ``TableMissing`` for no file, and
+    ``KindLacks`` for a table of another kind."""
+    refuse_other_kind(settings)
     refuse_catalog(settings.catalog)
     database = sqlite_file(settings.catalog)
     if database and not database.exists():  # connecting to SQLite would create it
@@ -60,13 +74,62 @@ def opened_table(settings: SinkSettings) -> Iterator[Table]:
         yield table
 
 
-def refusal(settings: SinkSettings, table: Table) -> StopSink | None:
+def refuse_other_kind(settings: SinkSettings) -> None:
+    """Raise ``KindLacks`` where something is done to Iceberg tables only."""
+    if settings.table.type != ICEBERG:
+        raise KindLacks(
+            f"this is done to Iceberg tables only, and {settings.table.identifier} is a table of "
+            f"kind {settings.table.type}",
+            "use the tools of its own format",
+        )
+
+
+@contextmanager
+def opened_reader(settings: SinkSettings) -> Iterator[TableReader]:
+    """The sink's table as it is now, of whatever kind. Raises as ``opened_table``."""
+    if kind := other_kind(settings):
+        yield kind.reader(wanted_table(settings), settings.name)
+        return
+    with opened_table(settings) as table:
+        yield IcebergReader(table, settings.name, settings.table.branch)
+
+
+def iceberg_of(reader: TableReader) -> IcebergReader:
+    """Return the reader where only Iceberg can be meant: the settings refuse many tables and a
+    quarantine of any other kind."""
+    assert isinstance(reader, IcebergReader)
+    return reader
+
+
+@contextmanager
+def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | None]]:
+    """The sink's table and its followers, for a person's claim. Raises as ``opened_table``."""
+    if kind := other_kind(settings):
+        yield kind_lead(settings, kind), None
+        return
+    with ExitStack() as opening:
+        catalog = opening.enter_context(opened_catalog(settings))
+
+        def opened(identifier: str) -> IcebergTable:
+            return IcebergTable(catalog, identifier, settings.name, settings.table.branch)
+
+        named = follower_names(settings) if settings.tables else None
+        followers = FollowerTables(opened, required=named)
+        opening.callback(followers.close)
+        yield opened(settings.table.identifier), followers
+
+
+@contextmanager
+def opened_lead(settings: SinkSettings) -> Iterator[Lead]:
+    """The sink's table alone."""
+    with opened_tables(settings) as (lead, _):
+        yield lead
+
+
+def refusal(settings: SinkSettings, reader: TableReader) -> StopSink | None:
     """Return the error with which a coordinator would stop at this table, if it would."""
-    sink = IcebergTable(
-        table.catalog, settings.table.identifier, settings.name, settings.table.branch
-    )
     try:
-        refuse_unfinished(recorded(sink.seen(table), settings.coordinator), settings.name)
+        refuse_unfinished(recorded(reader.view(), settings.coordinator), settings.name)
     except StopSink as error:
         return error
     return None
@@ -86,28 +149,21 @@ def vanished(settings: SinkSettings) -> StopSink | None:
     return None
 
 
-def stored_record(settings: SinkSettings, table: Table) -> CommitRecord | None:
-    """Return the sink's state by its table. Raises ``RecordUnreadable``."""
-    sink = IcebergTable(
-        table.catalog, settings.table.identifier, settings.name, settings.table.branch
-    )
-    return sink.seen(table).record
-
-
 def unpaid_debts(
-    settings: SinkSettings, table: Table, record: CommitRecord | None
+    settings: SinkSettings, reader: TableReader, record: CommitRecord | None
 ) -> tuple[Debt, ...]:
     """Return what the table owes its followers still, as far as they can be read (rule D7)."""
     if record is None or not record.debts:
         return ()
+    lead = iceberg_of(reader).table
     followers: dict[str, TableView] = {}
     for name in {debt.table for debt in record.debts}:
-        follower = IcebergTable(table.catalog, name, settings.name, settings.table.branch)
+        follower = IcebergTable(lead.catalog, name, settings.name, settings.table.branch)
         try:
             followers[name] = follower.read()
         except HeadgateError:
             continue
-    return unpaid(record.debts, followers, str(table.metadata.table_uuid))
+    return unpaid(record.debts, followers, str(lead.metadata.table_uuid))
 
 
 def _failure(error: Exception, identifier: str) -> HeadgateError:

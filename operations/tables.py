@@ -17,7 +17,7 @@ from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord, Parked
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.routed_tables import decided_tables, filled_tables, loaded_tables
-from headgate.operations.table_access import opened_table, unpaid_debts
+from headgate.operations.table_access import iceberg_of, opened_reader, unpaid_debts
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.history import read_history
 
@@ -64,11 +64,11 @@ def tables(settings: SinkSettings) -> TablesReport:
         raise ConfigurationError(
             "this sink fills one table", "headgate status shows it; [tables] is for many"
         )
-    with opened_table(settings) as ledger:
-        history = read_history(ledger, settings.name, settings.table.branch)
+    with opened_reader(settings) as reader:
+        ledger, history = iceberg_of(reader).table, reader.history()
         record = history.record
         owed: dict[str, int] = {}
-        for debt in unpaid_debts(settings, ledger, record):
+        for debt in unpaid_debts(settings, reader, record):
             owed[debt.table] = owed.get(debt.table, 0) + debt.rows
         found = filled_tables(settings, ledger.catalog, record)
         decided = decided_tables(settings, history)

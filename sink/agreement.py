@@ -18,7 +18,7 @@ from headgate.participant.settings import Incompatible
 from headgate.sink.column_rules import rules_of
 from headgate.sink.properties import Properties
 from headgate.sink.settings import SinkSettings
-from headgate.sink.table_settings import SchemaSettings
+from headgate.sink.table_settings import ICEBERG, SchemaSettings
 
 _DIGEST_CHARS = 16
 _PLAIN_CHARS_MAX = 200
@@ -38,6 +38,7 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         if rules
         else "",
         "table.schema": _schema(settings.table.schema),
+        **({"table.type": settings.table.type} if settings.table.type != ICEBERG else {}),
         **_keyed(settings),
         "format": _digest([form.type, _said(form.options), form.key_type, _said(form.key_options)]),
         "quarantine.policy": quarantine.policy.value,

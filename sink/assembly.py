@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from pyiceberg.catalog import Catalog
-
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, JvmMissing
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
@@ -37,25 +35,23 @@ from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.participant.task import SinkTask
 from headgate.sink.agreement import agreed
-from headgate.sink.catalog_place import refuse_catalog, sqlite_file
+from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.catalog_settings import Backend
-from headgate.sink.catalogs import open_catalog, spark_options
-from headgate.sink.declaration import declaration, quarantine_declaration
+from headgate.sink.catalogs import spark_options
 from headgate.sink.departure import Complaints, control_log, departing, say_started
-from headgate.sink.followers import iceberg_table, opened_followers
-from headgate.sink.gone import PATIENCE_S, refuse_gone
-from headgate.sink.made_tables import MakingTopics, TableMaker
+from headgate.sink.iceberg_tables import ready_iceberg
+from headgate.sink.kind_tables import ready_kind
+from headgate.sink.kinds import other_kind
 from headgate.sink.open_sink import Current, OpenSink, lookout
+from headgate.sink.opened_tables import OpenedTables
 from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings, WriterKind
-from headgate.sink.starting import refuse_start, require_sources
+from headgate.sink.starting import require_sources
 from headgate.sink.tables_settings import CreateFrom, OnMissing
 from headgate.sink.telemetry.measuring import Ports, metered
 from headgate.sink.telemetry.metered import MeteredLog
 from headgate.sink.telemetry.meters import SinkMeters
-from headgate.tables.iceberg.creation import ensure_table
-from headgate.tables.iceberg.gate import Gates
 
 _log = redacted_logger("headgate.sink")
 
@@ -100,8 +96,8 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         sender = new_sender()
         stack.enter_context(departing(settings, sender))
         stack.enter_context(_discreet(settings))
-        catalog = _ready(settings, stack)
-        planning = Planning(settings, catalog)
+        tables = _ready(settings, stack)
+        planning = tables.planning()
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
         member = EmbeddedMember(buffers)
 
@@ -118,12 +114,11 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         log = control_log(settings)
         stack.callback(log.close)
         service = CoordinatorService(
-            settings.source.topics, lambda: _coordinator(settings, catalog, sender)
+            settings.source.topics, lambda: _coordinator(settings, tables, sender)
         )
         stack.callback(service.close)
         clock = SystemClock()
-        own = iceberg_table(settings, catalog, settings.table.identifier)
-        watch = lookout(settings, own, log, clock.monotonic_ms())
+        watch = lookout(settings, tables.lead(), log, clock.monotonic_ms())
         world = participant.World(
             member,
             MeteredLog(log, heard=watch.heard),
@@ -146,13 +141,13 @@ def opened(
     sender = sender or new_sender()
     with ExitStack() as stack:
         stack.enter_context(_discreet(settings))
-        catalog = _ready(settings, stack)
-        writer = stack.enter_context(batch_writer(settings, catalog))
+        tables = _ready(settings, stack)
+        writer = stack.enter_context(batch_writer(settings, tables.planning()))
         log = control_log(settings)
         stack.callback(log.close)
         current = Current(settings)
         service = CoordinatorService(
-            settings.source.topics, lambda: _coordinator(current.settings, catalog, sender, meters)
+            settings.source.topics, lambda: _coordinator(current.settings, tables, sender, meters)
         )
         group = KafkaGroupMember(
             settings.kafka,
@@ -164,8 +159,7 @@ def opened(
         stack.callback(group.close)
         stack.callback(service.close)
         clock = SystemClock()
-        table = iceberg_table(settings, catalog, settings.table.identifier)
-        watch = lookout(settings, table, log, clock.monotonic_ms())
+        watch = lookout(settings, tables.lead(), log, clock.monotonic_ms())
         world = participant.World(
             group,
             MeteredLog(meters.participants_log(log) if meters else log, heard=watch.heard),
@@ -202,23 +196,15 @@ def _discreet(settings: SinkSettings) -> Iterator[None]:
             raise
 
 
-def _ready(settings: SinkSettings, stack: ExitStack) -> Catalog:
-    """The catalog, once the table and the control topic are there.
-
-    What ``headgate check`` would refuse is refused before anything is created.
-    """
-    refuse_catalog(settings.catalog)
+def _ready(settings: SinkSettings, stack: ExitStack) -> OpenedTables:
+    """The sink's tables, once they and the control topic are there."""
+    kind = other_kind(settings)
+    if kind is None:
+        refuse_catalog(settings.catalog)
     require_sources(settings)
-    if (database := sqlite_file(settings.catalog)) and not database.exists():
-        refuse_gone(settings, PATIENCE_S)  # opening the catalog makes the file
-    catalog = open_catalog(settings)
-    stack.callback(catalog.close)
-    refuse_start(catalog, settings)
-    ensure_table(catalog, settings.table.identifier, declaration(settings.table))
-    if settings.quarantine.keeps:
-        ensure_table(catalog, settings.quarantine.table, quarantine_declaration())
+    tables = ready_kind(settings, kind) if kind else ready_iceberg(settings, stack)
     ensure_control_topic(settings.kafka, settings.control.topic)
-    return catalog
+    return tables
 
 
 def new_sender() -> Sender:
@@ -227,7 +213,7 @@ def new_sender() -> Sender:
 
 
 def _coordinator(
-    settings: SinkSettings, catalog: Catalog, sender: Sender, meters: SinkMeters | None = None
+    settings: SinkSettings, tables: OpenedTables, sender: Sender, meters: SinkMeters | None = None
 ) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
     """A coordinator's life has an incarnation of its own: its commits are told apart by it."""
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])
@@ -241,34 +227,21 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        gates = Gates()
-        table = iceberg_table(settings, catalog, settings.table.identifier, gates)
-        opening.callback(table.close)
-        maker = (
-            TableMaker(settings, catalog, filled=lambda: table.read().filled)
-            if settings.tables
-            else None
-        )
-        sources = MakingTopics(topics, maker) if maker else topics
-        followers = opened_followers(settings, catalog, opening, maker, gates=gates)
+        measures = meters.coordinator(life) if meters else None
+        told = measures.maintenance.ended if measures else None
+        found = tables.coordinated(settings, topics, opening, told)
         start_ms = settings.source.start_at_ms
         complain = Complaints(settings, sender)
-        ports = Ports(log, table, followers, complain)
-        measures = meters.coordinator(life) if meters else None
+        ports = Ports(log, found.table, found.followers, complain)
         if measures:
             ports = metered(ports, settings, measures, opening)
-        if settings.maintenance:
-            from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
-
-            told = (measures.maintenance.ended,) if measures else ()
-            opening.callback(Maintenance(settings, catalog, gates, *told).close)
         driver = coordinator.CoordinatorDriver(
             _identity(settings, life),
             settings.coordinator,
             coordinator.World(
                 ports.log,
                 ports.table,
-                sources,
+                found.sources,
                 SystemClock(),
                 lambda: ensure_control_topic(settings.kafka, settings.control.topic),
                 settings.redaction,
@@ -304,9 +277,8 @@ def _identity(settings: SinkSettings, life: Sender) -> Identity:
 
 
 @contextmanager
-def batch_writer(settings: SinkSettings, catalog: Catalog) -> Iterator[BatchWriter]:
-    """What turns ranges of the source into files of this catalog's tables; closed at the end."""
-    planning = Planning(settings, catalog)
+def batch_writer(settings: SinkSettings, planning: Planning) -> Iterator[BatchWriter]:
+    """What turns ranges of the source into files of the planned tables; closed at the end."""
     if settings.spark.writer is WriterKind.IN_PROCESS:
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.written(

@@ -35,6 +35,7 @@ class CatalogSettings:
         default_factory=Properties,
         metadata=about(
             "Catalog properties, such as type, uri and warehouse: pyiceberg's, or with backend "
-            "java those of Iceberg's Java library, and pyiceberg's of file stores beside them."
+            "java those of Iceberg's Java library, and pyiceberg's of file stores beside them. "
+            "A table of a kind without a catalog takes those of its store."
         ),
     )

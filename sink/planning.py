@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from pyiceberg.catalog import Catalog
 
@@ -18,15 +19,25 @@ from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import CreateFrom
 
 
+class TablePlans(Protocol):
+    """The plans of one table, as ``Plans`` makes them of Iceberg's."""
+
+    shaping: Shaping
+
+    def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan: ...
+
+    def forget_temporary(self) -> bool: ...
+
+
 class Planning:
     """The plans of one sink. Used by one thread at a time."""
 
-    def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
+    def __init__(
+        self, settings: SinkSettings, plans: TablePlans, routed: RoutedPlans | None = None
+    ) -> None:
         self._settings = settings
-        self.plans = Plans(catalog, shaping(settings))
-        self._routed = (
-            RoutedPlans(catalog, self.plans, FileTables(settings)) if settings.tables else None
-        )
+        self.plans = plans
+        self._routed = routed
 
     def written(self, batch: Batch, write: Callable[[WriterPlan], BatchOutcome]) -> BatchOutcome:
         """Write the batch by its plan. Raises what planning raises."""
@@ -38,6 +49,13 @@ class Planning:
     def forget_temporary(self) -> bool:
         """As ``Plans.forget_temporary``."""
         return (self._routed or self.plans).forget_temporary()
+
+
+def iceberg_planning(settings: SinkSettings, catalog: Catalog) -> Planning:
+    """Return the plans for the tables of this catalog."""
+    plans = Plans(catalog, shaping(settings))
+    routed = RoutedPlans(catalog, plans, FileTables(settings)) if settings.tables else None
+    return Planning(settings, plans, routed)
 
 
 def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:

@@ -68,13 +68,19 @@ def refuse_table(table: Table, settings: SinkSettings) -> None:
     """Raises ``TableChanged`` or ``KeyUnfit`` where records could never become files of it."""
     identifier = settings.table.identifier
     refuse_signing(identifier, table.io.properties)
-    refuse_columns(table.schema(), settings)
+    refuse_schema(table.schema(), settings)
     Partitioner(table.spec(), table.schema())
     refuse_retention(table.properties, f"table {identifier}")
     if settings.table.key:
         key_ids(table.schema(), settings.table.key)
         refuse_for_keys(identifier, table.properties)
-    columns = schema_to_pyarrow(table.schema())
+
+
+def refuse_schema(schema: Schema, settings: SinkSettings) -> None:
+    """Raises ``TableChanged`` where the columns cannot take what the sink file says of them."""
+    identifier = settings.table.identifier
+    refuse_columns(schema, settings)
+    columns = schema_to_pyarrow(schema)
     for part, name in settings.table.record_columns.named().items():
         if name not in columns.names:
             raise TableChanged(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack
 
 from headgate.control_protocol.errors import HeadgateError, RetryLater
-from headgate.sink.catalog_place import refuse_catalog, sqlite_file
-from headgate.sink.catalogs import open_catalog
-from headgate.sink.followers import iceberg_table
+from headgate.sink.iceberg_tables import looked_at_iceberg
+from headgate.sink.kind_lead import kind_lead
+from headgate.sink.kinds import other_kind
 from headgate.sink.settings import SinkSettings
 
 LOOKED_AT_S = 3.0
@@ -22,13 +22,10 @@ def stopped(settings: SinkSettings) -> bool:
 
     Raises what opening the table raises; a catalog that does not exist yet stops nobody.
     """
-    refuse_catalog(settings.catalog)
-    database = sqlite_file(settings.catalog)
-    if database and not database.exists():
-        return False
-    catalog = open_catalog(settings)
-    with closing(catalog):
-        record = iceberg_table(settings, catalog, settings.table.identifier).read().record
+    kind = other_kind(settings)
+    with ExitStack() as opening:
+        table = kind_lead(settings, kind) if kind else looked_at_iceberg(settings, opening)
+        record = table.read().record if table else None
         return record is not None and record.stopped
 
 

@@ -10,6 +10,9 @@ from headgate.data.formats.column_rules import Constant
 from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
 from headgate.sink.properties import Properties
 
+ICEBERG = "iceberg"
+"""The kind of table that needs no other package, and does all there is."""
+
 
 def about(sentence: str, unit: str = "", *, key: str = "") -> Mapping[str, str]:
     """A key's metadata for the reference and for error messages.
@@ -175,8 +178,15 @@ class SchemaSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """The Iceberg table that the sink fills."""
+    """The table that the sink fills."""
 
+    type: str = field(
+        default=ICEBERG,
+        metadata=about(
+            "Kind of table: iceberg, delta (docs/delta.md), or one that an installed package "
+            "registers (docs/writing-a-table.md)."
+        ),
+    )
     identifier: str = field(metadata=about('Table, as "namespace.table".'))
     branch: str = field(default="main", metadata=about("Branch that the commits move."))
     create: bool = field(
@@ -189,11 +199,12 @@ class TableSettings:
         default=(),
         metadata=about(
             "Partitioning of a created table: column, year(c), month(c), day(c), hour(c), "
-            "bucket(n, c), truncate(n, c)."
+            "bucket(n, c), truncate(n, c); of a Delta table columns only."
         ),
     )
     properties: Mapping[str, str] = field(
-        default_factory=Properties, metadata=about("Iceberg properties of a created table.")
+        default_factory=Properties,
+        metadata=about("Properties of a created table, in its own format's names."),
     )
     sort_by: tuple[str, ...] = field(
         default=(),
@@ -208,7 +219,18 @@ class TableSettings:
         ),
     )
     location: str = field(
-        default="", metadata=about("Location of a created table; empty: the catalog's choice.")
+        default="",
+        metadata=about(
+            "Location of a created table; empty: the catalog's choice. A table of a kind without a "
+            "catalog is found by it."
+        ),
+    )
+    accept_duplicates: bool = field(
+        default=False,
+        metadata=about(
+            "Whether the kind of table may promise less than exactly once; iceberg and delta "
+            "promise it."
+        ),
     )
     shared_with: tuple[str, ...] = field(
         default=(),

@@ -15,10 +15,12 @@ from headgate.sink.column_rules import check_rules
 from headgate.sink.declaration import check_declaration, transform_plan
 from headgate.sink.face_settings import check_face
 from headgate.sink.keyed_tables import check_keyed
+from headgate.sink.kinds import check_kind
 from headgate.sink.maintenance_settings import check_maintenance
 from headgate.sink.reserved_names import check_reserved
 from headgate.sink.routed_tables import check_tables
 from headgate.sink.schema_policy import check_schema_policy
+from headgate.sink.table_settings import ICEBERG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +59,7 @@ def check_sink(settings: SinkSettings) -> None:
     check_keyed(settings)
     check_face(settings.telemetry, settings.http)
     check_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
+    check_kind(settings)
 
 
 def _wrong(message: str, hint: str) -> None:
@@ -145,7 +148,7 @@ def _check_table(table: TableSettings) -> None:
     _check_case(table)
     if table.create and not (table.columns or table.record_columns.named()):
         _wrong("table.create is on, but no column is declared", "add [[table.columns]]")
-    if table.columns:
+    if table.columns and table.type == ICEBERG:
         check_declaration(table)
 
 

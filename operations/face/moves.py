@@ -11,7 +11,7 @@ from headgate.operations import rollback
 from headgate.operations import stop as stopping
 from headgate.operations.pause import pause, resume
 from headgate.operations.set_offsets import carry_out, plan_moves
-from headgate.operations.table_access import opened_table, stored_record
+from headgate.operations.table_access import opened_lead
 from headgate.sink.settings import SinkSettings
 
 Given = Mapping[str, Any]
@@ -33,8 +33,8 @@ def _toggle(
     if not dry_run:
         record: CommitRecord | None = (pause if wanted else resume)(settings)
     else:
-        with opened_table(settings) as table:
-            record = stored_record(settings, table)
+        with opened_lead(settings) as table:
+            record = table.read().record
     return {
         "dry_run": dry_run,
         "changes": record is None or record.paused is not wanted if dry_run else True,

@@ -20,7 +20,7 @@ class Ports:
 
     log: ControlLog
     table: Lead
-    followers: Followers
+    followers: Followers | None
     on_trouble: Callable[[str, int | None], None]
 
 
@@ -56,6 +56,5 @@ def metered(
         life.trouble(text, next_try_ms)
         ports.on_trouble(text, next_try_ms)
 
-    return Ports(
-        life.log(ports.log), life.table(ports.table), life.followers(ports.followers), complain
-    )
+    followers = life.followers(ports.followers) if ports.followers else None
+    return Ports(life.log(ports.log), life.table(ports.table), followers, complain)

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from headgate.tables.delta.opened import DeltaPlace
 
 
+_RENEWED_MS_MAX = 24 * 3_600_000
+"""Tables that keep their log for less than two days are refused."""
+
+
 class DeltaKind:
     """Delta tables below a path, without a catalog: the log is the lock."""
 
     guarantee = Guarantee.EXACTLY_ONCE
-    capabilities = frozenset({Capability.LATE_FILES})
+    capabilities: frozenset[Capability] = frozenset()
 
     def refuse(self, wanted: WantedTable) -> None:
         if find_spec("deltalake") is None:
@@ -35,6 +39,17 @@ class DeltaKind:
                 "table.location is missing: a Delta table is found by it", "write its address"
             )
         refuse_location(wanted.location)
+        if foreign := sorted(key for key in wanted.storage if not key.startswith("s3.")):
+            raise ConfigurationError(
+                f"catalog.properties.{foreign[0]} is set, but a Delta table has no catalog",
+                "leave keys of an S3 store there (s3....), which its files and its log need",
+            )
+        if wanted.renewed_ms > _RENEWED_MS_MAX:
+            raise ConfigurationError(
+                f"coordinator.tag_refresh_interval_ms is {wanted.renewed_ms}: an idle sink's "
+                "record could be gone from the table's log before it is renewed",
+                f"use {_RENEWED_MS_MAX} at most (a day)",
+            )
         delta_from_columns(wanted.columns, wanted.comments)
         if wanted.create:
             refuse_partitions(wanted.columns, wanted.partition_by)

@@ -36,10 +36,14 @@ from headgate.operations.audit_report import AuditReport
 from headgate.operations.demo.produce import produce
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
-from headgate.operations.table_access import opened_catalog, opened_table, unpaid_debts
+from headgate.operations.table_access import (
+    opened_catalog,
+    opened_reader,
+    opened_table,
+    unpaid_debts,
+)
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.history import read_history
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 PATIENCE_S = 90.0
@@ -295,8 +299,8 @@ class Deployment:
     def history(self) -> History | None:
         """What the table says now; ``None`` before there is one."""
         try:
-            with opened_table(self.settings) as table:
-                return read_history(table, self.settings.name, self.settings.table.branch)
+            with opened_reader(self.settings) as reader:
+                return reader.history()
         except TableMissing:
             return None
 
@@ -348,9 +352,8 @@ class Deployment:
 
     def owed(self) -> tuple[Debt, ...]:
         """What the quarantine has not received yet."""
-        with self.table() as table:
-            history = read_history(table, self.settings.name, self.settings.table.branch)
-            return unpaid_debts(self.settings, table, history.record)
+        with opened_reader(self.settings) as reader:
+            return unpaid_debts(self.settings, reader, reader.history().record)
 
     def shares(self) -> list[int]:
         """How many partitions each living participant says that it owns, ascending."""

@@ -20,9 +20,10 @@ from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refu
 from headgate.control_protocol.record_codec import sink_of
 from headgate.operations.audit import audit
 from headgate.operations.audit_chain import examine_chain
-from headgate.operations.audit_files import examine_commits, examine_live, live_files
+from headgate.operations.audit_files import examine_commits, examine_live
 from headgate.sink.maintenance.rounds import Round
 from headgate.tables.iceberg.history import read_history, summary_of
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.replacement import Replacement, Settled, Written
 from headgate.tables.iceberg.small_files import SmallFile, tier
 
@@ -405,13 +406,12 @@ def test_point_6_the_audits_sentences_stay_true(sink: Maintained) -> None:
     for _ in range(3):
         sink.commits(5)
         sink.round().compact()
-    table = sink.table
-    history = read_history(table, SinkName("trips"), "main")
+    reader = IcebergReader(sink.table, SinkName("trips"), "main")
+    history, files = reader.history(), reader.live_files()
 
     assert examine_chain(history) == []
-    assert examine_commits(table, history, lambda *_: None) == []
-    files = live_files(table, history.head)
-    assert examine_live(table.io, files, lambda *_: None)[0] == []
+    assert examine_commits(reader, history, lambda *_: None) == []
+    assert examine_live(reader, files, lambda *_: None)[0] == []
     assert sum(file.records for file in files) == sink.next_offset
     assert [found.sink for found in history.foreign] == [None] * 3
     assert sum(found.removed_rows for found in history.foreign) == 0

@@ -24,9 +24,9 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
 from headgate.operations.audit_chain import examine_chain
-from headgate.operations.audit_files import examine_commits, examine_live, live_files
+from headgate.operations.audit_files import examine_commits, examine_live
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.history import read_history
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upkeep import DUE_MIN
 
@@ -204,15 +204,15 @@ def test_the_audit_calls_an_expired_history_well(catalog: Catalog) -> None:
         files = sink.attempt(rows(number)).files
         counted = record(1, number + 1, number, records=1)
         sink.landed(sink.table.commit(CommitAttempt(sink.view, counted, files)))
-    table = sink.loaded()
-    history = read_history(table, SINK, "main")
+    reader = IcebergReader(sink.loaded(), SINK, "main")
+    history = reader.history()
     assert not history.complete
     assert len(history.commits) < 50
     assert examine_chain(history) == []
-    assert examine_commits(table, history, lambda *_: None) == []
-    files_of_head = live_files(table, history.head)
+    assert examine_commits(reader, history, lambda *_: None) == []
+    files_of_head = reader.live_files()
     assert len(files_of_head) == 50
-    assert examine_live(table.io, files_of_head, lambda *_: None) == ([], frozenset())
+    assert examine_live(reader, files_of_head, lambda *_: None) == ([], frozenset())
 
 
 # ------------------------------------------------------------------------------------ while others

@@ -16,13 +16,15 @@ from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceb
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Draft
 from headgate.control_protocol.record import Debt
 from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.plan import SourcePlan, plan_for
-from headgate.operations.audit_files import examine_live, live_files
+from headgate.operations.audit_files import examine_live
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.lineage import by_id
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -100,9 +102,8 @@ def test_rows_keep_their_ids_whoever_writes_and_deletes(world: World) -> None:
         "SELECT count(*) AS n FROM {}.delete_files WHERE file_format = 'PUFFIN'"
     ).to_pydict()["n"]
     assert vectors == 3
-    table = sink.loaded()
-    head = table.metadata.refs["main"].snapshot_id
-    assert examine_live(table.io, live_files(table, head), lambda *_: None) == ([], frozenset())
+    reader = IcebergReader(sink.loaded(), SinkName("sink"), "main")
+    assert examine_live(reader, reader.live_files(), lambda *_: None) == ([], frozenset())
     second = row_ids(world)
     sink.view = sink.table.read()
     for more in (rows(200, 201), None, rows(202)):

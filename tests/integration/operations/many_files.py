@@ -19,11 +19,10 @@ from local_catalog import local_catalog
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
-from headgate.operations import audit_files, audit_records
-from headgate.operations.audit_files import examine_commits, examine_live, live_files
+from headgate.operations.audit_files import examine_commits, examine_live
 from headgate.operations.audit_records import scan_records
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.iceberg.history import read_history
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 FILES_PER_COMMIT = 1_000
@@ -64,16 +63,14 @@ def main() -> None:
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak of having made the table
     before_mb = peak_mb()
     batch = pa.record_batch({"topic": ["rows"], "partition": [0], "offset": [7]})
-    audit_files._size_and_rows = lambda _io, file: (file.size_bytes, file.records)
-    audit_records._batches = lambda *_: iter([batch])
-    history = read_history(table, SinkName("sink"), "main")
-    live = live_files(table, history.head)
-    findings = examine_commits(table, history, lambda *_: None)
-    more, damaged = examine_live(table.io, live, lambda *_: None)
+    IcebergReader.size_and_rows = lambda _self, file: (file.size_bytes, file.records)
+    IcebergReader._batches = lambda *_: iter([batch])
+    reader = IcebergReader(table, SinkName("sink"), "main")
+    history, live = reader.history(), reader.live_files()
+    findings = examine_commits(reader, history, lambda *_: None)
+    more, damaged = examine_live(reader, live, lambda *_: None)
     assert history.head is not None
-    seen = scan_records(
-        table, history.head, COORDINATES, damaged, rewound={}, on_progress=lambda *_: None
-    )
+    seen = scan_records(reader, COORDINATES, damaged, rewound={}, on_progress=lambda *_: None)
     (partition,) = seen.partitions.values()
     found = {"files": len(live), "findings": len(findings) + len(more), "again": partition.twice}
     print(json.dumps({**found, "before_mb": before_mb, "peak_mb": peak_mb()}))

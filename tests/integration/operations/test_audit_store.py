@@ -17,9 +17,9 @@ from object_store import BUCKET, ObjectStore
 
 from headgate.control_protocol.identifiers import Epoch, SinkName
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.operations.audit_files import examine_commits, examine_live, live_files
+from headgate.operations.audit_files import examine_commits, examine_live
 from headgate.tables.iceberg.drafts import undecided
-from headgate.tables.iceberg.history import read_history
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.stores import s3_files
 from headgate.tables.stores.s3_files import KeptFiles
 
@@ -51,11 +51,10 @@ def world(
 def test_point_8_each_commit_and_file_is_asked_for_once(
     world: IcebergWorld, proxy: CountingProxy
 ) -> None:
-    table = world.table()
-    history = read_history(table, SinkName("sink"), "main")
-    files = live_files(table, history.head)
-    assert examine_commits(table, history, lambda *_: None) == []
-    assert examine_live(table.io, files, lambda *_: None) == ([], frozenset())
+    reader = IcebergReader(world.table(), SinkName("sink"), "main")
+    history, files = reader.history(), reader.live_files()
+    assert examine_commits(reader, history, lambda *_: None) == []
+    assert examine_live(reader, files, lambda *_: None) == ([], frozenset())
     assert len(files) == COMMITS
     assert kinds(proxy.exchanges) == {
         "GET metadata": 1,
@@ -69,13 +68,14 @@ def test_point_8_damage_is_found_by_the_one_request(
     world: IcebergWorld, object_store: ObjectStore
 ) -> None:
     table = world.table()
-    files = live_files(table, table.metadata.refs["main"].snapshot_id)
+    reader = IcebergReader(table, SinkName("sink"), "main")
+    files = reader.live_files()
     gone, cut, spoilt, *_ = files
     table.io.delete(gone.path)
     for file, data in ((cut, b"short"), (spoilt, b"x" * spoilt.size_bytes)):
         with table.io.new_output(file.path).create() as stream:
             stream.write(data)
-    findings, damaged = examine_live(table.io, files, lambda *_: None)
+    findings, damaged = examine_live(reader, files, lambda *_: None)
     assert damaged == {gone.path, cut.path, spoilt.path}
     assert {finding.what for finding in findings} == {
         "file-missing",

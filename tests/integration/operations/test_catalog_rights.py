@@ -19,7 +19,8 @@ from repository.tree import ROOT
 from unit.operations.filled_table import sink_file_text
 
 from headgate.control_protocol.errors import MissingRights
-from headgate.operations.check_table import NotChecked, TableCheck
+from headgate.operations.check_state import NotChecked
+from headgate.operations.check_table import TableCheck
 from headgate.sink.catalog_settings import CatalogSettings
 from headgate.sink.load import parse
 from headgate.sink.properties import Properties

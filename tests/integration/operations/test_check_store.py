@@ -13,7 +13,8 @@ from store_proxy import Answer, Request, StoreProxy, s3_error
 from unit.operations.filled_table import sink_file_text
 
 from headgate.control_protocol.errors import MissingRights, Unreachable
-from headgate.operations.check_table import NotChecked, TableCheck
+from headgate.operations.check_state import NotChecked
+from headgate.operations.check_table import TableCheck
 from headgate.sink.load import load
 from headgate.sink.properties import Properties
 from headgate.sink.settings import SinkSettings, WriterKind

@@ -22,6 +22,7 @@ from headgate.operations.table_access import unpaid_debts
 from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import ensure_table
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 ASIDE = "db.trips_quarantine"
@@ -69,7 +70,8 @@ class Owing:
     def owed(self) -> int:
         record = self.lead.read().record
         table = self.catalog.load_table("db.trips")
-        return sum(debt.rows for debt in unpaid_debts(self.settings, table, record))
+        reader = IcebergReader(table, self.settings.name, "main")
+        return sum(debt.rows for debt in unpaid_debts(self.settings, reader, record))
 
 
 @pytest.fixture

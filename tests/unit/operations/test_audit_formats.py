@@ -12,9 +12,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
-from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.operations.audit_records import scan_records
 from headgate.tables.iceberg.avro_rows import avro_rows
+from headgate.tables.iceberg.reader import IcebergReader
 
 FLAT = Schema(
     NestedField(1, "pad", StructType(NestedField(5, "x", StringType()))),
@@ -34,11 +35,8 @@ def test_point_6_records_are_told_apart_in_files_of_every_format(kind: str, tmp_
     ]
     append(local.catalog, table, some)
     table = local.catalog.load_table("db.t")
-    head = table.metadata.current_snapshot_id
-    assert head is not None
     seen = scan_records(
-        table,
-        head,
+        IcebergReader(table, SinkName("sink"), "main"),
         ("topic", "partition", "offset"),
         frozenset(),
         rewound={},

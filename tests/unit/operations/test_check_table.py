@@ -27,7 +27,8 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
-from headgate.operations.check_table import NotChecked, TableCheck
+from headgate.operations.check_state import NotChecked
+from headgate.operations.check_table import TableCheck
 from headgate.sink.properties import Properties
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import ColumnSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,31 @@ def test_point_4_n5_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) ->
     seen = rehearse(settings, 1_000)
     assert seen.tables == ()
     assert any("HG-102 there is no table db.rest" in misfit.reason for misfit in seen.misfits)
+    assert (seen.bad, seen.unmatched, seen.diverted, seen.wrong) == (0, 0, 10, True)
+
+
+def test_point_6_a_dry_run_with_records_of_a_dropped_table_does_not_end_well(desk: Desk) -> None:
+    desk.fill([{"id": n, "zone": None} for n in range(10)])
+    settings = load(desk.path)
+    properties = {filled_property(settings.name, "db.rest"): "uuid-before"}
+    catalog = load_catalog("default", settings.catalog.properties)
+    ensure_table(catalog, "db.ledger", TableDeclaration({"note": "string"}, properties=properties))
+    catalog.close()
+    result = CliRunner().invoke(main, ["run", str(desk.path), "--dry-run"])
+    assert result.exit_code == 1
+    assert "10 of tables that are gone" in result.stdout
+
+
+def test_point_9_tables_that_are_paid_together_are_rehearsed_one_by_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = desk.path.read_text().replace('schema = "declared"', 'schema = "infer"')
+    desk.path.write_text(text + '[tables.schema]\nunknown_fields = "evolve"\n')
+    desk.fill([{"id": n, "zone": "here", "tip": n} for n in range(20)])
+    settings = load(desk.path)
+    monkeypatch.setattr("headgate.sink.settings.check_sink", lambda *_: None)
+    together = replace(settings, tables=replace(settings.tables, atomic=True))
+    assert not rehearse(together, 1_000).wrong
 
 
 KEYED = """

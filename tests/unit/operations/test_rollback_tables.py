@@ -49,6 +49,7 @@ from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 SINK, AT = SinkName("shop"), TopicPartition("shop", 0)
@@ -282,7 +283,8 @@ def test_point_4_d10_the_same_command_finishes_what_was_interrupted(
         carry_out(settings, plan_rollback(settings, "1.1"))
     assert made == [LEDGER, CLICKS, LATE, ORDERS, LEDGER][: calls + 1]
     if calls < 4:
-        error = refusal(settings, shop.catalog.load_table(LEDGER))
+        reader = IcebergReader(shop.catalog.load_table(LEDGER), settings.name, "main")
+        error = refusal(settings, reader)
         assert isinstance(error, RollbackUnfinished)
         for refused in (
             lambda: plan_rollback(settings, "1.2"),

@@ -7,7 +7,7 @@ from security_page import given_out
 
 from headgate.kafka.cluster import Cluster, Granted
 from headgate.operations.check import _control_topic, _events
-from headgate.operations.check_table import NotChecked
+from headgate.operations.check_state import NotChecked
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 

@@ -47,7 +47,7 @@ from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.followers import iceberg_table
 from headgate.sink.load import parse
 from headgate.sink.made_tables import TableMaker
-from headgate.sink.planning import Planning
+from headgate.sink.planning import iceberg_planning
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
@@ -106,7 +106,7 @@ class Shop:
             threads=False,
             make=self.maker.wanted,
         )
-        self.planning = Planning(self.settings, catalog)
+        self.planning = iceberg_planning(self.settings, catalog)
 
     def outcome(self, topics: Mapping[str, Sequence[Any]], begin: int = 0) -> BatchOutcome:
         """What comes of the values of each topic, from the offset on."""

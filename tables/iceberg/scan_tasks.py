@@ -12,7 +12,7 @@ from typing import Any
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import FileScanTask, Table
 
-from headgate.operations.audit_files import in_turn
+from headgate.tables.stores.ahead import in_turn
 
 _MANIFESTS_AHEAD = 2
 

@@ -1,0 +1,51 @@
+"""The questions of ``headgate check`` about a table that is no Iceberg."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.table_kinds import Layout, TableKind
+from headgate.operations.check_state import StateCheck
+from headgate.sink.declaration import declared
+from headgate.sink.kind_tables import refuse_layout
+from headgate.sink.kinds import wanted_table
+from headgate.sink.settings import SinkSettings
+from headgate.tables.stores.object_stores import for_files
+
+
+class KindCheck(StateCheck):
+    """What a start would ask of a table of this kind."""
+
+    def __init__(
+        self, settings: SinkSettings, kind: TableKind, *, asks_group: bool = False
+    ) -> None:
+        super().__init__(settings, asks_group=asks_group)
+        self._kind = kind
+        self._layout: Layout | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self._layout is not None
+
+    def table(self) -> str:
+        wanted = self._settings.table
+        try:
+            self._layout = self._kind.layout(wanted_table(self._settings))
+        except TableMissing:
+            if not wanted.create:
+                raise
+            self._refuse_gone()
+            return f"{wanted.identifier} does not exist yet; the first start creates it"
+        return f"{wanted.identifier} exists ({wanted.type}, UUID {self._layout.uuid})"
+
+    def columns(self) -> str:
+        assert self._layout is not None  # asked only when the table exists
+        refuse_layout(self._layout, self._settings)
+        wanted = len(declared(self._settings.table).columns)
+        there = len(self._layout.columns.fields)
+        return f"{there} in the table, {wanted} of them declared here and equal"
+
+    def _location(self) -> str:
+        return self._layout.location if self._layout else self._settings.table.location
+
+    def _file_properties(self) -> dict[str, str]:
+        return for_files(self._settings.catalog.properties)

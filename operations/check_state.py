@@ -1,0 +1,126 @@
+"""The questions of ``headgate check`` about a table of any kind: its state, its storage."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.ports import Lineage, TableView
+from headgate.coordinator.recovery import (
+    fitted,
+    recorded,
+    refuse_other_group,
+    refuse_other_sink,
+    refuse_recreated,
+    refuse_shared,
+)
+from headgate.coordinator.state import Identity
+from headgate.data.writers.store_trial import try_store
+from headgate.operations.kafka_access import source_topics
+from headgate.operations.table_access import opened_lead, vanished
+from headgate.sink.catalogs import spark_options
+from headgate.sink.preconditions import refuse_place
+from headgate.sink.settings import SinkSettings
+from headgate.tables.stores.local import local_path
+
+
+class NotChecked(Exception):
+    """A question that cannot be answered without changing something; says why."""
+
+
+class StateCheck(ABC):
+    """Asked in this order; what one question learnt, the next one uses.
+
+    ``asks_group``: the notes beside the group's offsets can be asked for a table that is gone.
+    """
+
+    def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
+        self._asks_group = asks_group
+        self._settings = settings
+        self._view: TableView | None = None
+        self._identity = Identity(settings.name, settings.source.group_id, Sender("check", ""))
+
+    @property
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether there is a table; known behind ``table``."""
+
+    @abstractmethod
+    def table(self) -> str: ...
+
+    @abstractmethod
+    def columns(self) -> str:
+        """Every declared column is in the table, with the declared type, and can be written."""
+
+    @abstractmethod
+    def _location(self) -> str:
+        """Where the table is, or will be."""
+
+    @abstractmethod
+    def _file_properties(self) -> dict[str, str]:
+        """What a participant would have to write files there."""
+
+    def sink_state(self) -> str:
+        """Asks what a coordinator would ask before its first claim, with the same code."""
+        settings = self._settings
+        with opened_lead(settings) as table:
+            view = table.read()
+        refuse_other_group(view.record or view.branch_record, self._identity)
+        record = recorded(view, settings.coordinator)
+        self._view = view
+        if record is None:
+            return f"a first start; it begins at {settings.source.start_at}"
+        return (
+            f"goes on after transaction {record.transaction} of group {record.group_id}"
+            f"{', paused' if record.paused else ''}"
+        )
+
+    def stored_offsets(self) -> str:
+        """Whether the source still has what the table says to read next."""
+        assert self._view is not None  # asked only behind sink_state
+        settings = self._settings
+        with source_topics(settings) as topics:
+            now, note = topics.describe(), topics.committed_note()
+        ids = {topic: state.topic_id for topic, state in now.items()}
+        refuse_shared(self._view, ids, settings.table.shared_with)
+        if self._view.lineage is Lineage.FRESH:
+            refuse_other_sink(note, self._identity)
+        refuse_recreated(self._view, None, note, settings.coordinator)
+        record = recorded(self._view, settings.coordinator)
+        if record is None:
+            return "none yet"
+        fitted(record.offsets, record.topic_ids, now, settings.coordinator)
+        return f"{len(record.offsets)} partitions, all within their logs"
+
+    def storage(self) -> str:
+        """Ask a local folder for its rights, and an object store by writing, reading, removing."""
+        location = self._location()
+        refuse_place(location)
+        if (folder := local_path(location)) is not None:
+            return f"{folder} may be written"
+        path = try_store(self._file_properties(), location)
+        return f"{path} was written, read and removed again"
+
+    def executors(self) -> str:
+        """Let Spark's executors write to the store, with what they would have in a batch."""
+        spark, location = self._settings.spark, self._location()
+        master = spark.master or spark.conf.get("spark.master", "")
+        if not spark.remote and master.partition("[")[0] == "local":
+            return "tasks run on this machine, and see what was seen from here"
+        if not spark.remote and not master:
+            raise NotChecked("without spark.master tasks run here, unless spark-submit says else")
+        if local_path(location) is not None:
+            raise NotChecked(f"whether each of them has the folder {location} is not asked")
+        from headgate.data.spark.session import open_session
+        from headgate.data.spark.store_trial import try_from_executors
+
+        properties = self._file_properties()
+        session = open_session(spark_options(self._settings))
+        try:
+            return try_from_executors(session, properties, location)
+        finally:
+            session.close()
+
+    def _refuse_gone(self) -> None:
+        if self._asks_group and (gone := vanished(self._settings)):
+            raise gone

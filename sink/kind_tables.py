@@ -1,0 +1,71 @@
+"""``OpenedTables`` of any kind that is no Iceberg: one table, which appends alone change."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.ports import (
+    Lead,
+    SourceTopics,
+)
+from headgate.control_protocol.table_kinds import Layout, TableKind, WantedTable
+from headgate.data.writers.layout_plans import LayoutPlans
+from headgate.sink.gone import PATIENCE_S, refuse_gone
+from headgate.sink.kind_lead import kind_lead
+from headgate.sink.kinds import wanted_table
+from headgate.sink.opened_tables import Coordinated, Maintained
+from headgate.sink.planning import Planning, shaping
+from headgate.sink.preconditions import refuse_place, refuse_schema
+from headgate.sink.settings import SinkSettings
+from headgate.tables.layouts import schema_of
+
+
+def ready_kind(settings: SinkSettings, kind: TableKind) -> KindTables:
+    """Make the table if it may be made. Raises where it cannot take the records."""
+    tables = KindTables(settings, kind)
+    try:
+        layout = kind.layout(tables.wanted)
+    except TableMissing:
+        if not settings.table.create:
+            raise
+        refuse_gone(settings, PATIENCE_S)
+        refuse_place(settings.table.location)
+        kind.ensure(tables.wanted)
+        layout = kind.layout(tables.wanted)
+    refuse_layout(layout, settings)
+    return tables
+
+
+def refuse_layout(layout: Layout, settings: SinkSettings) -> None:
+    """Raise ``TableChanged`` where records could never become files of this table."""
+    refuse_schema(schema_of(layout.columns), settings)
+    refuse_place(layout.location)
+
+
+class KindTables:
+    """The one table of the sink."""
+
+    def __init__(self, settings: SinkSettings, kind: TableKind) -> None:
+        self.wanted: WantedTable = wanted_table(settings)
+        self._settings = settings
+        self._kind = kind
+
+    def lead(self) -> Lead:
+        return kind_lead(self._settings, self._kind)
+
+    def planning(self) -> Planning:
+        plans = LayoutPlans(lambda: self._kind.layout(self.wanted), shaping(self._settings))
+        return Planning(self._settings, plans)
+
+    def coordinated(
+        self,
+        settings: SinkSettings,
+        topics: SourceTopics,
+        opening: ExitStack,
+        maintained: Maintained | None,
+    ) -> Coordinated:
+        del maintained  # nothing is: the settings refuse it
+        table = kind_lead(settings, self._kind)
+        opening.callback(table.close)
+        return Coordinated(table, None, topics)

@@ -1,0 +1,164 @@
+"""``TableReader`` over a loaded Iceberg table: its metadata, its manifests, and its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.table_history import (
+    FileRows,
+    History,
+    LiveFile,
+    Newest,
+    SinkCommit,
+)
+from headgate.tables.iceberg.drafts import drafted_files
+from headgate.tables.iceberg.history import read_history
+from headgate.tables.iceberg.scan_tasks import scan_tasks
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.stores.ahead import in_turn
+from headgate.tables.stores.files import SCHEMES, on_s3, read_whole
+
+_FOOTER_BYTES = 64 * 1024
+
+
+class IcebergReader:
+    """The branch as it was when ``table`` was loaded."""
+
+    def __init__(self, table: Table, sink: SinkName, branch: str) -> None:
+        self.table = table
+        self._sink = sink
+        self._branch = branch
+        self._began = table.metadata_location
+
+    def view(self) -> TableView:
+        identifier = ".".join(self.table.name())
+        sink = IcebergTable(self.table.catalog, identifier, self._sink, self._branch)
+        return sink.seen(self.table)
+
+    def history(self, newest: Newest | None = None) -> History:
+        return read_history(self.table, self._sink, self._branch, newest)
+
+    def moved(self) -> bool:
+        return self.table.refresh().metadata_location != self._began
+
+    def columns(self) -> Sequence[str]:
+        return self.table.schema().column_names
+
+    def live_files(self) -> list[LiveFile]:
+        """Every live entry of the head's manifests."""
+        io, head = self.table.io, self._head
+        manifests = head.manifests(io) if head else []
+        return [file for live in in_turn(lambda m: _live(io, m), manifests) for file in live]
+
+    def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
+        snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
+        return _added(self.table.io, snapshot) if snapshot else None
+
+    def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
+        """By one request on S3, which has the footer in it, unless that is unusually long."""
+        import pyarrow.parquet as pq  # not for every command
+
+        io = self.table.io
+        if on_s3(io) and file.path.startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
+            end, size = io.tail(file.path, _FOOTER_BYTES if file.parquet else 1)
+            if not file.parquet or size != file.size_bytes:
+                return size, file.records
+            if len(end) == size or _footer_bytes(end) <= len(end):
+                return size, int(pq.read_metadata(pa.BufferReader(end)).num_rows)
+        size = len(io.new_input(file.path))
+        whole = file.parquet and size == file.size_bytes
+        return size, _footer_rows(io, file) if whole else file.records
+
+    def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
+        """One file at a time: its deletes are applied, and nobody else's rows wait in memory."""
+        if self._head is None:
+            return 0, iter(())
+        head = self._head.snapshot_id
+        scan = self.table.scan(snapshot_id=head, selected_fields=tuple(columns))
+        count, tasks = scan_tasks(self.table, head, scan)
+        return count, (self._rows(task, columns) for task in tasks)
+
+    def drafted(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
+        """Read a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
+        files = drafted_files(self.table.io, manifest)
+        return (self._rows(FileScanTask(file), columns) for file in files)
+
+    @cached_property
+    def _head(self) -> Snapshot | None:
+        ref = self.table.metadata.refs.get(self._branch)
+        return self.table.metadata.snapshot_by_id(ref.snapshot_id) if ref else None
+
+    @cached_property
+    def _whole(self) -> FileIO:
+        return read_whole(self.table.io)
+
+    def _rows(self, task: FileScanTask, columns: Sequence[str]) -> FileRows:
+        return FileRows(
+            task.file.file_path,
+            task.file.file_size_in_bytes,
+            lambda: self._batches(task, columns, self.table.io),
+            lambda: self._batches(task, columns, self._whole),
+        )
+
+    def _batches(
+        self, task: FileScanTask, columns: Sequence[str], files: FileIO
+    ) -> Iterator[pa.RecordBatch]:
+        from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
+
+        from headgate.tables.iceberg.avro_rows import avro_rows
+
+        table = self.table
+        if task.file.file_format == FileFormat.AVRO:
+            return avro_rows(files, task, table.schema(), tuple(columns))
+        projection = table.scan(selected_fields=tuple(columns)).projection()
+        reader = ArrowScan(table.metadata, files, projection, AlwaysTrue())
+        return reader.to_record_batches([task])
+
+
+def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
+    """The files of rows that came with the snapshot, and how many rows each has."""
+    return [
+        (entry.data_file.file_path, entry.data_file.record_count)
+        for manifest in snapshot.manifests(io)
+        if manifest.added_snapshot_id == snapshot.snapshot_id
+        and manifest.content is ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(io)
+        if entry.status == ManifestEntryStatus.ADDED
+    ]
+
+
+def _live(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
+    return [
+        LiveFile(
+            path=entry.data_file.file_path,
+            records=entry.data_file.record_count,
+            size_bytes=entry.data_file.file_size_in_bytes,
+            parquet=entry.data_file.file_format == FileFormat.PARQUET,
+            deletes=entry.data_file.content.value != 0,
+            added_by=entry.snapshot_id or 0,
+            vector=entry.data_file.file_format == FileFormat.PUFFIN,
+        )
+        for entry in manifest.fetch_manifest_entry(io)
+    ]
+
+
+def _footer_bytes(end: bytes) -> int:
+    """How long a Parquet file's footer is with what stands behind it."""
+    return int.from_bytes(end[-8:-4], "little") + 8
+
+
+def _footer_rows(io: FileIO, file: LiveFile) -> int:
+    import pyarrow.parquet as pq
+
+    with io.new_input(file.path).open() as stream:
+        return int(pq.read_metadata(stream).num_rows)

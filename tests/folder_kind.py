@@ -1,0 +1,33 @@
+"""The kind of table that docs/writing-a-table.md writes, installed as its package would be."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repository.tree import ROOT
+
+PAGE = (ROOT / "docs/writing-a-table.md").read_text()
+MODULE = "headgate_folder"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Make the page's package in the folder, registered as the page says; return its module."""
+    (folder / f"{MODULE}.py").write_text(blocks("python")[0])
+    registered = tomllib.loads(blocks("toml")[0])["project"]["entry-points"]["headgate.tables"]
+    package = folder / f"{MODULE}-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: headgate-folder\nVersion: 1\n")
+    lines = "".join(f"{name} = {value}\n" for name, value in registered.items())
+    (package / "entry_points.txt").write_text(f"[headgate.tables]\n{lines}")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    return __import__(MODULE)

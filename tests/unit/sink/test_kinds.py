@@ -1,0 +1,134 @@
+"""Which kinds of tables a sink file can name, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import folder_kind
+import pytest
+from repository.tree import ROOT
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.kind_errors import GuaranteeTooWeak, KindLacks, KindUnknown
+from headgate.control_protocol.table_kinds import Capability, Guarantee
+from headgate.operations.table_access import opened_catalog, opened_table
+from headgate.sink.agreement import agreed
+from headgate.sink.kinds import kind_names, other_kind, traits_of
+from headgate.sink.load import parse
+from headgate.sink.settings import SinkSettings
+
+BEGIN = """
+name = "trips"
+[source]
+topics = ["trips"]
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+"""
+COLUMN = '[[table.columns]]\nname = "id"\ntype = "long"\n'
+
+
+def sink(table: str, more: str = COLUMN) -> SinkSettings:
+    return parse(f'{BEGIN}[table]\nidentifier = "city.trips"\n{table}\n{more}')
+
+
+def delta(table: str = "", more: str = COLUMN) -> SinkSettings:
+    return sink(f'type = "delta"\nlocation = "/lake/trips"\n{table}', more)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    return folder_kind.install(tmp_path, monkeypatch)
+
+
+def test_point_1_iceberg_is_what_a_file_means_that_names_no_kind() -> None:
+    settings = sink("")
+    assert other_kind(settings) is None
+    assert traits_of(settings).guarantee is Guarantee.EXACTLY_ONCE
+    assert traits_of(settings).capabilities == frozenset(Capability)
+    assert "table.type" not in agreed(settings), "members of before agree with those of today"
+
+
+def test_point_1_members_agree_on_the_kind() -> None:
+    assert agreed(delta())["table.type"] == "delta"
+
+
+def test_point_1_a_package_brings_a_kind_by_its_entry_point(folder: Any) -> None:
+    assert kind_names() == ["delta", "folder", "iceberg"]
+    settings = sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
+    assert type(other_kind(settings)).__name__ == folder.FolderKind.__name__
+
+
+def test_point_1_hg150_a_kind_that_nobody_brings() -> None:
+    with pytest.raises(KindUnknown, match=r"table\.type cannot be 'dalta'") as told:
+        sink('type = "dalta"')
+    assert "did you mean delta" in told.value.hint
+
+
+def test_point_1_hg152_less_than_exactly_once_has_to_be_accepted(
+    folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder.FolderKind, "guarantee", Guarantee.AT_LEAST_ONCE)
+    wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\n'
+    with pytest.raises(GuaranteeTooWeak, match="hold records at least once"):
+        sink(wanted)
+    settings = sink(f"{wanted}accept_duplicates = true")
+    assert traits_of(settings).guarantee is Guarantee.AT_LEAST_ONCE
+
+
+@pytest.mark.parametrize(
+    ("table", "more"),
+    [
+        ('branch = "audit"', COLUMN),
+        ('sort_by = ["id"]', COLUMN),
+        ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"'),
+        ("", f'{COLUMN}[quarantine]\npolicy = "quarantine"'),
+        ("", f"{COLUMN}[maintenance]\ncompact = true"),
+        ("", f"{COLUMN}[maintenance]\nexpire_after_ms = 86400000"),
+        ("", f'{COLUMN}[catalog]\nbackend = "java"\n[spark]\nmaster = "local[1]"'),
+    ],
+)
+def test_point_3_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> None:
+    with pytest.raises(KindLacks, match="tables of kind delta do not have that"):
+        delta(table, more)
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "said"),
+    [
+        ("", f'{COLUMN}[catalog.properties]\nuri = "sqlite:///x"', "uri is set, but a Delta"),
+        ("", f"{COLUMN}[coordinator]\ntag_refresh_interval_ms = 172800000", "before it is renewed"),
+        ("create = true\npartition_by = ['day(id)']", COLUMN, "not one of its columns"),
+        ("create = true\npartition_by = ['id']", COLUMN, "by all of its columns"),
+        ("create = true", COLUMN.replace("long", "uuid"), "Delta has no type for uuid"),
+        ("create = true", COLUMN.replace("long", "lang"), "table.columns: "),
+    ],
+)
+def test_point_3_what_a_delta_table_cannot_be(table: str, more: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        delta(table, more)
+
+
+@pytest.mark.parametrize("location", ["", "trips", "abfs://lake/trips", "/lake/../trips"])
+def test_point_3_a_delta_table_is_found_by_its_location(location: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"table\.location"):
+        sink(f'type = "delta"\nlocation = "{location}"')
+
+
+def test_point_3_hg151_commands_for_iceberg_alone_say_so() -> None:
+    said = r"city\.trips is a table of kind delta"
+    for opening in (opened_catalog, opened_table):
+        with pytest.raises(KindLacks, match=said), opening(delta()):
+            pass
+
+
+def test_point_1_the_page_of_kinds_says_what_they_declare() -> None:
+    page = (ROOT / "docs/kinds.md").read_text()
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines()]
+    said = {row[0]: row[1:] for row in rows if row}
+    for column, settings in enumerate((sink(""), delta())):
+        traits = traits_of(settings)
+        assert said[""][column] == settings.table.type
+        assert said["promise"][column] == traits.guarantee
+        able = {each for each in Capability if said[each.value][column].startswith("yes")}
+        assert able == traits.capabilities
