@@ -105,7 +105,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         "coordinator": report.coordinator,
         "last transaction": report.transaction,
         "open transaction": report.open_transaction,
-        "last commit": _time(report.last_commit_ms),
+        "last rows": _time(report.last_rows_ms),
         "valid through": _time(report.valid_through_ms),
         "lag": report.lag,
         **({"stopped by": report.stopped_by} if report.stopped_by else {}),
