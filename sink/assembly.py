@@ -240,7 +240,7 @@ def _coordinator(
         if measures:
             ports = metered(ports, settings, measures, opening)
         driver = coordinator.CoordinatorDriver(
-            _identity(settings, life),
+            identity(settings, life),
             settings.coordinator,
             coordinator.World(
                 ports.log,
@@ -252,6 +252,7 @@ def _coordinator(
                 log.topic_id,
                 ports.on_trouble,
                 ports.followers,
+                found.stamp,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
             limits=settings.limits,
@@ -259,7 +260,8 @@ def _coordinator(
         return driver, opening.pop_all().close
 
 
-def _identity(settings: SinkSettings, life: Sender) -> Identity:
+def identity(settings: SinkSettings, life: Sender) -> Identity:
+    """Return what the machine knows of its sink."""
     evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
     return Identity(
         settings.name,
