@@ -18,9 +18,11 @@ FAMILY = Family()
 
 @FAMILY.replaces("S9", (coordinator, "not_evolved"))
 def failure_answers(right: Any, *given: Any) -> Any:
-    """An update whose outcome is unknown is asked for no more."""
+    """An update whose outcome is unknown is asked for no more, however often it is proposed."""
     state, actions = right(*given)
-    return replace(state, term=replace(state.term, proposals=())), actions
+    term = state.term
+    answered = term.answered | {waiting.answer for waiting in term.proposals}
+    return replace(state, term=replace(term, proposals=(), answered=answered)), actions
 
 
 @FAMILY.replaces("S9", (coordinator, "not_evolved"))
