@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from headgate.control_protocol.errors import GroupTaken
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicId, TransactionId
@@ -74,6 +74,9 @@ class KeyCounts:
     def records(self) -> int:
         """Rows and deletes together."""
         return self.inserted + self.updated + self.deleted + self.absent + self.superseded
+
+
+KEY_COUNTS = tuple(each.name for each in fields(KeyCounts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ They serve whoever embeds a sink, too: what a program does with log records is i
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -33,6 +34,8 @@ class _Redacting(logging.Filter):
 
 
 _REDACTING = _Redacting()
+_CHANGING = threading.Lock()
+"""Sinks of one process open and close in threads of their own."""
 
 
 def redacted_logger(name: str) -> logging.Logger:
@@ -45,10 +48,12 @@ def redacted_logger(name: str) -> logging.Logger:
 @contextmanager
 def redacting(redaction: Redaction) -> Iterator[None]:
     """Redact what the package logs meanwhile."""
-    _REDACTING.redactions = (*_REDACTING.redactions, redaction)
+    with _CHANGING:
+        _REDACTING.redactions = (*_REDACTING.redactions, redaction)
     try:
         yield
     finally:
-        left = list(_REDACTING.redactions)
-        left.remove(redaction)
-        _REDACTING.redactions = tuple(left)
+        with _CHANGING:
+            left = list(_REDACTING.redactions)
+            left.remove(redaction)
+            _REDACTING.redactions = tuple(left)

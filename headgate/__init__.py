@@ -1,7 +1,8 @@
 """headgate: Kafka topics into lake tables, exactly once.
 
-``load`` reads a sink file, ``run`` is one participant until told to stop, ``open_task`` embeds one
-in your own consumer loop. Errors are in ``headgate.control_protocol.errors``.
+``load`` reads a sink file, ``run`` is one participant until told to stop, ``Sink`` one that your
+own loop turns (several share a process), ``open_task`` one inside your own consumer loop. Errors
+are in ``headgate.control_protocol.errors``.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from headgate.participant.task import SinkTask
     from headgate.sink.assembly import open_task
     from headgate.sink.load import load
+    from headgate.sink.participation import Sink
     from headgate.sink.process import run
 
 __all__ = [
     "ConsumerSteering",
     "Record",
+    "Sink",
     "SinkTask",
     "Steering",
     "load",
@@ -32,6 +35,7 @@ __all__ = [
 _HOMES = {
     "ConsumerSteering": "headgate.kafka.steering",
     "Record": "headgate.participant.embedding",
+    "Sink": "headgate.sink.participation",
     "SinkTask": "headgate.participant.task",
     "Steering": "headgate.participant.embedding",
     "load": "headgate.sink.load",

@@ -54,6 +54,9 @@ class KeyedInquiry(Inquiry):
         return sum(-file.records if file.deletes else file.records for file in self._files)
 
     def _scan_table(self) -> TableRecords | None:
+        if self._damaged:  # nobody can read the rows, or tell which of them are dead
+            self._unproven.append("files are missing or damaged: keys and rows were not read")
+            return None
         self._examine_keys()
         return super()._scan_table()
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headgate.control_protocol.record import KEY_COUNTS
 from headgate.control_protocol.redaction import printable
 from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.operations.status import PartitionStatus, StatusReport
@@ -104,7 +105,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         "coordinator": report.coordinator,
         "last transaction": report.transaction,
         "open transaction": report.open_transaction,
-        "last commit": _time(report.last_commit_ms),
+        "last rows": _time(report.last_rows_ms),
         "valid through": _time(report.valid_through_ms),
         "lag": report.lag,
         **({"stopped by": report.stopped_by} if report.stopped_by else {}),
@@ -113,9 +114,10 @@ def show_status(console: Console, report: StatusReport) -> None:
     for name, value in facts.items():
         console.print(Text.assemble((f"  {name:<18}", "dim"), _cell(value)), soft_wrap=True)
     show_offsets(console, report.partitions)
+    changes = KEY_COUNTS if any(t.keys for t in report.transactions) else ()
     console.print(
         _table(
-            ("transaction", "snapshot", "committed", "rows", "quarantined", "skipped"),
+            (*("transaction", "snapshot", "committed", "rows", "quarantined", "skipped"), *changes),
             [
                 (
                     t.transaction,
@@ -124,6 +126,7 @@ def show_status(console: Console, report: StatusReport) -> None:
                     "claim" if t.claim else t.records,
                     t.quarantined,
                     t.skipped,
+                    *(getattr(t.keys, what, 0) for what in changes),
                 )
                 for t in report.transactions
             ],

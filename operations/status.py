@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, Debt, KeyCounts
 from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.lag_ages import lag_ages
@@ -81,6 +81,7 @@ class TransactionStatus:
     quarantined: int = 0
     skipped: int = 0
     valid_through_ms: int | None = None
+    keys: KeyCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +366,7 @@ def _transactions(history: History, number: int) -> Iterable[TransactionStatus]:
             quarantined=commit.record.quarantined,
             skipped=commit.record.skipped,
             valid_through_ms=commit.record.valid_through_ms,
+            keys=commit.record.keys,
         )
 
 

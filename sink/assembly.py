@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -61,6 +62,9 @@ BUFFER_BYTES_MAX = 64 * 1024 * 1024
 
 MISSING_TOPIC_MAX_S = 60.0
 """A topic that the brokers do not know for so long is not there; metadata lag for less."""
+
+_SPARK = threading.Lock()
+"""Held by the sink of this process that writes with Spark."""
 
 _AWAKE_OR_ASLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -236,7 +240,7 @@ def _coordinator(
         if measures:
             ports = metered(ports, settings, measures, opening)
         driver = coordinator.CoordinatorDriver(
-            _identity(settings, life),
+            identity(settings, life),
             settings.coordinator,
             coordinator.World(
                 ports.log,
@@ -255,7 +259,8 @@ def _coordinator(
         return driver, opening.pop_all().close
 
 
-def _identity(settings: SinkSettings, life: Sender) -> Identity:
+def identity(settings: SinkSettings, life: Sender) -> Identity:
+    """Return what the machine knows of its sink."""
     evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
     return Identity(
         settings.name,
@@ -296,12 +301,27 @@ def batch_writer(settings: SinkSettings, planning: Planning) -> Iterator[BatchWr
 
     if transform := planning.plans.shaping.transform:
         transformation(transform)  # a transform that cannot be taken is no reason to start Spark
-    session = open_session(spark_options(settings))
-    try:
-        writer = SparkBatchWriter(session, planning.written)
+    with _sparks_only_sink(settings):
+        session = open_session(spark_options(settings))
         try:
-            yield RenewingWriter(writer, planning)
+            writer = SparkBatchWriter(session, planning.written)
+            try:
+                yield RenewingWriter(writer, planning)
+            finally:
+                writer.close()
         finally:
-            writer.close()
+            session.close()
+
+
+@contextmanager
+def _sparks_only_sink(settings: SinkSettings) -> Iterator[None]:
+    """A process has one Spark session: who closes it would close it for other sinks too."""
+    if not _SPARK.acquire(blocking=False):
+        raise ConfigurationError(
+            f"sink {settings.name} writes with Spark, and so does another sink of this process",
+            'give it a process of its own, or set spark.writer = "in-process"',
+        )
+    try:
+        yield
     finally:
-        session.close()
+        _SPARK.release()

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import KeyUnfit
 from headgate.coordinator.settings import RollbackPolicy
-from headgate.data.envelopes.changes import Tombstones
+from headgate.data.envelopes.changes import Envelope, Tombstones
+from headgate.data.formats.column_rules import FROM
+from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
 from headgate.sink.declaration import declared
 from headgate.tables.iceberg.creation import key_ids
@@ -30,6 +32,7 @@ def check_keyed(settings: SinkSettings) -> None:
         raise KeyUnfit("table.key is set beside [tables]", "routed tables have no key yet")
     if table.columns:
         key_ids(declared(table).schema(), table.key)
+    _check_envelope(settings)
     _check_coordinates(settings)
     _check_policies(settings)
     _check_message_keys(settings)
@@ -42,6 +45,24 @@ def _refuse_changes(changes: ChangesSettings) -> None:
             raise KeyUnfit(
                 f"changes.{each.name} is set, but table.key is not",
                 "name the columns of the key, or leave [changes] out: every record adds a row",
+            )
+
+
+def _check_envelope(settings: SinkSettings) -> None:
+    """The row is found inside of the record, and the key of the row before beside it."""
+    envelope, wanted = settings.changes.envelope, settings.format
+    made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
+    if envelope is not Envelope.PLAIN and FROM not in getattr(made, "rules", ()):
+        raise KeyUnfit(
+            f'changes.envelope = "{envelope}", and values of the format {wanted.type} have no '
+            "fields inside of fields",
+            'use json, connect-json or a format of Avro or Protobuf; or envelope = "plain"',
+        )
+    for column in settings.table.columns:
+        if column.name in settings.table.key and column.default is not None:
+            raise KeyUnfit(
+                f"the column {column.name!r} of the key has a default",
+                "a record that lacks its key names no row; leave the default out",
             )
 
 

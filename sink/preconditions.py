@@ -17,11 +17,12 @@ from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableChanged
+from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.partitioning import Partitioner
 from headgate.data.writers.plan import RECORD_PARTS, STRUCT
 from headgate.sink.declaration import declared
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.creation import refuse_retention
+from headgate.tables.iceberg.creation import key_ids, refuse_retention
 from headgate.tables.iceberg.type_text import parse_columns
 from headgate.tables.stores.local import local_path
 from headgate.tables.stores.object_stores import refuse_signing
@@ -64,12 +65,15 @@ def refuse_place(location: str) -> None:
 
 
 def refuse_table(table: Table, settings: SinkSettings) -> None:
-    """Raises ``TableChanged`` where records could never become files of this table."""
+    """Raises ``TableChanged`` or ``KeyUnfit`` where records could never become files of it."""
     identifier = settings.table.identifier
     refuse_signing(identifier, table.io.properties)
     refuse_schema(table.schema(), settings)
     Partitioner(table.spec(), table.schema())
     refuse_retention(table.properties, f"table {identifier}")
+    if settings.table.key:
+        key_ids(table.schema(), settings.table.key)
+        refuse_for_keys(identifier, table.properties)
 
 
 def refuse_schema(schema: Schema, settings: SinkSettings) -> None:

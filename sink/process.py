@@ -16,9 +16,9 @@ from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.participant.state import State
 from headgate.sink.agreement import agreed, fingerprint
-from headgate.sink.assembly import new_sender, opened
-from headgate.sink.departure import departing, say
-from headgate.sink.open_sink import OpenSink
+from headgate.sink.assembly import new_sender
+from headgate.sink.departure import say
+from headgate.sink.participation import Sink
 from headgate.sink.reload import Refused, Reload, applies_live
 from headgate.sink.resting import may_work, rest
 from headgate.sink.service_manager import ServiceManager
@@ -27,8 +27,6 @@ from headgate.sink.telemetry.measuring import measured
 from headgate.sink.telemetry.meters import SinkMeters
 
 _log = redacted_logger("headgate.sink")
-
-TURN_MS = 50
 
 Measuring = Callable[[SinkSettings], AbstractContextManager[SinkMeters | None]]
 
@@ -120,8 +118,7 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
 
     Raises ``SinkStopped`` after having left in order.
     """
-    sender = new_sender()
-    with departing(settings, sender), opened(settings, sender, turn.measures) as sink:
+    with Sink(settings, turn.measures) as sink:
         wish: SinkStopped | None = None
         anew: SinkSettings | None = None
         try:
@@ -133,15 +130,15 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
             turn.manager.stopping()
         if turn.measures:
             turn.measures.drain()
-        sink.close()
+        sink.leave()
         if wish is not None:
             raise wish
         return anew
 
 
-def _turning(sink: OpenSink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     while not turn.stop.is_set():
-        sink.run_once(TURN_MS)
+        sink.turn()
         turn.came_round("coordinates" if sink.leads else "takes part")
         if turn.on_progress:
             turn.on_progress(Progress(sink.state, sink.leads))

@@ -45,7 +45,8 @@ def made_beside() -> subprocess.Popen[bytes] | None:
     if archive().exists():
         return None
     nothing = subprocess.DEVNULL
-    return subprocess.Popen([sys.executable, __file__], stdin=nothing, stdout=nothing)
+    told = {"stdin": nothing, "stdout": nothing, "stderr": nothing}
+    return subprocess.Popen([sys.executable, __file__], **told)
 
 
 def make() -> None:

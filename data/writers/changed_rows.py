@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from headgate.control_protocol.errors import HeadgateError, KeyUnfit
+from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.key_errors import SourceTruncated
@@ -17,6 +17,7 @@ from headgate.data.writers.aside import Aside
 from headgate.data.writers.change_reading import ChangeReading
 from headgate.data.writers.data_files import DataFiles, FileShape, file_shape
 from headgate.data.writers.deleted_keys import DeletedKeys
+from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.failures import go_on, write_failed
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
@@ -39,7 +40,7 @@ def write_changes(
     written: _Files | None = None
     try:
         shape = file_shape(plan)
-        _refuse_other_formats(shape, batch)
+        refuse_for_keys(batch.table.table, plan.table_properties)
         written = _Files(plan, shape, batch)
         changed = _Changed(plan, changes, shape, batch, aside=aside, files=written)
         for chunk in chunks:
@@ -130,11 +131,3 @@ class _Changed:
                 "empty the sink's table too, if it shall be; then set changes.on_truncate to skip "
                 "and go on behind this record",
             )
-
-
-def _refuse_other_formats(shape: FileShape, batch: Batch) -> None:
-    if shape.encoding.name != "parquet":
-        raise KeyUnfit(
-            f"{batch.table.table} has a key, and wants its files in {shape.encoding.name}",
-            "set the table's property write.format.default to parquet",
-        )

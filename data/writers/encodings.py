@@ -8,7 +8,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, KeyUnfit
 from headgate.data.writers.encoding import Encoding, one_of, whole_number
 from headgate.data.writers.metrics import Leaf, leaves_of
 from headgate.data.writers.metrics_modes import metrics_modes
@@ -23,6 +23,15 @@ _Made = Callable[[Schema, Mapping[str, str], Sequence[Leaf]], Encoding]
 def format_of(properties: Mapping[str, str]) -> str:
     """Return the format's name. Raises ``ConfigurationError`` for one that is not written."""
     return one_of(properties, FORMAT, {name: name for name in _FORMATS}, "parquet")
+
+
+def refuse_for_keys(table: str, properties: Mapping[str, str]) -> None:
+    """Raise ``KeyUnfit`` where the coordinator could not read keys out of the table's files."""
+    if format_of(properties) != ParquetEncoding.name:
+        raise KeyUnfit(
+            f"{table} has a key, and wants its files in {format_of(properties)}",
+            f"set the table's property {FORMAT} to parquet",
+        )
 
 
 def encoding_of(schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]) -> Encoding:

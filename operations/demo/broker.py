@@ -223,6 +223,8 @@ _QUICK = {
     "broker.heartbeat.interval.ms": 500,
     "log.initial.task.delay.ms": 1_000,
     "log.cleaner.backoff.ms": 500,
+    # A node that is alone need not tell itself twice a second that it is there.
+    "metadata.max.idle.interval.ms": 10_000,
 }
 
 

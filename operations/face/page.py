@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from html import escape
 from itertools import pairwise
 
+from headgate.control_protocol.record import KEY_COUNTS
 from headgate.control_protocol.redaction import printable
 from headgate.operations.face.pictures import Series, by_name, number, over_time
 from headgate.operations.status import StatusReport, TransactionStatus
@@ -222,13 +223,15 @@ def _participants(report: StatusReport) -> str:
 
 def _commits(commits: Sequence[TransactionStatus]) -> str:
     rows = []
+    changes = KEY_COUNTS if any(c.keys for c in commits) else ()
     for c in commits:
         counts = Counter(rows=c.records, quarantined=c.quarantined, skipped=c.skipped)
+        counts.update({what: getattr(c.keys, what, 0) for what in changes})
         numbers = ("-" if c.claim else f"{counts[name]:,}" for name in counts)
         what = f"{c.transaction} (claim)" if c.claim else c.transaction
         rows.append((_e(what), str(c.snapshot_id), _time(c.committed_ms), *numbers))
-    heads = ("transaction", "snapshot", "committed", "rows", "quarantined", "skipped")
-    return _table(heads, rows, {3, 4, 5})
+    heads = ("transaction", "snapshot", "committed", "rows", "quarantined", "skipped", *changes)
+    return _table(heads, rows, set(range(3, len(heads))))
 
 
 def _table(

@@ -41,6 +41,7 @@ COMMITS = "headgate_commits_total"
 COMMIT_DURATION = "headgate_commit_duration_seconds"
 TRANSACTION_DURATION = "headgate_transaction_duration_seconds"
 COMMITTED_ROWS = "headgate_committed_rows_total"
+CHANGES = "headgate_committed_changes_total"
 INCOMPLETE_TRANSACTIONS = "headgate_incomplete_transactions_total"
 LAST_COMMIT = "headgate_last_commit_timestamp_seconds"
 VALID_THROUGH = "headgate_valid_through_timestamp_seconds"
@@ -107,6 +108,11 @@ _OF_SINK: Mapping[str, Instrument] = {
     ),
     COMMITTED_ROWS: Instrument(
         Kind.COUNTER, ("table",), "Rows of settled transactions, each counted once."
+    ),
+    CHANGES: Instrument(
+        Kind.COUNTER,
+        ("table", "what"),
+        "Records of commits to a keyed table: inserted, updated, deleted, absent, superseded.",
     ),
     INCOMPLETE_TRANSACTIONS: Instrument(
         Kind.COUNTER, (), "Settled transactions that had to leave something out."

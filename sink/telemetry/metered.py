@@ -37,7 +37,7 @@ from headgate.control_protocol.ports import (
     Refused,
     TableView,
 )
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import KEY_COUNTS, Debt, KeyCounts
 from headgate.control_protocol.table_changes import Changed, Want
 from headgate.sink.telemetry import instruments as names
 
@@ -143,7 +143,14 @@ class MeteredLead:
         word = _word(outcome)
         self._observe(names.COMMIT_DURATION, time.monotonic() - since_s, {"outcome": word})
         self._count(names.COMMITS, 1, {"table": self._name, "outcome": word})
+        if isinstance(outcome, Landed) and outcome.view.record and outcome.view.record.keys:
+            self._changed(outcome.view.record.keys)
         return outcome
+
+    def _changed(self, keys: KeyCounts) -> None:
+        for what in KEY_COUNTS:
+            if records := getattr(keys, what):
+                self._count(names.CHANGES, records, {"table": self._name, "what": what})
 
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
         return self._table.evolve(base, columns)

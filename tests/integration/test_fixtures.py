@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+import spark_classes
 from confluent_kafka.admin import AdminClient, ConfigResource
 from docker_broker import docker_broker
 
@@ -27,3 +30,17 @@ def test_no_docker_engine_is_noticed_without_a_trace(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     with ExitStack() as stack:
         assert docker_broker(stack) is None
+
+
+def test_sessions_share_an_archive_of_classes_once_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    archive = tmp_path / "classes.jsa"
+    monkeypatch.setattr(spark_classes, "archive", lambda: archive)
+    monkeypatch.setenv(spark_classes.SUBMITTED, "")
+    monkeypatch.delenv(spark_classes.SUBMITTED)
+    spark_classes.share()
+    assert spark_classes.SUBMITTED not in os.environ, "a JVM would do without any archive at all"
+    archive.touch()
+    spark_classes.share()
+    assert os.environ[spark_classes.SUBMITTED].endswith(str(archive))

@@ -17,6 +17,7 @@ from headgate.control_protocol.errors import (
     CatalogRefused,
     ConfigurationError,
     HistoryUndecidable,
+    KeyUnfit,
     MissingRights,
     SinkNameTaken,
     TableChanged,
@@ -235,6 +236,24 @@ def test_properties_that_files_cannot_follow_are_told(
     check.table()
     with pytest.raises(ConfigurationError, match="lzo"):
         check.files()
+
+
+def test_u1_a_key_that_the_table_cannot_have_is_told(
+    filled: FilledTable, settings: SinkSettings
+) -> None:
+    """A column may be null in the table though the sink file, which declares none, cannot know."""
+    check = TableCheck(with_table(settings, key=("topic",)))
+    check.table()
+    with pytest.raises(KeyUnfit, match="column 'topic' is not required"):
+        check.columns()
+    with filled.table.update_schema(allow_incompatible_changes=True) as change:
+        change.update_column("topic", required=True)
+    with filled.table.transaction() as properties:
+        properties.set_properties({"write.format.default": "orc"})
+    check = TableCheck(with_table(settings, key=("topic",)))
+    check.table()
+    with pytest.raises(KeyUnfit, match="wants its files in orc"):
+        check.columns()
 
 
 @pytest.mark.parametrize("kind", ["orc", "avro"])

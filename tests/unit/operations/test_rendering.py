@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import logging
 import time
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.operations.face.page import _commits
 from headgate.operations.rendering import show_status
-from headgate.operations.status import ParticipantStatus, StatusReport
+from headgate.operations.status import ParticipantStatus, StatusReport, TransactionStatus
 from headgate.sink.condition import LastError
 
 NASTY = "m\x1b[2J\nok    all is well\r\u202e"
@@ -77,3 +80,24 @@ def test_point_6_a_forged_name_makes_no_line_of_the_log(caplog: pytest.LogCaptur
     assert record.levelno == logging.WARNING
     assert record.getMessage().startswith(f"status of {SHOWN}")
     assert record.getMessage().isprintable()
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_u10_what_records_did_to_the_rows_of_a_keyed_table_is_shown(keyed: bool) -> None:
+    counts = KeyCounts(11, 12, 13, 14, 15) if keyed else None
+    commits = (
+        TransactionStatus("1.2", 77, 1, 38, claim=False, keys=counts),
+        TransactionStatus("1.0", 76, 1, 0, claim=True),
+    )
+    report = replace(status_of(LastError("HG-207", "", "", 1)), transactions=commits)
+    shown = io.StringIO()
+    show_status(Console(file=shown, width=200), report)
+    lines = shown.getvalue().splitlines()
+    (heads,) = (line.split() for line in lines if "quarantined" in line)
+    (numbers,) = (line.split() for line in lines if line.strip().startswith("1.2 "))
+    changes = ["inserted", "updated", "deleted", "absent", "superseded"]
+    assert (heads[-5:] == changes) is keyed
+    assert (numbers[-5:] == ["11", "12", "13", "14", "15"]) is keyed
+    page = _commits(commits)
+    assert ("superseded" in page) is keyed
+    assert (">15<" in page) is keyed

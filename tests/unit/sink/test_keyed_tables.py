@@ -32,6 +32,7 @@ from headgate.sink.table_settings import (
 )
 
 EVOLVE, LEAVE_OUT = UnknownFields.EVOLVE, Incompatible.IGNORE
+DEBEZIUM = ChangesSettings(envelope=Envelope.DEBEZIUM)
 SKIP, HASH = Disposal.SKIP, Distribution.HASH
 
 COLUMNS = (
@@ -41,19 +42,20 @@ COLUMNS = (
     ColumnSettings(name="tip", type="long"),
     ColumnSettings(name="who", type="struct<name: string>", required=True),
 )
+DAY = ColumnSettings(name="day", type="int", required=True, default=1)
 PLACES = RecordColumns(partition="kafka_partition", offset="kafka_offset")
 
 
 def settings(
     *key: str, topics: tuple[str, ...] = ("orders",), places: RecordColumns = PLACES, **more: Any
 ) -> SinkSettings:
-    own = {name: more.pop(name) for name in ("shared_with", "schema") if name in more}
+    own = {name: more.pop(name) for name in ("shared_with", "schema", "columns") if name in more}
     return SinkSettings(
         name=SinkName("orders"),
         source=SourceSettings(topics=topics),
         kafka=Properties({"bootstrap.servers": "localhost:1"}),
         table=TableSettings(
-            identifier="lake.orders", columns=COLUMNS, key=key, record_columns=places, **own
+            identifier="lake.orders", key=key, record_columns=places, **{"columns": COLUMNS, **own}
         ),
         **more,
     )
@@ -89,6 +91,11 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
         (lambda: settings("id", quarantine=QuarantineSettings(tombstones=SKIP)), "tombstones"),
         (lambda: settings("id", spark=SparkSettings(distribution=HASH)), "distribution"),
         (lambda: settings("id", "zone"), "how keys of messages are read"),
+        (lambda: settings("day", columns=(DAY,)), "'day' of the key has a default"),
+        (
+            lambda: settings("id", changes=DEBEZIUM, format=FormatSettings(type="csv")),
+            "csv have no",
+        ),
         (lambda: settings("id", changes=ChangesSettings(index_memory_bytes=0)), "below 1"),
         (lambda: settings(changes=ChangesSettings(envelope=Envelope.DMS)), "table.key is not"),
     ],
@@ -104,7 +111,7 @@ def test_u1_u12_what_does_not_go_with_a_key_is_refused(
 def test_what_says_how_keys_of_messages_are_read() -> None:
     settings("id")
     settings("id", "zone", format=FormatSettings(key_type="json"))
-    settings("id", "zone", changes=ChangesSettings(envelope=Envelope.DEBEZIUM))
+    settings("id", "zone", changes=DEBEZIUM)
     settings("id", "zone", changes=ChangesSettings(tombstones=Tombstones.FAIL))
 
 
@@ -112,6 +119,6 @@ def test_only_records_that_change_rows_may_be_passed_over() -> None:
     assert not settings("id").limits.may_skip
     for changes in (
         ChangesSettings(tombstones=Tombstones.SKIP),
-        ChangesSettings(envelope=Envelope.DEBEZIUM),
+        DEBEZIUM,
     ):
         assert settings("id", changes=changes).limits.may_skip

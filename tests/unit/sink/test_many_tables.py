@@ -4,31 +4,41 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from integration.iceberg.rest_server import LyingProxy
 from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.schema import Schema
+from small_rest_catalog import SmallRestCatalog
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ConfigurationError, RouteUnfit, TablesUnfit
-from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.control_protocol.joint_errors import NotAtomic
-from headgate.control_protocol.ports import TopicState
-from headgate.coordinator.settings import RollbackPolicy
+from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, TopicState
+from headgate.control_protocol.testing.contract.world import record
+from headgate.coordinator.settings import Pace, RollbackPolicy
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.operations.accept import accept
 from headgate.operations.tables import tables
 from headgate.sink.agreement import agreed
+from headgate.sink.assembly import identity
+from headgate.sink.catalogs import open_catalog
+from headgate.sink.followers import opened_followers
 from headgate.sink.load import parse
 from headgate.sink.made_tables import AGAIN_S, TableMaker
 from headgate.sink.planning import record_columns, shaping
 from headgate.sink.routed_tables import first_that_is
 from headgate.sink.settings import SinkSettings
+from headgate.sink.starting import refuse_apart
 from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.gate import Gates
 
 FILE = """
 name = "shop"
@@ -304,3 +314,42 @@ def test_point_9_tables_may_be_paid_together_over_rest_and_nobody_has_to_agree()
 )
 def test_point_9_elsewhere_that_is_refused_by_name(text: str, kind: type) -> None:
     assert isinstance(refusal(text.replace("[tables]\n", ATOMIC)), kind)
+
+
+def test_point_9_followers_of_such_a_sink_are_paid_in_one_call(tmp_path: Path) -> None:
+    with (
+        SmallRestCatalog(tmp_path, {"warehouse": f"file://{tmp_path}/warehouse"}) as server,
+        LyingProxy(server.server_port) as proxy,
+        ExitStack() as stack,
+    ):
+        text = REST.replace("http://127.0.0.1:1", proxy.uri).replace("[tables]\n", ATOMIC)
+        settings = parse(text)
+        catalog = stack.enter_context(open_catalog(settings))
+        names = ("db.orders", "db.bare")
+        for name in names:
+            ensure_table(catalog, name, TableDeclaration({"id": "long"}))
+        followers = opened_followers(settings, catalog, stack, gates=Gates())
+        views = followers.describe(names)
+        payment = replace(record(1, 0, sink=settings.name), lead="uuid-lead")
+        payments = [CommitAttempt(cast("TableView", views[name]), payment) for name in names]
+        outcomes = followers.pay(payments, 60_000)
+        assert [type(outcome) for outcome in outcomes.values()] == [Landed, Landed]
+        assert proxy.commits == 1
+
+
+def test_point_9_a_start_refuses_a_server_that_has_no_such_call(tmp_path: Path) -> None:
+    with SmallRestCatalog(tmp_path, {"warehouse": f"file://{tmp_path}"}) as server:
+        server.endpoints = ["GET /v1/{prefix}/functions"]
+        text = REST.replace("http://127.0.0.1:1", server.uri)
+        with open_catalog(parse(text)) as catalog:
+            refuse_apart(catalog, parse(text))
+            with pytest.raises(NotAtomic, match="transactions/commit"):
+                refuse_apart(catalog, parse(text.replace("[tables]\n", ATOMIC)))
+
+
+def test_point_7_the_coordinator_knows_paces_and_how_often_idle_tables_are_paid() -> None:
+    slow = FILE.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = 300000')
+    text = slow.replace("[tables]\n", "[tables]\nvalid_through_refresh_ms = 600000\n")
+    known = identity(parse(text), Sender("member", "life"))
+    assert known.paces == (Pace("db.(orders|a_b)", 0), Pace("db.bare", 300_000))
+    assert known.refresh_ms == 600_000

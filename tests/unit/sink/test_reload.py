@@ -13,7 +13,7 @@ import pytest
 from unit.operations.filled_table import sink_file_text
 
 from headgate.control_protocol.events import Notice, NoticeKind
-from headgate.sink import process
+from headgate.sink import participation, process
 from headgate.sink import reload as module
 from headgate.sink.load import load, parse
 from headgate.sink.reload import Refused, Reload, applies_live
@@ -141,8 +141,8 @@ class World:
         self.said: list[Notice] = []
         self.measured: list[SinkSettings] = []
         self.at_turn: Callable[[Opened], None] = lambda _: None
-        monkeypatch.setattr(process, "opened", self._opened)
-        monkeypatch.setattr(process, "departing", self._departing)
+        monkeypatch.setattr(participation, "opened", self._opened)
+        monkeypatch.setattr(participation, "departing", self._departing)
         monkeypatch.setattr(process, "may_work", lambda _: True)
         monkeypatch.setattr(process, "say", lambda *said: self.said.append(said[2]))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
+from protocol.values import record, view
 from unit.sink.test_load import MINIMAL
 
 from headgate.control_protocol.events import (
@@ -35,8 +36,12 @@ from headgate.control_protocol.ports import (
     BatchFailed,
     BatchOutcome,
     BatchWritten,
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
     PartitionResult,
 )
+from headgate.control_protocol.record import KeyCounts
 from headgate.participant.state import State
 from headgate.sink.condition import Condition
 from headgate.sink.load import parse
@@ -44,6 +49,7 @@ from headgate.sink.maintenance.rounds import Done
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry import progress
 from headgate.sink.telemetry.lookout import look
+from headgate.sink.telemetry.metered import MeteredLead
 from headgate.sink.telemetry.meters import SinkMeters
 from headgate.sink.telemetry.port import Gauges, Labels
 
@@ -327,3 +333,24 @@ def test_point_7_who_failed_and_is_silent_since_is_not_waited_for() -> None:
     assert error is not None
     assert (error.code, error.text) == ("HG-403", "a batch could not be written: no space left")
     assert progress.error_of(told, 131.0, 30.0) is None
+
+
+def test_u10_what_records_did_to_the_rows_of_a_keyed_table_is_counted(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    landed = view(replace(record(1, 1, Offsets({P0: 7})), keys=KeyCounts(inserted=3, absent=4)))
+
+    class Table(MeteredLead):
+        """One whose next commit lands."""
+
+        def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+            del attempt
+            return Landed(100, landed)
+
+    def unused(*_: object) -> None: ...
+
+    lead = MeteredLead(Table.__new__(Table), "db.orders", meters.count, unused)
+    assert landed.record
+    lead.commit(CommitAttempt(landed, landed.record))
+    told = {labels: n for (name, labels), n in kept.counts.items() if name == names.CHANGES}
+    assert told == {"db.orders,inserted": 3, "db.orders,absent": 4}

@@ -1,0 +1,83 @@
+"""A participant that its caller turns: several sinks may share a process, or a thread."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from headgate.participant.state import State
+from headgate.sink.assembly import new_sender, opened
+from headgate.sink.departure import departing
+from headgate.sink.settings import SinkSettings
+from headgate.sink.telemetry.meters import SinkMeters
+
+TURN_MS = 50
+
+
+class Sink:
+    """One participant of a sink, with the coordinator inside. Use it from one thread.
+
+    A turn takes part for a moment: call ``turn`` again and again, at least once in a few seconds,
+    as ``headgate run`` does. What it does at length it does in threads of its own. Each method
+    raises the ``HeadgateError`` that ends the sink, and a sink that ended takes no other along::
+
+        with headgate.Sink(one) as trips, headgate.Sink(other) as zones:
+            while running:
+                trips.turn()
+                zones.turn()
+
+    As a context manager it leaves in order, or tells ``headgate status`` which error ended it.
+    Of the sinks of a process only one writes with Spark, whose session is the process's.
+    """
+
+    def __init__(self, settings: SinkSettings, measures: SinkMeters | None = None) -> None:
+        """Open everything and join the group."""
+        self._left = False
+        sender = new_sender()
+        with ExitStack() as opening:
+            opening.enter_context(departing(settings, sender))
+            self._driver = opening.enter_context(opened(settings, sender, measures))
+            self._open = opening.pop_all()
+
+    def turn(self, timeout_ms: int = TURN_MS) -> None:
+        """Take part for about so long."""
+        self._driver.run_once(timeout_ms)
+
+    def adopt(self, settings: SinkSettings) -> None:
+        """Go by other intervals and limits, from the next START on."""
+        self._driver.adopt(settings)
+
+    @property
+    def state(self) -> State:
+        return self._driver.state
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process coordinates the sink."""
+        return self._driver.leads
+
+    def leave(self) -> None:
+        """Finish and announce what is written, and give the partitions up; no turn follows."""
+        if not self._left:
+            self._left = True
+            self._driver.close()
+
+    def close(self) -> None:
+        """Leave in order, and close everything."""
+        with self._open:
+            self.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._open.__exit__(kind, error, trace)

@@ -1,0 +1,52 @@
+"""Point 5: a sink file that changes under a real participant, on a real broker."""
+
+from __future__ import annotations
+
+import pytest
+from integration.conftest import Deploy
+from integration.deployment import Deployment, Participant
+
+pytestmark = pytest.mark.integration
+
+
+def changed(sink: Deployment, participant: Participant, text: str | None = None) -> None:
+    """Put the deployment's file, or another one, in the place of the participant's own."""
+    own = participant.log.with_suffix(".toml")
+    new = own.with_suffix(".new")
+    new.write_text(sink.sink_file.read_text() if text is None else text)
+    new.replace(own)
+
+
+def test_point_5_a_file_that_changes_holds_live_or_anew_and_no_record_is_lost(
+    deploy: Deploy,
+) -> None:
+    sink = deploy()
+    (participant,) = sink.start()
+    sink.produce(300)
+    sink.wait_until_lag_zero()
+    record = sink.record()
+    assert record is not None
+
+    sink.change({"coordinator": {"commit_interval_ms": 700}})
+    changed(sink, participant)
+    sink.wait_until(lambda: participant.said("it holds at the next START"), "a live change")
+    sink.produce(300)
+    sink.wait_until_lag_zero()
+    known = sink.record()
+    assert known is not None
+    assert known.transaction.epoch == record.transaction.epoch, "nobody has left for that"
+
+    changed(sink, participant, "name = ")
+    sink.wait_until(lambda: participant.said("changes nothing: HG-100"), "a refusal")
+
+    sink.change({"quarantine": {"policy": "skip"}})
+    changed(sink, participant)
+    sink.wait_until(lambda: participant.said("it holds after leaving in order"), "another life")
+    sink.produce(300)
+    sink.wait_until_lag_zero()
+    after = sink.record()
+    assert after is not None
+    assert after.transaction.epoch > record.transaction.epoch
+    assert participant.running, "in the same process"
+    sink.stop()
+    sink.judge()

@@ -1,0 +1,41 @@
+"""A sink with a key is put together so that its table, and no other, resolves keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from keyed_world import NAME, SINK, Event, KeyedWorld
+from local_catalog import local_catalog
+from unit.operations.test_audit_keyed import SINK_FILE
+
+from headgate.control_protocol.key_errors import KeyIndexFull
+from headgate.sink.agreement import agreed
+from headgate.sink.followers import iceberg_table
+from headgate.sink.load import parse
+from headgate.sink.settings import SinkSettings
+
+
+def settings(home: Path, more: str = "") -> SinkSettings:
+    text = SINK_FILE.format(sink=SINK, catalog="local", properties=f'home = "{home}"', table=NAME)
+    return parse(text + more)
+
+
+def test_u7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) -> None:
+    catalog = local_catalog(tmp_path).catalog
+    world = KeyedWorld.made(catalog, 2)
+    world.commit([Event((n,), "a") for n in range(3)])
+    world.table = iceberg_table(settings(tmp_path), catalog, NAME)
+    assert world.commit([Event((1,), "b"), Event((2,))]).updated == 1
+    bounded = settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n")
+    world.table = iceberg_table(bounded, catalog, NAME)
+    with pytest.raises(KeyIndexFull, match="raise changes"):
+        world.commit([Event((1,), "c")])
+
+
+def test_p11_participants_agree_on_what_changes_mean(tmp_path: Path) -> None:
+    plain = agreed(settings(tmp_path))
+    assert (plain["table.key"], plain["changes"]) == ("id", "plain, delete, fail, fail")
+    assert plain == agreed(settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n"))
+    for said in ('envelope = "dms"', 'tombstones = "skip"', 'on_truncate = "skip"'):
+        assert agreed(settings(tmp_path, f"[changes]\n{said}\n")) != plain
