@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+HUDI := build/hudi
+HUDI_TESTS := tests/hudi_tables
 FAST := not integration and not spark and not soak
 WORKERS ?= 4
 
@@ -11,7 +13,7 @@ WORKERS ?= 4
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint search bench simulate explore chaos format coverage env
+.PHONY: help demo test check lint search hudi bench simulate explore chaos format coverage env
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -38,6 +40,10 @@ lint: $(VENV)/.dev ## Format, lint, types
 	$(BIN)/python tests/repository/tree.py build/checked
 	cd build/checked && MYPYPATH=. ../../$(BIN)/mypy \
 		--config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p headgate
+
+hudi: $(HUDI)/.made ## Hudi tables, in an environment of their own (Spark 3.5, Hudi's bundle, ZooKeeper); some minutes
+	$(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdir $(HUDI_TESTS) \
+		--confcutdir $(HUDI_TESTS) $(or $(ARGS),$(HUDI_TESTS))
 
 bench: $(VENV)/.dev ## Beside Kafka Connect and Flink, on one topic: ARGS='--full', or as benchmarks/README.md says
 	PYTHONPATH=benchmarks $(BIN)/python -m comparison $(ARGS)
@@ -80,3 +86,9 @@ $(VENV)/.store: $(VENV)/.demo
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml setup.py native/loops.c
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+# A JVM of an older Spark: no environment can have both.
+$(HUDI)/.made: pyproject.toml setup.py native/loops.c
+	$(PYTHON) -m venv $(HUDI)
+	$(HUDI)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test-hudi]'
+	@touch $@

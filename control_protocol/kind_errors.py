@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, StopSink
 
 
 class KindUnknown(ConfigurationError):
@@ -27,3 +27,21 @@ class TableUnfit(ConfigurationError):
     """The table has features or columns that a sink of its kind cannot write."""
 
     code = "HG-153"
+
+
+class HudiUnsafe(ConfigurationError):
+    """The settings let others break what a commit to a Hudi table promises."""
+
+    code = "HG-155"
+
+
+class HudiMissing(ConfigurationError):
+    """PySpark 3.5, or Hudi's bundle for it, is not there."""
+
+    code = "HG-156"
+
+
+class HudiForked(StopSink):
+    """Two commits of the sink continue the same one: a stopped coordinator's landed after all."""
+
+    code = "HG-255"

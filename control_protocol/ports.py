@@ -138,9 +138,11 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The catalog provably did not take the attempt: a requirement did not hold."""
+    """The catalog provably did not take the attempt: a requirement did not hold; ``for_good``: nor
+    will it ever take these files."""
 
     reason: str
+    for_good: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ that operates a sink are headgate's. A package registers one by an entry point o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.identifiers import SinkName
@@ -56,7 +56,8 @@ class WantedTable:
 
     ``storage`` holds the keys of [catalog.properties], secrets among them. ``columns`` are those
     that the file declares; ``create``: whether a missing table is made of them. An idle sink
-    commits at least once in ``renewed_ms`` all the same.
+    commits at least once in ``renewed_ms`` all the same. ``by_spark``: whether Spark jobs write its
+    files.
     """
 
     name: str
@@ -68,6 +69,27 @@ class WantedTable:
     properties: Mapping[str, str] = field(default_factory=dict)
     storage: Mapping[str, str] = field(default_factory=dict)
     renewed_ms: int = 24 * 3_600_000
+    by_spark: bool = False
+
+
+class Dressing(Protocol):
+    """What files of a stamping table hold and are called besides (rule P13); it can be pickled."""
+
+    @property
+    def columns(self) -> Sequence[Any]:
+        """The columns that a file has behind the table's, as Arrow fields."""
+
+    def path(self, stamp: str, partition: Sequence[Any]) -> str:
+        """Return where a new file of the stamp goes, with these values of ``partition_by``.
+
+        Raises ``ValueError`` for what is no stamp of this table.
+        """
+
+    def announced(self, path: str) -> Mapping[str, bytes]:
+        """Return what has to lie there before the file does, by its path."""
+
+    def dressed(self, rows: Any, path: str, begin: int) -> Any:
+        """Return the Arrow table with ``columns`` behind its own; the file has ``begin`` rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +98,7 @@ class Layout:
 
     ``layout_id`` is another number for other columns or another partitioning; the table's view
     has it as ``schema_id``. ``partition_by`` names columns: all rows of a file share their values,
-    which the file holds as well. Files go below ``location``/data.
+    which the file holds as well. Files go below ``location``/data, unless ``dressing`` says where.
     """
 
     uuid: str
@@ -85,6 +107,7 @@ class Layout:
     location: str
     partition_by: tuple[str, ...] = ()
     storage: Mapping[str, str] = field(default_factory=dict)
+    dressing: Dressing | None = None
 
 
 class TableKind(Protocol):
@@ -107,7 +130,10 @@ class TableKind(Protocol):
         """
 
     def open(self, wanted: WantedTable, sink: SinkName) -> SinkTable:
-        """The coordinator's side: one thread uses it."""
+        """The coordinator's side: one thread uses it.
+
+        A table whose files bear the mark of their commit is a ``stamps.StampingTable``.
+        """
 
     def layout(self, wanted: WantedTable) -> Layout:
         """The participant's side: the table as it is now. Raises as ``SinkTable.read``."""

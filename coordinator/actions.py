@@ -84,13 +84,15 @@ class PaymentsAnswered:
 class SourcesDescribed:
     """``start`` and ``note`` only when asked for: where a first start begins, the group's note.
 
-    ``control_topic_id``: which topic the control log stands in now, as far as known.
+    ``control_topic_id``: which topic the control log stands in now, as far as known. ``stamp``: of
+    the transaction that begins next, where the table stamps its files (P13).
     """
 
     topics: Mapping[str, TopicState]
     start: Offsets | None = None
     note: str | None = None
     control_topic_id: TopicId | None = None
+    stamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)

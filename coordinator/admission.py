@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.stamps import belongs
 from headgate.coordinator.state import Committed, HeardStatus
 
 Claims = Mapping[TopicPartition, Claim]
@@ -81,6 +82,22 @@ class Prefixes:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """What the files of one transaction bear, where those of no other can be committed with them.
+
+    It has waited for too long when it is one before ``oldest`` (P9).
+    """
+
+    stamp: str
+    newest: TransactionNumber
+    oldest: TransactionNumber = TransactionNumber(1)
+
+    def allow(self, path: str, upto: TransactionNumber) -> bool:
+        """Whether it bears the stamp, and is named by an answer to the transaction, or a later."""
+        return self.oldest <= self.newest <= upto and belongs(self.stamp, path)
+
+
 def named(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
     """The partitions that whole statuses name, with a claim, idle or unknown (rule C6)."""
     partitions: set[TopicPartition] = set()
@@ -115,7 +132,7 @@ class Standard:
     offsets: Offsets
     fixed: frozenset[TopicPartition]
     table: str
-    prefixes: Prefixes
+    prefixes: Prefixes | Stamped
     followers: Mapping[str, FollowerStandard] = field(default_factory=dict)
     committed: Committed = field(default_factory=dict)
     may_skip: bool = True
@@ -195,7 +212,7 @@ def _beyond(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> str |
     return None
 
 
-def _misfiled(heard: HeardStatus, written: TableStatus, prefixes: Prefixes) -> str | None:
+def _misfiled(heard: HeardStatus, written: TableStatus, prefixes: Prefixes | Stamped) -> str | None:
     for file in written.files:
         if not prefixes.allow(file.path, heard.transaction):
             return f"file outside the prefixes of its transaction, or too old: {file.path}"

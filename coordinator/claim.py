@@ -180,6 +180,7 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         table_uuid=view.uuid,
         table_epoch=newest_epoch(tables),
         topics=read,
+        recovery_stamp=sources.stamp,
     )
     tells = (*told_lapsed(record_claimed, record), *_told(record, record_claimed))
     return claiming, (*tells, CommitTable(attempt))
@@ -258,6 +259,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         moved_at_ms=dict.fromkeys(followers, now_ms),
         parked={parked.table: parked for parked in record.parked},
         listed_at_ms=now_ms,
+        stamp=state.recovery_stamp,
     )
     first = issued((), term.number, now_ms, state.settings.claim_age_max_ms)
     begun = replace(

@@ -223,6 +223,8 @@ def answered(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
         return state, ()
     if isinstance(outcome, Landed):
         return resolved(state, outcome.view, now_ms)
+    if isinstance(outcome, Refused) and outcome.for_good:
+        return recover(state, f"commit refused for good: {outcome.reason}")
     if isinstance(outcome, Refused) and state.failures < _REFUSALS_AT_ONCE:
         refused = replace(state, failures=state.failures + 1)
         told = f"commit refused: {outcome.reason}"

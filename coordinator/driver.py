@@ -116,6 +116,8 @@ class World:
     milliseconds it is tried again."""
     followers: Followers | None = None
     """Only where the identity names some."""
+    stamp: Callable[[], str] = lambda: ""
+    """``StampingTable.stamp`` of the table, if it is one; raises what ``read`` does."""
 
 
 class CoordinatorDriver:
@@ -201,7 +203,8 @@ class CoordinatorDriver:
                 return TableRead(self._world.table.read())
             case DescribeSources(first_start):
                 found = described(self._world.topics, self._start_at, first_start=first_start)
-                return replace(found, control_topic_id=self._world.control_topic_id())
+                topic_id, stamp = self._world.control_topic_id(), self._world.stamp()
+                return replace(found, control_topic_id=topic_id, stamp=stamp)
             case CommitTable(attempt):
                 return CommitAnswered(self._world.table.commit(attempt))
             case EvolveTable(base, columns):

@@ -259,6 +259,8 @@ def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step
         number=number,
         ends=ends_of(sources.topics, known),
         issued=issued(term.issued, number, now_ms, state.settings.claim_age_max_ms),
+        stamp=sources.stamp,
+        closing_stamp=term.stamp,
     )
     topics = frozenset(sources.topics)
     moved = move(state, Phase.CLOSING, term=closing, topics=topics, failures=0)

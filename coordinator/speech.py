@@ -102,7 +102,8 @@ def start_event(state: State, *, first: bool) -> StartCommit:
 def lead_start(state: State) -> TableStart:
     """The lead as START and TABLES name it."""
     term = term_of(state)
-    return replace(_table_start(state, term.view), refused=term.refused)
+    named = replace(_table_start(state, term.view), refused=term.refused)
+    return replace(named, file_prefix=term.stamp) if term.stamp else named
 
 
 def _table_start(state: State, table: TableView) -> TableStart:

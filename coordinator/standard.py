@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.admission import FollowerStandard, Prefixes, Standard
+from headgate.coordinator.admission import FollowerStandard, Prefixes, Stamped, Standard
 from headgate.coordinator.ageing import oldest
 from headgate.coordinator.moves import term_of
 from headgate.coordinator.speech import addressed, ahead, fixed_set, prefixes
@@ -20,7 +20,7 @@ def standard(state: State, now_ms: int) -> Standard:
         offsets=term.offsets,
         fixed=fixed_set(state),
         table=term.view.table,
-        prefixes=_young(state, term.view, now_ms),
+        prefixes=_of_lead(state, now_ms),
         followers=_followers(state, now_ms),
         routed=state.identity.routed,
         parked=frozenset(term.parked),
@@ -47,6 +47,15 @@ def _followers(state: State, now_ms: int) -> dict[str, FollowerStandard]:
     return standards
 
 
+def _of_lead(state: State, now_ms: int) -> Prefixes | Stamped:
+    """P13: where files are stamped, those of the transaction that is ended, and no others."""
+    term = term_of(state)
+    young = _young(state, term.view, now_ms)
+    if not term.closing_stamp:
+        return young
+    return Stamped(term.closing_stamp, term.closing, young.oldest)
+
+
 def _young(state: State, table: TableView, now_ms: int) -> Prefixes:
     """P9: without the folders of transactions whose files may have been cleaned up."""
     issued = prefixes(state, table)
@@ -57,7 +66,7 @@ def _young(state: State, table: TableView, now_ms: int) -> Prefixes:
 def too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
     """P9: with a new claim no attempt can land any more, and the files are nobody's."""
     now = standard(state, now_ms)
-    folders = {attempt.base.table: now.prefixes}
+    folders: dict[str, Prefixes | Stamped] = {attempt.base.table: now.prefixes}
     folders |= {name: follower.prefixes for name, follower in now.followers.items()}
     held = [(attempt.base.table, attempt.files)]
     held += [(draft.table.table, draft.files) for draft in term_of(state).drafts]

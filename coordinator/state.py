@@ -146,7 +146,8 @@ class Term:
     ``parked``: tables that take nothing now; ``refusals`` and ``refused_payments``: how often in a
     row a table answered that it may not be used; ``resume_asked``: parked tables that a person
     wants filled again (I5). ``forgotten``: tables that are gone, which the next decision forgets;
-    ``listed_at_ms``: when it was last looked which tables are gone (N5).
+    ``listed_at_ms``: when it was last looked which tables are gone (N5). ``stamp`` and
+    ``closing_stamp``: what the files of ``number`` bear, and those of the one before (P13).
     """
 
     epoch: Epoch
@@ -200,6 +201,8 @@ class Term:
     resume_asked: frozenset[str] = frozenset()
     forgotten: frozenset[str] = frozenset()
     listed_at_ms: int = 0
+    stamp: str = ""
+    closing_stamp: str = ""
 
     @property
     def closing(self) -> TransactionNumber:
@@ -224,7 +227,8 @@ class State:
     ``doubted``: what a look at the followers found wrong, to be confirmed by another;
     ``suspects``: tables that were paid more than the lead decided, as far as it was known;
     ``troubled``: tables that the next claim parks besides those of the record;
-    ``recovery_forgotten``: those that it forgets (N5).
+    ``recovery_forgotten``: those that it forgets (N5); ``recovery_stamp``: of the first transaction
+    of the claim (P13).
     """
 
     identity: Identity
@@ -247,6 +251,7 @@ class State:
     suspects: frozenset[str] = frozenset()
     recovery_parked: Mapping[str, Parked] = field(default_factory=dict)
     recovery_forgotten: frozenset[str] = frozenset()
+    recovery_stamp: str = ""
     troubled: Mapping[str, Parked] = field(default_factory=dict)
     term: Term | None = None
     attempt: CommitAttempt | None = None

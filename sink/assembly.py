@@ -252,6 +252,7 @@ def _coordinator(
                 log.topic_id,
                 ports.on_trouble,
                 ports.followers,
+                found.stamp,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
             limits=settings.limits,

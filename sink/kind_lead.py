@@ -21,7 +21,11 @@ from headgate.sink.settings import SinkSettings
 
 def kind_lead(settings: SinkSettings, kind: TableKind) -> Lead:
     """Return the table, for its opener to close."""
-    table = kind.open(wanted_table(settings), settings.name)
+    return as_lead(kind.open(wanted_table(settings), settings.name), kind)
+
+
+def as_lead(table: SinkTable, kind: TableKind) -> Lead:
+    """Return a table of the kind as one that may be asked for new columns."""
     if Capability.EVOLUTION in kind.capabilities:
         return cast("Lead", table)
     return FixedColumns(table)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.ports import (
     Lead,
     SourceTopics,
 )
+from headgate.control_protocol.stamps import StampingTable
 from headgate.control_protocol.table_kinds import Layout, TableKind, WantedTable
 from headgate.data.writers.layout_plans import LayoutPlans
 from headgate.sink.gone import PATIENCE_S, refuse_gone
-from headgate.sink.kind_lead import kind_lead
+from headgate.sink.kind_lead import as_lead, kind_lead
 from headgate.sink.kinds import wanted_table
 from headgate.sink.opened_tables import Coordinated, Maintained
 from headgate.sink.planning import Planning, shaping
@@ -66,6 +68,9 @@ class KindTables:
         maintained: Maintained | None,
     ) -> Coordinated:
         del maintained  # nothing is: the settings refuse it
-        table = kind_lead(settings, self._kind)
+        table = self._kind.open(wanted_table(settings), settings.name)
         opening.callback(table.close)
-        return Coordinated(table, None, topics)
+        coordinated = Coordinated(as_lead(table, self._kind), None, topics)
+        if isinstance(table, StampingTable):
+            return replace(coordinated, stamp=table.stamp)
+        return coordinated

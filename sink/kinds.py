@@ -34,7 +34,10 @@ ENTRY_POINT_GROUP = "headgate.tables"
 
 KindFactory = Callable[[], TableKind]
 
-_OURS = {"delta": ("headgate.tables.delta.kind", "DeltaKind")}
+_OURS = {
+    "delta": ("headgate.tables.delta.kind", "DeltaKind"),
+    "hudi": ("headgate.tables.hudi.kind", "HudiKind"),
+}
 """Module and class: each kind is imported when a sink names it, and not by every command."""
 
 _ICEBERG = Traits(Guarantee.EXACTLY_ONCE, frozenset(Capability))
@@ -100,6 +103,7 @@ def wanted_table(settings: SinkSettings) -> WantedTable:
         properties=table.properties,
         storage=settings.catalog.properties,
         renewed_ms=settings.coordinator.tag_refresh_interval_ms,
+        by_spark=settings.spark.writer == "spark",
     )
 
 

@@ -26,11 +26,13 @@ Maintained = Callable[["Done", bool], None]
 @dataclass(frozen=True, slots=True)
 class Coordinated:
     """What a coordinator is given: the table that decides, its followers, if it can have some, and
-    the sources, which may have tables made for their topics when they are described."""
+    the sources, which may have tables made for their topics when they are described. ``stamp``: of
+    the table, where it stamps its files (P13)."""
 
     table: Lead
     followers: Followers | None
     sources: SourceTopics
+    stamp: Callable[[], str] = lambda: ""
 
 
 class OpenedTables(Protocol):

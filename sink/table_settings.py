@@ -183,8 +183,8 @@ class TableSettings:
     type: str = field(
         default=ICEBERG,
         metadata=about(
-            "Kind of table: iceberg, delta (docs/delta.md), or one that an installed package "
-            "registers (docs/writing-a-table.md)."
+            "Kind of table: iceberg, delta (docs/delta.md), hudi (docs/hudi.md), or one that an "
+            "installed package registers (docs/writing-a-table.md)."
         ),
     )
     identifier: str = field(metadata=about('Table, as "namespace.table".'))
@@ -228,7 +228,7 @@ class TableSettings:
     accept_duplicates: bool = field(
         default=False,
         metadata=about(
-            "Whether the kind of table may promise less than exactly once; iceberg and delta "
+            "Whether the kind of table may promise less than exactly once; iceberg, delta and hudi "
             "promise it."
         ),
     )

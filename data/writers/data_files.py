@@ -8,13 +8,16 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO, OutputStream
 
+from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.data.writers.encoding import Encoder, Encoding
 from headgate.data.writers.encodings import FORMAT, encoding_of, target_bytes
 from headgate.data.writers.metrics import leaves_of
 from headgate.data.writers.metrics_modes import metrics_modes
+from headgate.data.writers.parquet_encoding import ParquetEncoding
 from headgate.data.writers.partitioning import Partitioner, PartitionKey
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.pools import OPEN_FILES_MAX, OpenFiles
@@ -43,10 +46,46 @@ class FileShape:
         self.spread = Spread.of(properties)
         self.sorter = Sorter(order, schema)
         self.partitioner = Partitioner(plan.spec(), schema)
+        self._dressing = plan.dressing
+        if plan.dressing is not None:
+            self.encoding = ParquetEncoding(schema, properties, leaves, plan.dressing.columns)
+        self._partition: list[Any] = [
+            f.field_type for f in plan.spec().partition_type(schema).fields
+        ]
 
     def encoding_for(self, rows: pa.Table) -> Encoding:
         """Return the table's own, or Parquet for rows with values that its own cannot hold."""
         return self.encoding if self.encoding.holds(rows) else self._parquet
+
+    def new_path(self, prefix: str, key: PartitionKey, encoding: Encoding) -> str:
+        """Return where a new file goes, once what has to lie there before it does.
+
+        Raises ``WriteFailed`` where START names no stamp of this table (P13).
+        """
+        if self._dressing is None:
+            return f"{prefix}/{self.spread.path(key.folder)}.{encoding.name}"
+        values = [
+            None if held is None else from_bytes(kind, held)
+            for kind, held in zip(self._partition, key.values, strict=True)
+        ]
+        try:
+            path = self._dressing.path(prefix, values)
+        except ValueError as error:
+            raise WriteFailed(
+                f"a START on the control topic names no place of the table: {error}",
+                "no coordinator says so: look who may write to the control topic "
+                "(docs/security.md)",
+            ) from error
+        for announced, content in self._dressing.announced(path).items():
+            output = self.io.new_output(announced)
+            if not output.exists():
+                with output.create(overwrite=True) as stream:
+                    stream.write(content)
+        return path
+
+    def dressed(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
+        """Return the rows as the file holds them, which has ``begin`` already."""
+        return rows if self._dressing is None else self._dressing.dressed(rows, path, begin)
 
 
 @lru_cache(maxsize=256)
@@ -62,6 +101,7 @@ class _OpenFile:
     kind: str
     stream: OutputStream
     encoder: Encoder
+    rows: int = 0
 
 
 class DataFiles:
@@ -106,7 +146,8 @@ class DataFiles:
             group = table.slice(begin, self._group_rows(table, key, encoding))
             file = self._file(key, group, encoding)
             size_before = file.stream.tell()
-            file.encoder.write(group)
+            file.encoder.write(self._shape.dressed(group, file.path, file.rows))
+            file.rows += group.num_rows
             self._written_rows += group.num_rows
             self._written_bytes += file.stream.tell() - size_before
             begin += group.num_rows
@@ -153,7 +194,7 @@ class DataFiles:
             self._pool.used((id(self), key))
             return self._open[key]
         self._pool.make_room()
-        path = f"{self._prefix}/{self._shape.spread.path(key.folder)}.{encoding.name}"
+        path = self._shape.new_path(self._prefix, key, encoding)
         self._paths.append(path)
         stream = self._shape.io.new_output(path).create()
         try:

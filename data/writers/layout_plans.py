@@ -43,7 +43,8 @@ class LayoutPlans:
                 )
             self._kept = plan_of_layout(layout, start.table, source, self.shaping)
             self._known = wanted
-        check_folder(start, self._kept.data_location)
+        if self._kept.dressing is None:
+            check_folder(start, self._kept.data_location)
         return self._kept
 
     def forget_temporary(self) -> bool:
@@ -66,4 +67,5 @@ def plan_of_layout(
         io_properties=for_files(dict(layout.storage)),
         location=layout.location,
         shaping=(shaping or Shaping()).settled(table, {}),
+        dressing=layout.dressing,
     )

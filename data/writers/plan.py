@@ -29,6 +29,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
+from headgate.control_protocol.table_kinds import Dressing
 from headgate.data.envelopes.changes import Changes
 from headgate.data.formats import names
 from headgate.data.formats.column_rules import ColumnRule
@@ -58,10 +59,8 @@ STRUCT = "struct"
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """What becomes of records that are no rows. ``tag``: the sink's tag in its tables.
-
-    ``excerpts``: whether errors show what is in them.
-    """
+    """What becomes of records that are no rows; ``excerpts``: whether errors show what is in them.
+    ``tag``: the sink's tag in its tables."""
 
     policy: Disposal = Disposal.FAIL
     tombstones: Disposal = Disposal.FAIL
@@ -116,8 +115,8 @@ class WriterPlan:
     files are written; ``known`` the offsets that it has already, where a range is read again after
     a commit that ended between the two tables (rule Q5). ``condemned``: records that were found to
     make the batch fail, by offset with the reason (``narrowing``). ``tables``: those lately used of
-    the tables that routes name; ``listed``: by namespace, the tables that there are; ``closed``:
-    why none is made of those that the contents of records name.
+    the tables that routes name; ``listed``: by namespace, the tables there are; ``closed``: why
+    none is made of those that records name. ``dressing``: what stamped files hold besides (P13).
     """
 
     source: SourcePlan
@@ -135,6 +134,7 @@ class WriterPlan:
     tables: Mapping[str, RoutedTable] = field(default_factory=dict)
     listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     closed: str = NOTHING_IS_MADE
+    dressing: Dressing | None = None
 
     @property
     def data_location(self) -> str:

@@ -62,7 +62,7 @@ ADAPTERS = {
         "headgate.sink.preconditions",
         "headgate.sink.starting",
     },
-    "pyspark": {"headgate.data.spark"},
+    "pyspark": {"headgate.data.spark", "headgate.tables.hudi.jvm"},
     "sqlglot": {"headgate.data.transform.select_text"},
     "botocore": {"headgate.tables.iceberg.catalog", "headgate.tables.stores.s3_store"},
     "pyarrow": {

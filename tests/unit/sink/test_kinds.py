@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ import pytest
 from repository.tree import ROOT
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import GuaranteeTooWeak, KindLacks, KindUnknown
 from headgate.control_protocol.table_kinds import Capability, Guarantee
+from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable, FakeTopics
 from headgate.operations.table_access import opened_catalog, opened_table
 from headgate.sink.agreement import agreed
+from headgate.sink.kind_tables import KindTables
 from headgate.sink.kinds import kind_names, other_kind, traits_of
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
+from headgate.tables.hudi.kind import HudiKind
 
 BEGIN = """
 name = "trips"
@@ -34,6 +39,14 @@ def sink(table: str, more: str = COLUMN) -> SinkSettings:
 
 def delta(table: str = "", more: str = COLUMN) -> SinkSettings:
     return sink(f'type = "delta"\nlocation = "/lake/trips"\n{table}', more)
+
+
+def hudi(table: str = "", more: str = COLUMN) -> SinkSettings:
+    lock = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
+    given = f'[table.properties]\n"hoodie.write.lock.provider" = "{lock}"\n'
+    writer = "" if "[spark]" in more else '[spark]\nwriter = "in-process"\n'
+    begin = f'type = "hudi"\nlocation = "/lake/trips"\n{table}'
+    return sink(begin, f"{more}\n{given}{writer}")
 
 
 @pytest.fixture
@@ -54,7 +67,7 @@ def test_point_1_members_agree_on_the_kind() -> None:
 
 
 def test_point_1_a_package_brings_a_kind_by_its_entry_point(folder: Any) -> None:
-    assert kind_names() == ["delta", "folder", "iceberg"]
+    assert kind_names() == ["delta", "folder", "hudi", "iceberg"]
     settings = sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
     assert type(other_kind(settings)).__name__ == folder.FolderKind.__name__
 
@@ -96,6 +109,23 @@ def test_point_3_hg151_what_delta_has_not_is_refused_by_name(table: str, more: s
 @pytest.mark.parametrize(
     ("table", "more", "said"),
     [
+        ('branch = "audit"', COLUMN, "kind hudi do not have that"),
+        ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"', "kind hudi do not have that"),
+        ("", f'{COLUMN}[quarantine]\npolicy = "quarantine"', "kind hudi do not have that"),
+        ("", f"{COLUMN}[maintenance]\ncompact = true", "kind hudi do not have that"),
+        ("", f"{COLUMN}[spark]", r"spark\.writer"),
+    ],
+)
+def test_point_2_hg151_what_hudi_has_not_is_refused_by_name(
+    table: str, more: str, said: str
+) -> None:
+    with pytest.raises(KindLacks, match=said):
+        hudi(table, more)
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "said"),
+    [
         ("", f'{COLUMN}[catalog.properties]\nuri = "sqlite:///x"', "uri is set, but a Delta"),
         ("", f"{COLUMN}[coordinator]\ntag_refresh_interval_ms = 172800000", "before it is renewed"),
         ("create = true\npartition_by = ['day(id)']", COLUMN, "not one of its columns"),
@@ -126,9 +156,28 @@ def test_point_1_the_page_of_kinds_says_what_they_declare() -> None:
     page = (ROOT / "docs/kinds.md").read_text()
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines()]
     said = {row[0]: row[1:] for row in rows if row}
-    for column, settings in enumerate((sink(""), delta())):
+    for column, settings in enumerate((sink(""), delta(), hudi())):
         traits = traits_of(settings)
         assert said[""][column] == settings.table.type
         assert said["promise"][column] == traits.guarantee
         able = {each for each in Capability if said[each.value][column].startswith("yes")}
         assert able == traits.capabilities
+
+
+@pytest.mark.parametrize("stamps", [True, False])
+def test_point_2_what_a_table_stamps_its_files_with_reaches_the_coordinator(
+    monkeypatch: pytest.MonkeyPatch, stamps: bool
+) -> None:
+    class Table(FakeTable):
+        if stamps:
+
+            def stamp(self) -> str:
+                return "/lake/trips/*_7.parquet"
+
+    table = Table(FakeCatalog(), SinkName("trips"))
+    topics = FakeTopics(FakeSource(), ())
+    monkeypatch.setattr(HudiKind, "open", lambda *_: table)
+    with ExitStack() as opening:
+        found = KindTables(hudi(), HudiKind()).coordinated(hudi(), topics, opening, None)
+    assert found.stamp() == ("/lake/trips/*_7.parquet" if stamps else "")
+    assert found.table.read() == table.read()

@@ -1,0 +1,33 @@
+"""Marks of the files that one commit may bring (rule P13)."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from headgate.control_protocol.ports import SinkTable
+
+ANY = "*"
+"""Stands, once in a stamp, for what tells the files of a transaction apart."""
+
+
+def belongs(stamp: str, path: str) -> bool:
+    """Return whether the path is one of the stamp's, without detours."""
+    begin, _, end = stamp.partition(ANY)
+    return (
+        bool(begin and end)
+        and path.startswith(begin)
+        and path.endswith(end)
+        and len(path) > len(begin) + len(end)
+        and not any(step in ("", ".", "..") for step in path[len(begin) :].split("/"))
+    )
+
+
+@runtime_checkable
+class StampingTable(SinkTable, Protocol):
+    """A table whose files bear the mark of the one commit that may bring them (rule P13)."""
+
+    def stamp(self) -> str:
+        """Return a mark that nobody had before, as ``belongs`` reads it.
+
+        It is no promise that files come. Raises ``Unreachable``, ``TableMissing``.
+        """

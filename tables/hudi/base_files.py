@@ -1,0 +1,124 @@
+"""Base files of Hudi as participants write them without a JVM: names, markers, the five columns.
+
+A file bears its commit's instant in its name and in every row (rule P13), and its marker lies there
+before it does, so that Hudi's own reconciliation and rollback find it.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.control_protocol.stamps import ANY
+
+COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+PARTITION_TYPES = ("string", "int", "long")
+KEY_TYPES = ("string", "int", "long")
+NOWHERE = "__HIVE_DEFAULT_PARTITION__"
+"""The partition of rows without a value."""
+
+_SUFFIX = ".parquet"
+_WRITE_TOKEN = "0-0-0"  # noqa: S105 - of Hudi's names of files
+_INSTANT = re.compile(r"[0-9]{17}", re.ASCII)
+_ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
+"""What Hudi's ``PartitionPathEncodeUtils`` writes as ``%`` and two digits."""
+
+
+def stamp_of(location: str, instant: str) -> str:
+    return f"{location}/{ANY}_{instant}{_SUFFIX}"
+
+
+def instant_of(path: str) -> str:
+    """Return the instant of a base file's name, or of a stamp. Raises ``ValueError``."""
+    instant = path.removesuffix(_SUFFIX).rpartition("_")[2]
+    if not _INSTANT.fullmatch(instant):
+        raise ValueError(f"{path} names no instant")
+    return instant
+
+
+def file_id_of(path: str) -> str:
+    """Return the id of a base file's file group."""
+    return path.rpartition("/")[2].partition("_")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class HudiDressing:
+    """``table_kinds.Dressing`` of a Hudi table.
+
+    ``key``: the column of its record key; empty where Hudi makes keys itself. ``partition_by``:
+    its partition columns; ``hive_style`` and ``url_encoded`` say how their folders are called.
+    """
+
+    location: str
+    key: str = ""
+    partition_by: tuple[str, ...] = ()
+    hive_style: bool = True
+    url_encoded: bool = True
+
+    @property
+    def columns(self) -> Sequence[pa.Field]:
+        return tuple(pa.field(name, pa.string()) for name in COLUMNS)
+
+    def path(self, stamp: str, partition: Sequence[Any]) -> str:
+        """Return a new file's. Raises ``ValueError`` for what is no stamp of this table."""
+        instant = instant_of(stamp)
+        if stamp != stamp_of(self.location, instant):
+            raise ValueError(f"{stamp} is no stamp of {self.location}")
+        name = f"{uuid.uuid4()}-0_{_WRITE_TOKEN}_{instant}{_SUFFIX}"
+        return "/".join(filter(None, (self.location, self.partition_path(partition), name)))
+
+    def partition_path(self, values: Sequence[Any]) -> str:
+        """Return the folder of a partition, below the table's; of an unpartitioned one none."""
+        return "/".join(map(self._folder, self.partition_by, values))
+
+    def announced(self, path: str) -> Mapping[str, bytes]:
+        folder, _, name = path.rpartition("/")
+        inside = folder.removeprefix(self.location).strip("/")
+        instant, depth = instant_of(path), len(inside.split("/")) if inside else 0
+        marked = "/".join(filter(None, (inside, name)))
+        about = f"#partition metadata\ncommitTime={instant}\npartitionDepth={depth}\n"
+        return {
+            f"{self.location}/.hoodie/.temp/{instant}/{marked}.marker.CREATE": b"",
+            f"{folder}/.hoodie_partition_metadata": about.encode(),
+        }
+
+    def dressed(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
+        """Return the rows with Hudi's columns behind them; ``begin`` rows are in the file yet."""
+        folder, _, name = path.rpartition("/")
+        instant, partition = instant_of(path), folder.removeprefix(self.location).strip("/")
+        # Nobody else's: the name is made of a UUID, and Hudi's own rows have a task's number there.
+        numbers = pa.array(range(begin, begin + rows.num_rows), pa.int64()).cast(pa.string())
+        numbered = pc.binary_join_element_wise(f"{instant}_{file_id_of(path)}", numbers, "_")
+        key = rows.column(self.key).cast(pa.string()) if self.key else numbered
+        ours = (
+            _always(instant, rows),
+            numbered,
+            key,
+            _always(partition, rows),
+            _always(name, rows),
+        )
+        for field, values in zip(self.columns, ours, strict=True):
+            rows = rows.append_column(field, values)
+        return rows
+
+    def _folder(self, column: str, value: Any) -> str:
+        text = NOWHERE if value is None or value == "" else str(value)
+        if self.url_encoded:
+            text = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+        return f"{column}={text}" if self.hive_style else text
+
+
+def _always(text: str, rows: pa.Table) -> pa.Array:
+    return pa.repeat(text, rows.num_rows)

@@ -1,0 +1,123 @@
+"""Columns of Hudi tables: the Avro schema of the table's creation into neutral columns and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headgate.control_protocol.columns import Column, Struct, Type, digits
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.tables.hudi.base_files import COLUMNS, PARTITION_TYPES
+
+_PLAIN = {
+    "string": "string",
+    "long": "long",
+    "int": "int",
+    "float": "float",
+    "double": "double",
+    "boolean": "boolean",
+    "binary": "bytes",
+}
+_LOGICAL = {
+    "date": ("int", "date"),
+    "timestamptz": ("long", "timestamp-micros"),
+    "timestamp": ("long", "local-timestamp-micros"),
+}
+_OURS = {avro: ours for ours, avro in _PLAIN.items()}
+_OURS_LOGICAL = {logical: ours for ours, (_, logical) in _LOGICAL.items()}
+
+
+def avro_of(name: str, columns: Struct, comments: Mapping[str, str]) -> str:
+    """Return a new table's Avro schema. Raises ``ConfigurationError`` naming the column."""
+    fields = [_field(column, comments.get(column.name)) for column in columns.fields]
+    return json.dumps({"type": "record", "name": name, "namespace": "hoodie", "fields": fields})
+
+
+def columns_of(table: str, schema: str) -> Struct:
+    """Return a table's columns. Raises ``TableUnfit`` for those that no file of ours can hold."""
+    fields = json.loads(schema)["fields"]
+    return Struct(tuple(_column(table, each) for each in fields if each["name"] not in COLUMNS))
+
+
+def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:
+    """Raise ``ConfigurationError`` where the folder of a value would be a guess."""
+    types = {column.name: column.type for column in columns.fields}
+    for name in partition_by:
+        if types.get(name) not in PARTITION_TYPES:
+            raise ConfigurationError(
+                f"a Hudi table is not partitioned here by {name!r}, "
+                + (
+                    f"of type {types[name]}" if name in types else "which is not one of its columns"
+                ),
+                f"use a column of {', '.join(PARTITION_TYPES)}",
+            )
+
+
+def _field(column: Column, comment: str | None) -> dict[str, Any]:
+    if column.name in COLUMNS:
+        raise ConfigurationError(f"{column.name} is a column of Hudi's own", "name it otherwise")
+    kind = _avro(column)
+    form: dict[str, Any] = {"name": column.name, "type": kind}
+    if not column.required:
+        form = {"name": column.name, "type": ["null", kind], "default": None}
+    return {**form, "doc": comment} if comment else form
+
+
+def _avro(column: Column) -> Any:
+    kind = column.type
+    if isinstance(kind, str):
+        if kind in _PLAIN:
+            return _PLAIN[kind]
+        if kind in _LOGICAL:
+            physical, logical = _LOGICAL[kind]
+            return {"type": physical, "logicalType": logical}
+        if parts := digits(kind):
+            return _decimal(column.name, *parts)
+    raise ConfigurationError(
+        f"column {column.name!r}: no column of a Hudi table is made of {_told(kind)} here",
+        f"use one of {', '.join((*_PLAIN, *_LOGICAL))}, decimal(p,s)",
+    )
+
+
+def _decimal(name: str, precision: int, scale: int) -> dict[str, Any]:
+    size = next(n for n in range(1, 17) if 10**precision <= 2 ** (8 * n - 1))
+    form = {"type": "fixed", "name": f"fixed_{name}", "size": size, "logicalType": "decimal"}
+    return {**form, "precision": precision, "scale": scale}
+
+
+def _told(kind: Type) -> str:
+    return kind if isinstance(kind, str) else "nested columns"
+
+
+def _column(table: str, form: Mapping[str, Any]) -> Column:
+    kind, required = form["type"], True
+    if isinstance(kind, list):
+        others = [each for each in kind if each != "null"]
+        if len(others) != 1:
+            raise _unfit(table, form["name"], kind)
+        kind, required = others[0], len(others) == len(kind)
+    return Column(form["name"], _type(table, form["name"], kind), required)
+
+
+def _type(table: str, name: str, form: Any) -> str:
+    if isinstance(form, Mapping):
+        logical = form.get("logicalType")
+        if logical == "decimal" and form["type"] == "fixed":
+            return f"decimal({form['precision']}, {form.get('scale', 0)})"
+        if logical in _OURS_LOGICAL:
+            return _OURS_LOGICAL[logical]
+        if logical is None and form.get("type") in _OURS:
+            return _OURS[form["type"]]
+    elif form in _OURS:
+        return _OURS[form]
+    raise _unfit(table, name, form)
+
+
+def _unfit(table: str, name: str, form: Any) -> TableUnfit:
+    kind = form.get("logicalType") or form.get("type") if isinstance(form, Mapping) else form
+    return TableUnfit(
+        f"Hudi table {table}: column {name} is of type {kind}, which is not written",
+        f"known are {', '.join((*_PLAIN, *_LOGICAL))} and decimal; docs/hudi.md says more",
+    )

@@ -1,0 +1,324 @@
+"""Hudi's own classes, as far as commits need them: the timeline, the write client, the lock.
+
+Values of Java have no type here: what a method returns, only Hudi's own source tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.events import WrittenFile
+from headgate.tables.hudi.base_files import file_id_of
+from headgate.tables.hudi.jvm import ended, hook, open_spark, said
+from headgate.tables.hudi.places import HudiPlace
+
+_COMMITS = ("commit", "deltacommit")
+_TABLE_VERSION = 9
+_KNOWN_MAX = 256
+"""So many completed instants are kept, which never change."""
+
+_METADATA_TABLE = ".hoodie/metadata"
+_METADATA_TABLES_OWN = "0000"
+"""How instants begin by which the metadata table was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A completed commit, oldest state first by ``completed``; ``said``: its extra metadata."""
+
+    requested: str
+    completed: int
+    operation: str
+    replaces: bool
+    said: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a commit says of one of its files; the path is below the table's folder."""
+
+    path: str
+    rows: int
+    inserted: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A base file as it is live, if there is one; ``logged``: updates lie in logs beside it."""
+
+    path: str
+    size: int
+    logged: bool
+
+
+class HudiJava:
+    """One table in this process's JVM; one thread uses its write client."""
+
+    def __init__(self, place: HudiPlace, schema: str) -> None:
+        self._place = place
+        self._schema = schema
+        self._client: Any = None
+        self._context: Any = None
+        self._known: dict[tuple[str, int], Instant] = {}
+
+    # ----------------------------------------------------------------------------------- timeline
+
+    def meta(self) -> Any:
+        """The table as it is now. Raises ``TableMissing``."""
+        try:
+            return self._meta_of(str(self._place.folder))
+        except Exception as error:
+            if "TableNotFoundException" in str(error):
+                name = self._place.name
+                raise TableMissing(
+                    f"there is no Hudi table {name} at {self._place.location}"
+                ) from error
+            raise
+
+    def commits(self, meta: Any) -> Iterator[Instant]:
+        """Completed commits of the active timeline, those that completed last first."""
+        timeline = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
+        found = timeline.getReverseOrderedInstantsByCompletionTime().iterator()
+        while found.hasNext():
+            instant = found.next()
+            known = (str(instant.requestedTime()), int(instant.getCompletionTime()))
+            if known not in self._known:
+                if len(self._known) >= _KNOWN_MAX:
+                    self._known.clear()
+                self._known[known] = self._completed(timeline, instant)
+            yield self._known[known]
+
+    def pending(self, meta: Any) -> frozenset[str]:
+        """The instants of commits that were begun and are not complete."""
+        timeline = meta.getActiveTimeline().filterInflightsAndRequested()
+        commits = (i for i in timeline.getInstants() if str(i.getAction()) in _COMMITS)
+        return frozenset(str(instant.requestedTime()) for instant in commits)
+
+    def completed(self, meta: Any, instant: str) -> bool:
+        return bool(meta.getActiveTimeline().filterCompletedInstants().containsInstant(instant))
+
+    def statistics(self, meta: Any, instant: str) -> list[Statistics]:
+        """What a completed instant brought."""
+        timeline = meta.getActiveTimeline().filterCompletedInstants()
+        found = (i for i in timeline.getInstants() if str(i.requestedTime()) == instant)
+        return [
+            Statistics(str(s.getPath()), s.getNumWrites(), s.getNumInserts(), s.getNumDeletes())
+            for s in timeline.readCommitMetadata(next(found)).getWriteStats()
+        ]
+
+    def latest_slices(self, meta: Any) -> list[Slice]:
+        """What readers of the newest state read: of each group of files the last."""
+        common = self._hudi.common
+        engine = common.engine.HoodieLocalEngineContext(self._conf())
+        listing = common.config.HoodieMetadataConfig.newBuilder().enable(True).build()  # noqa: FBT003
+        manager = common.table.view.FileSystemViewManager
+        view = manager.createInMemoryFileSystemView(engine, meta, listing)
+        try:
+            view.loadAllPartitions()
+            return list(_slices(view.getAllFileGroups().iterator()))
+        finally:
+            view.close()
+
+    def any_archived(self, meta: Any) -> bool:
+        return not meta.getArchivedTimeline().empty()
+
+    def archived(self, meta: Any, instant: str) -> bool:
+        return bool(meta.getArchivedTimeline().containsInstant(instant))
+
+    def passed(self, meta: Any, instant: str) -> bool:
+        """Whether the archiver has passed it: it would be taken for a commit of long ago."""
+        return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
+
+    def ghosts(self, meta: Any) -> frozenset[str]:
+        """H8: instants in the metadata table that the data's timeline does not know.
+
+        They are of writers that went on behind the end of their lock.
+        """
+        if not (self._place.folder / _METADATA_TABLE / ".hoodie").is_dir():
+            return frozenset()
+        timeline = meta.getActiveTimeline()
+        if timeline.empty():
+            return frozenset()
+        first = str(timeline.firstInstant().get().requestedTime())
+        known = {str(i.requestedTime()) for i in timeline.getInstants()}
+        written = self._meta_of(str(self._place.folder / _METADATA_TABLE)).getActiveTimeline()
+        found = (i for i in written.filterCompletedInstants().getInstants())
+        names = (str(i.requestedTime()) for i in found if str(i.getAction()) == "deltacommit")
+        return frozenset(
+            name
+            for name in names
+            if name >= first and name not in known and not name.startswith(_METADATA_TABLES_OWN)
+        )
+
+    # ------------------------------------------------------------------------------------- writing
+
+    def reserve(self) -> str:
+        """Return an instant that nobody else has; the timeline does not know of it (H4)."""
+        return str(self._writer().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
+
+    def register(self, meta: Any, instant: str) -> None:
+        """Begin the commit of a reserved instant."""
+        writer, operation = self._writer(), self._hudi.common.model.WriteOperationType.BULK_INSERT
+        writer.getHeartbeatClient().start(instant)
+        # The metadata table's own upkeep: without it nothing would ever be archived.
+        writer.initTable(operation, self._some(instant))
+        writer.preWrite(instant, operation, self.meta())
+        self._begin(meta, instant)
+
+    def go_on(self, instant: str) -> None:
+        """Keep a begun instant from those who clean up after writers that gave no sign of life."""
+        self._writer().getHeartbeatClient().start(instant)
+
+    def commit(
+        self,
+        instant: str,
+        files: Sequence[WrittenFile],
+        told: Mapping[str, str],
+        check: Callable[[], None],
+    ) -> None:
+        """Complete a registered instant; ``check`` runs inside Hudi's lock, and may raise."""
+        writer, operation = self._writer(), self._hudi.common.model.WriteOperationType.BULK_INSERT
+        writer.setOperationType(operation)
+        statistics, extra = self._java.util.ArrayList(), self._java.util.HashMap()
+        for file in files:
+            statistics.add(self._statistics(file))
+        for key, value in told.items():
+            extra.put(key, value)
+        action = self.meta().getCommitActionType()
+        inside = self._some(hook(self._spark, check))
+        replaced = self._java.util.HashMap()
+        writer.commitStats(instant, statistics, self._some(extra), action, replaced, inside)
+
+    def bury(self, meta: Any, instant: str) -> None:
+        """Remove what there is of an instant that is not complete, its files first."""
+        if instant not in self.pending(meta):
+            self._begin(meta, instant)
+        self._writer().rollback(instant)
+
+    def close(self) -> None:
+        """Give up what the write client holds; the next call makes another one."""
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                client.close()
+            except Exception as error:  # noqa: BLE001 - it is given up, whatever it says
+                said(error)
+
+    # ------------------------------------------------------------------------------------ of Java
+
+    @property
+    def _spark(self) -> Any:
+        """The JVM; another one where it has died, with all that was of the first."""
+        if self._context is None or ended(self._context):
+            self._client, self._context = None, open_spark(self._place.spark)
+        return self._context
+
+    @property
+    def _java(self) -> Any:
+        return self._spark._jvm.java  # noqa: SLF001 - PySpark gives no other way
+
+    @property
+    def _hudi(self) -> Any:
+        return self._spark._jvm.org.apache.hudi  # noqa: SLF001 - as above
+
+    @property
+    def _some(self) -> Any:
+        return self._hudi.common.util.Option.of
+
+    def _conf(self) -> Any:
+        hadoop = self._spark._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
+        return self._hudi.hadoop.fs.HadoopFSUtils.getStorageConf(hadoop)
+
+    def _meta_of(self, folder: str) -> Any:
+        builder = self._hudi.common.table.HoodieTableMetaClient.builder()
+        return builder.setConf(self._conf()).setBasePath(folder).build()
+
+    def _writer(self) -> Any:
+        if self._client is None:
+            engine = self._hudi.client.common.HoodieSparkEngineContext(self._spark._jsc)  # noqa: SLF001
+            properties = self._java.util.Properties()
+            for key, value in self._place.settings.items():
+                properties.setProperty(key, value)
+            builder = self._hudi.config.HoodieWriteConfig.newBuilder()
+            builder = builder.withPath(str(self._place.folder)).withSchema(self._schema)
+            config = builder.forTable(self._place.table).withProps(properties).build()
+            self._client = self._hudi.client.SparkRDDWriteClient(engine, config)
+        return self._client
+
+    def _completed(self, timeline: Any, instant: Any) -> Instant:
+        replaces = str(instant.getAction()) not in _COMMITS  # by clustering: no sink's
+        metadata = None if replaces else timeline.readCommitMetadata(instant)
+        return Instant(
+            requested=str(instant.requestedTime()),
+            completed=int(instant.getCompletionTime()),
+            operation=_name(metadata) if metadata else "",
+            replaces=replaces,
+            said=dict(metadata.getExtraMetadata()) if metadata else {},
+        )
+
+    def _begin(self, meta: Any, instant: str) -> None:
+        loader = self._java.lang.Thread.currentThread().getContextClassLoader()
+        states = loader.loadClass("org.apache.hudi.common.table.timeline.HoodieInstant$State")
+        requested = self._java.lang.Enum.valueOf(states, "REQUESTED")
+        timeline = meta.getActiveTimeline()
+        begun = meta.createNewInstant(requested, meta.getCommitActionType(), instant)
+        timeline.createNewInstant(begun)
+        timeline.transitionRequestedToInflight(begun, self._hudi.common.util.Option.empty())
+
+    def _statistics(self, file: WrittenFile) -> Any:
+        path = file.path.removeprefix(f"{self._place.location}/")
+        found = self._hudi.common.model.HoodieWriteStat()
+        found.setFileId(file_id_of(path))
+        found.setPath(path)
+        found.setPartitionPath(path.rpartition("/")[0])
+        found.setPrevCommit("null")
+        found.setNumWrites(file.records)
+        found.setNumInserts(file.records)
+        found.setTotalWriteBytes(file.size_bytes)
+        found.setFileSizeInBytes(file.size_bytes)
+        return found
+
+
+def create(place: HudiPlace, schema: str, partition_by: Sequence[str], kind: str) -> None:
+    """Make a table of these columns; somebody else may be quicker. Raises what Java raises."""
+    spark = open_spark(place.spark)
+    hudi = spark._jvm.org.apache.hudi  # noqa: SLF001 - PySpark gives no other way
+    simple = "SimpleKeyGenerator" if len(partition_by) == 1 else "ComplexKeyGenerator"
+    generator = simple if partition_by else "NonpartitionedKeyGenerator"
+    builder = (
+        hudi.common.table.HoodieTableMetaClient.newTableBuilder()
+        .setTableType(kind)
+        .setTableName(place.table)
+        .setTableVersion(_TABLE_VERSION)
+        .setTableCreateSchema(schema)
+        .setKeyGeneratorClassProp(f"org.apache.hudi.keygen.{generator}")
+    )
+    if key := place.settings.get("hoodie.datasource.write.recordkey.field"):
+        builder = builder.setRecordKeyFields(key)
+    if partition_by:
+        builder = builder.setPartitionFields(",".join(partition_by))
+        builder = builder.setHiveStylePartitioningEnable(True)
+        builder = builder.setUrlEncodePartitioning(True)
+    conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConf(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+    builder.initTable(conf, str(place.folder))
+
+
+def _name(metadata: Any) -> str:
+    operation = metadata.getOperationType()
+    return "" if operation is None else str(operation.name())
+
+
+def _slices(groups: Any) -> Iterator[Slice]:
+    while groups.hasNext():
+        latest = groups.next().getLatestFileSlice()
+        if latest.isPresent():
+            base, logged = latest.get().getBaseFile(), bool(latest.get().hasLogFiles())
+            if base.isPresent():
+                path = str(base.get().getPath()).removeprefix("file:")
+                yield Slice(path, int(base.get().getFileSize()), logged)
+            elif logged:
+                yield Slice("", 0, logged)

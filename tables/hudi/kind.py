@@ -1,0 +1,83 @@
+"""``TableKind`` of Hudi tables. Starts a JVM only where a table is made, read or committed to."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import HudiMissing, KindLacks
+from headgate.control_protocol.stamps import StampingTable
+from headgate.control_protocol.table_history import TableReader
+from headgate.control_protocol.table_kinds import Capability, Guarantee, Layout, WantedTable
+from headgate.tables.hudi.columns import avro_of, refuse_partitions
+from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.settings import table_type
+
+
+class HudiKind:
+    """Hudi tables below a path; Hudi's lock provider decides who commits."""
+
+    guarantee = Guarantee.EXACTLY_ONCE
+    capabilities: frozenset[Capability] = frozenset()
+
+    def refuse(self, wanted: WantedTable) -> None:
+        if find_spec("pyspark") is None:
+            raise HudiMissing(
+                "table.type is hudi, but PySpark is not installed", "pip install 'headgate[hudi]'"
+            )
+        if wanted.by_spark:
+            raise KindLacks(
+                "spark.writer: files of Hudi tables are written by the participants themselves",
+                'set writer = "in-process" under [spark]',
+            )
+        if not wanted.location:
+            raise ConfigurationError(
+                "table.location is missing: a Hudi table is found by it", "write its folder"
+            )
+        HudiPlace.of(wanted)
+        table_type(wanted.properties)
+        if wanted.create:
+            avro_of(wanted.name, wanted.columns, wanted.comments)
+            refuse_partitions(wanted.columns, wanted.partition_by)
+
+    def ensure(self, wanted: WantedTable) -> None:
+        place = HudiPlace.of(wanted)
+        try:
+            place.config()
+        except TableMissing:
+            if not wanted.create:
+                raise
+            self._create(place, wanted)
+            place.config()
+
+    def open(self, wanted: WantedTable, sink: SinkName) -> StampingTable:
+        from headgate.tables.hudi.table import HudiSinkTable
+
+        return HudiSinkTable(HudiPlace.of(wanted), sink)
+
+    def layout(self, wanted: WantedTable) -> Layout:
+        return HudiPlace.of(wanted).layout()
+
+    def reader(self, wanted: WantedTable, sink: SinkName) -> TableReader:
+        from headgate.tables.hudi.reader import HudiReader
+
+        return HudiReader(HudiPlace.of(wanted), sink)
+
+    def _create(self, place: HudiPlace, wanted: WantedTable) -> None:
+        """Another process may be first: what there is then is read, and judged."""
+        from headgate.tables.hudi.java import create
+        from headgate.tables.hudi.jvm import said
+
+        schema = avro_of(place.table, wanted.columns, wanted.comments)
+        try:
+            create(place, schema, wanted.partition_by, table_type(wanted.properties))
+        except HudiMissing:
+            raise
+        except Exception as error:
+            if (place.folder / ".hoodie" / "hoodie.properties").exists():
+                return
+            raise Unreachable(
+                f"Hudi table {place.name} cannot be made at {place.location}: {said(error)}",
+                "grant write access to the place, or correct table.properties",
+            ) from error

@@ -1,0 +1,238 @@
+"""Where a Hudi table lies, and what its own properties say of it: read without a JVM."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.stamps import ANY
+from headgate.control_protocol.table_kinds import Layout, WantedTable
+from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiDressing
+from headgate.tables.hudi.columns import columns_of
+from headgate.tables.hudi.settings import write_settings
+from headgate.tables.stores.local import local_path
+
+_TABLE = "hoodie.table."
+_WRITE = "hoodie.datasource.write."
+_VERSION_MIN = 8
+_NAME = "hoodie.table.name"
+_PROPERTIES = ("hoodie.properties", "hoodie.properties.backup")
+_TRIES = 40
+_PAUSE_S = 0.05
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_NAMED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_KEY_GENERATORS = {"SimpleKeyGenerator", "NonpartitionedKeyGenerator"}
+_KEY_TYPES = {"SIMPLE", "NON_PARTITION", "SIMPLE_AVRO", "NON_PARTITION_AVRO"}
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """What ``hoodie.properties`` says. ``schema`` is Avro's, of the table's creation."""
+
+    uuid: str
+    schema: str
+    columns: Struct
+    dressing: HudiDressing
+    merges_on_read: bool
+
+    @property
+    def layout_id(self) -> int:
+        """Another number for other columns or another partitioning."""
+        text = f"{self.schema} {self.dressing.partition_by} {self.dressing.key}"
+        return zlib.crc32(text.encode()) & 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class HudiPlace:
+    """A table's folder. ``settings``: Hudi's write configuration; ``spark``: the JVM's."""
+
+    name: str
+    folder: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, wanted: WantedTable) -> HudiPlace:
+        """Raises ``ConfigurationError``, ``HudiUnsafe``."""
+        folder = local_path(wanted.location)
+        if folder is None or ANY in wanted.location or ".." in folder.parts:
+            raise ConfigurationError(
+                f"table.location cannot be {wanted.location!r} for a Hudi table",
+                "write an absolute path, or file:///..., of a folder that every participant sees",
+            )
+        settings = write_settings(wanted.name, wanted.properties)
+        spark = {key: each for key, each in wanted.storage.items() if key.startswith("spark.")}
+        return cls(wanted.name, folder, settings, spark)
+
+    @property
+    def location(self) -> str:
+        return f"file://{self.folder}"
+
+    @property
+    def table(self) -> str:
+        """The name that Hudi gives it."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def aux(self) -> Path:
+        """Where headgate keeps files of its own; Hudi leaves it alone."""
+        return self.folder / ".hoodie" / ".aux" / "headgate"
+
+    def reserved(self, sink: SinkName) -> Path:
+        """Where the sink notes the instants that it has reserved."""
+        return self.aux / sink / "reserved"
+
+    def config(self) -> TableConfig:
+        """Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``."""
+        return self._config(self._properties())
+
+    def layout(self) -> Layout:
+        """How participants write its files. Raises as ``config``."""
+        config = self.config()
+        return Layout(
+            uuid=config.uuid,
+            layout_id=config.layout_id,
+            columns=config.columns,
+            location=self.location,
+            partition_by=config.dressing.partition_by,
+            dressing=config.dressing,
+        )
+
+    def _properties(self) -> Mapping[str, str]:
+        """Hudi writes the file anew in its place, and keeps the one before beside it meanwhile."""
+        for _ in range(_TRIES):
+            texts = [self._text(name) for name in _PROPERTIES]
+            if texts == [None, None]:
+                raise TableMissing(
+                    f"there is no Hudi table {self.name} at {self.location}",
+                    "correct table.location, or set table.create with its columns",
+                )
+            for text in texts:
+                if text and text.endswith("\n") and _NAME in (found := properties_of(text)):
+                    return found
+            time.sleep(_PAUSE_S)
+        raise Unreachable(f"the properties of Hudi table {self.name} are not whole")
+
+    def _text(self, name: str) -> str | None:
+        try:
+            return (self.folder / ".hoodie" / name).read_text()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
+
+    def _config(self, found: Mapping[str, str]) -> TableConfig:
+        if reason := _unfit(found):
+            raise TableUnfit(
+                f"Hudi table {self.name} {reason}, which appends of headgate do not heed",
+                "docs/hudi.md says which tables can be filled",
+            )
+        schema = found[f"{_TABLE}create.schema"]
+        columns = columns_of(self.name, schema)
+        types = {column.name: column.type for column in columns.fields}
+        keys = _names(found, f"{_TABLE}recordkey.fields")
+        partitions = _names(found, f"{_TABLE}partition.fields")
+        for name, known in (
+            *((k, KEY_TYPES) for k in keys),
+            *((p, PARTITION_TYPES) for p in partitions),
+        ):
+            if types.get(name) not in known:
+                raise TableUnfit(
+                    f"Hudi table {self.name}: {name}, of type {types.get(name)}, is no column "
+                    "whose values headgate writes into keys and folders",
+                    f"such columns are of {', '.join(known)}",
+                )
+        dressing = HudiDressing(
+            location=self.location,
+            key=keys[0] if keys else "",
+            partition_by=partitions,
+            hive_style=found.get(f"{_WRITE}hive_style_partitioning", "false") == "true",
+            url_encoded=found.get(f"{_WRITE}partitionpath.urlencode", "false") == "true",
+        )
+        merges = found.get(f"{_TABLE}type", "") == "MERGE_ON_READ"
+        return TableConfig(self._identity(), schema, columns, dressing, merges)
+
+    def _identity(self) -> str:
+        """H10: a table made anew in the same place is another one."""
+        path = self.aux / "uuid"
+        try:
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                mine = path.with_name(f".{uuid.uuid4()}")
+                mine.write_text(str(uuid.uuid4()))
+                try:
+                    os.link(mine, path)  # whole, and only if nobody was quicker
+                except FileExistsError:
+                    pass
+                finally:
+                    mine.unlink()
+            return path.read_text()
+        except OSError as error:
+            raise Unreachable(f"Hudi table {self.name} cannot be told apart: {error}") from error
+
+
+def properties_of(text: str) -> dict[str, str]:
+    """Read Java's properties as Hudi writes them: a line each."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.strip() and not line.startswith(("#", "!")):
+            key, value = _halves(line)
+            found[_plain(key)] = _plain(value)
+    return found
+
+
+def _halves(line: str) -> tuple[str, str]:
+    """A key ends at the first sign of equality that has no backslash before it."""
+    end = next((at for at, c in enumerate(line) if c == "=" and line[at - 1] != "\\"), len(line))
+    return line[:end], line[end + 1 :]
+
+
+def _plain(text: str) -> str:
+    def said(found: re.Match[str]) -> str:
+        code = found[1]
+        return chr(int(code[1:], 16)) if len(code) > 1 else _NAMED.get(code, code)
+
+    return _ESCAPE.sub(said, text)
+
+
+def _names(found: Mapping[str, str], key: str) -> tuple[str, ...]:
+    return tuple(filter(None, found.get(key, "").split(",")))
+
+
+def _unfit(found: Mapping[str, str]) -> str | None:
+    """Say what of the table an append would have to heed; ``None`` where there is nothing."""
+    generator = found.get(f"{_TABLE}keygenerator.class", "").rpartition(".")[2]
+    kind = found.get(f"{_TABLE}keygenerator.type", "")
+    simple = generator in _KEY_GENERATORS or (not generator and kind in _KEY_TYPES)
+    keys = _names(found, f"{_TABLE}recordkey.fields")
+    if int(found.get(f"{_TABLE}version", "0")) < _VERSION_MIN:
+        return f"is of table version {found.get(f'{_TABLE}version')}"
+    if f"{_TABLE}create.schema" not in found:
+        return "does not say its columns (hoodie.table.create.schema)"
+    if found.get(f"{_TABLE}base.file.format", "PARQUET") != "PARQUET":
+        return "has base files of another format than Parquet"
+    if "bloom_filters" in found.get(f"{_TABLE}metadata.partitions", ""):
+        return "has an index of Bloom filters"
+    if found.get("hoodie.populate.meta.fields", "true") != "true":
+        return "has files without Hudi's columns"
+    if found.get(f"{_TABLE}cdc.enabled", "false") == "true":
+        return "logs its changes"
+    if found.get(f"{_WRITE}drop.partition.columns", "false") == "true":
+        return "leaves partition columns out of its files"
+    if len(keys) > 1 or (keys and (generator or kind) and not simple):
+        return (
+            f"makes its record keys in a way of its own ({generator or kind}, {len(keys)} columns)"
+        )
+    if any(":" in name for name in _names(found, f"{_TABLE}partition.fields")):
+        return "makes its partitions in a way of its own"
+    return None

@@ -1,0 +1,96 @@
+"""What a sink keeps beside a Hudi table: its instants, and a copy of its newest record."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode, encode
+from headgate.tables.hudi.places import HudiPlace
+
+REMEMBERED = timedelta(hours=4)
+"""Longer than any participant writes behind the end of its transaction."""
+
+_MARKER = ".marker."
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The sink's newest commit as it landed: a restore takes it from the timeline alone."""
+
+    instant: str
+    tag: int
+    record: CommitRecord
+
+
+class Reservations:
+    """Small files below the table's own; an instant's is empty and called like it."""
+
+    def __init__(self, place: HudiPlace, sink: SinkName) -> None:
+        self._place = place
+        self._sink = sink
+        self._notes = place.reserved(sink)
+        self._newest = place.aux / sink / "newest.json"
+        self._markers = place.folder / ".hoodie" / ".temp"
+
+    def note(self, instant: str) -> None:
+        """From now on what bears the instant is this sink's."""
+        self._notes.mkdir(parents=True, exist_ok=True)
+        (self._notes / instant).touch()
+
+    def noted(self) -> frozenset[str]:
+        return _names(self._notes)
+
+    def marked(self) -> frozenset[str]:
+        """Instants, of whomever, under which files were begun and not committed."""
+        folders = (self._markers / name for name in _names(self._markers))
+        return frozenset(f.name for f in folders if any(f.rglob(f"*{_MARKER}*")))
+
+    def remove_late(self, instant: str, brought: frozenset[str]) -> None:
+        """Remove what was begun under an instant, and is not among what its commit brought.
+
+        A marker without its file stays: the file is still to come.
+        """
+        marked = self._markers / instant
+        for marker in marked.rglob(f"*{_MARKER}*"):
+            inside = str(marker.relative_to(marked)).partition(_MARKER)[0]
+            file = self._place.folder / inside
+            if inside not in brought and file.exists():
+                file.unlink()
+                marker.unlink()
+
+    def forget_old(self, newest: str) -> None:
+        """Forget instants of long ago: they are called by their times, as the newest is."""
+        now = datetime.strptime(newest[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+        oldest = (now - REMEMBERED).strftime("%Y%m%d%H%M%S")
+        for instant in self.noted():
+            if instant < oldest:
+                (self._notes / instant).unlink(missing_ok=True)
+
+    def keep(self, newest: Kept) -> None:
+        self._newest.parent.mkdir(parents=True, exist_ok=True)
+        told = {"instant": newest.instant, "tag": newest.tag, "record": encode(newest.record)}
+        written = self._newest.with_name(f".{uuid.uuid4()}")
+        written.write_text(json.dumps(told))
+        written.replace(self._newest)
+
+    def kept(self) -> Kept | None:
+        """Raises ``RecordUnreadable``, ``OSError``, ``ValueError``."""
+        try:
+            told = json.loads(self._newest.read_text())
+        except FileNotFoundError:
+            return None
+        record = decode(self._sink, told["record"])
+        return Kept(told["instant"], told["tag"], record) if record else None
+
+
+def _names(folder: Path) -> frozenset[str]:
+    with suppress(FileNotFoundError):
+        return frozenset(each.name for each in folder.iterdir())
+    return frozenset()

@@ -1,0 +1,85 @@
+"""How this sink's JVM writes to a Hudi table: what is always so, what the sink file says (H1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.control_protocol.kind_errors import HudiUnsafe
+
+HOODIE = "hoodie."
+LOCK = "hoodie.write.lock."
+PROVIDER = "hoodie.write.lock.provider"
+TYPE = "hoodie.table.type"
+
+_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+
+_ALWAYS = {
+    # A commit's markers and statistics lie where participants without a JVM can put them.
+    "hoodie.write.markers.type": "DIRECT",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.streaming.write.enabled": "false",
+    "hoodie.write.auto.upgrade": "false",
+    # Nobody may roll back what another writer has under way.
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+}
+_USUALLY = {
+    "hoodie.bulkinsert.shuffle.parallelism": "1",
+    "hoodie.finalize.write.parallelism": "1",
+    "hoodie.markers.delete.parallelism": "1",
+    "hoodie.rollback.parallelism": "1",
+    "hoodie.cleaner.parallelism": "1",
+    "hoodie.parquet.compression.codec": "zstd",
+    f"{LOCK}wait_time_ms": "20000",
+    f"{LOCK}num_retries": "2",
+    f"{LOCK}client.num_retries": "1",
+}
+_PACKAGE = "org.apache.hudi."
+_KNOW_THEIR_OWNER = (
+    f"{_PACKAGE}client.transaction.lock.ZookeeperBasedLockProvider",
+    f"{_PACKAGE}client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider",
+)
+"""A lock of these is freed by its owner alone, or with its owner's session."""
+
+_RUN_BY_OTHERS = ("hoodie.compact.inline", "hoodie.clustering.inline")
+_INDEX = "hoodie.index.type"
+
+
+def write_settings(table: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return Hudi's write configuration. Raises ``HudiUnsafe`` for what would break the promise."""
+    given = {key: value for key, value in properties.items() if key.startswith(HOODIE)}
+    for key, value in _ALWAYS.items():
+        if given.get(key, value).upper() != value.upper():
+            raise HudiUnsafe(
+                f"{table}: {key} = {given[key]}, but commits of headgate need {value}",
+                f"remove {key} from [table.properties]",
+            )
+    for key in _RUN_BY_OTHERS:
+        if given.get(key, "false").lower() != "false":
+            raise HudiUnsafe(
+                f"{table}: {key} would run within each commit of the sink",
+                "compaction and clustering are jobs of their own (docs/hudi.md)",
+            )
+    if given.get(_INDEX, "").upper() in ("BLOOM", "GLOBAL_BLOOM"):
+        raise HudiUnsafe(
+            f"{table}: {_INDEX} = {given[_INDEX]}, but the sink's files have no Bloom filters",
+            "use SIMPLE or RECORD_LEVEL_INDEX for those who upsert into the table",
+        )
+    provider = given.get(PROVIDER, "")
+    if provider not in _KNOW_THEIR_OWNER:
+        raise HudiUnsafe(
+            f"{table}: {PROVIDER} is {provider or 'not set'}; a lock that others can free fences "
+            "nobody",
+            f"set it in [table.properties] to {_KNOW_THEIR_OWNER[0]}, with {LOCK}zookeeper.url, "
+            "port and base_path",
+        )
+    return {**_USUALLY, **given, **_ALWAYS}
+
+
+def table_type(properties: Mapping[str, str]) -> str:
+    """Return how a new table keeps its updates. Raises ``HudiUnsafe`` for what Hudi has not."""
+    wanted = properties.get(TYPE, _TYPES[0]).upper()
+    if wanted not in _TYPES:
+        raise HudiUnsafe(f"{TYPE} is {properties[TYPE]}", f"known are {', '.join(_TYPES)}")
+    return wanted

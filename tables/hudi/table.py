@@ -1,0 +1,326 @@
+"""A Hudi table as one sink commits to it (rules T1 to T5; docs/hudi.md).
+
+The tag is when the sink's newest commit was completed, and the head when anybody's was: completion
+times grow, and are unique under Hudi's lock. The compare-and-set is in the hook that Hudi calls
+inside of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import HudiForked
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    Lineage,
+    Refused,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record_codec import decode, encode, sink_of, topics_of
+from headgate.tables.hudi.base_files import instant_of, stamp_of
+from headgate.tables.hudi.java import HudiJava, Instant, Statistics
+from headgate.tables.hudi.jvm import said
+from headgate.tables.hudi.places import HudiPlace, TableConfig
+from headgate.tables.hudi.reservations import Kept, Reservations
+
+_LOOKED_AT = 20
+"""So many of the newest commits tell of other sinks, and of a fork."""
+
+_STAMPS_OPEN = 8
+"""So many of the newest stamps may be of transactions that are not settled; mostly two are."""
+
+_Place = tuple[str, int | None, int | None]
+
+
+class _Moved(Exception):
+    """The table is not what the attempt was made for; raised inside of Hudi's lock."""
+
+
+class HudiSinkTable:
+    """``stamps.StampingTable`` over a Hudi table; used by one thread.
+
+    ``answer`` makes the call that commits, which a test may let fail.
+    """
+
+    def __init__(
+        self,
+        place: HudiPlace,
+        sink: SinkName,
+        answer: Callable[[Callable[[], None]], None] = lambda call: call(),
+    ) -> None:
+        self._place = place
+        self._sink = sink
+        self._answer = answer
+        self._reservations = Reservations(place, sink)
+        self._open: tuple[TableConfig, HudiJava] | None = None
+        self._begun: set[str] = set()
+        self._stamps: deque[str] = deque(maxlen=_STAMPS_OPEN)
+
+    def read(self) -> TableView:
+        config, java = self._opened()
+        try:
+            return self._view(config, java)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise Unreachable(
+                f"Hudi table {self._place.name} cannot be read: {said(error)}"
+            ) from error
+
+    def stamp(self) -> str:
+        _, java = self._opened()
+        self._open_timeline(java)
+        self._stamps.append(self._reserved(java))
+        return stamp_of(self._place.location, self._stamps[-1])
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        base = attempt.base
+        try:
+            config, java = self._opened()
+            view = self.read()
+            if _place(view) != _place(base):
+                return Refused("the table has moved on since it was read; nothing was sent")
+            instant = self._instant_of(attempt, java)
+            if attempt.record.claim:
+                self._evict(java)
+            if refusal := self._begin(java, instant):
+                return refusal
+        except (TableMissing, RetryLater) as error:
+            return Unknown(f"nothing was sent: {error}")
+        except HeadgateError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was completed yet
+            java.close()
+            return Unknown(f"nothing was completed: {said(error)}")
+        return self._send(attempt, config, java, instant)
+
+    def close(self) -> None:
+        if self._open:
+            self._open[1].close()
+
+    # ------------------------------------------------------------------------------------ reading
+
+    def _opened(self) -> tuple[TableConfig, HudiJava]:
+        """The table's properties, and the client that knows its columns; anew where it is."""
+        config = self._place.config()
+        if self._open is None or self._open[0] != config:
+            self.close()
+            self._open = (config, HudiJava(self._place, config.schema))
+            self._begun.clear()
+            self._stamps.clear()
+        return self._open
+
+    def _view(self, config: TableConfig, java: HudiJava) -> TableView:
+        meta = java.meta()
+        newest = list(islice(java.commits(meta), _LOOKED_AT))
+        ours = list(islice(self._ours(newest), 2)) or list(
+            islice(self._ours(java.commits(meta)), 1)
+        )
+        self._refuse_fork(ours)
+        found = decode(self._sink, ours[0].said) if ours else None
+        tag, record, lineage = (
+            ours[0].completed if ours else None,
+            found,
+            Lineage.CONTAINS_TAG if ours else Lineage.FRESH,
+        )
+        kept = self._reservations.kept()
+        if kept and kept.tag > (tag or 0):
+            tag, record = kept.tag, kept.record
+            lineage = self._lineage(java, meta, kept, below=found is not None)
+        return TableView(
+            table=self._place.name,
+            uuid=config.uuid,
+            location=self._place.location,
+            schema_id=config.layout_id,
+            spec_id=0,
+            head=newest[0].completed if newest else None,
+            tag=tag,
+            record=record,
+            lineage=lineage,
+            branch_record=found if lineage is not Lineage.CONTAINS_TAG else record,
+            others={
+                sink: topics_of(sink, each.said)
+                for each in reversed(newest)
+                if (sink := sink_of(each.said)) not in (None, self._sink)
+            },
+        )
+
+    def _ours(self, commits: Iterator[Instant] | list[Instant]) -> Iterator[Instant]:
+        return (each for each in commits if sink_of(each.said) == self._sink)
+
+    def _lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
+        """T5, where the newest commit that is known landed is not on the active timeline."""
+        if java.archived(meta, kept.instant):
+            return Lineage.CONTAINS_TAG
+        return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
+
+    def _refuse_fork(self, ours: list[Instant]) -> None:
+        """H9: each of the sink's commits names the one before it."""
+        if len(ours) == 2 and ours[0].said.get(self._previous) != ours[1].requested:
+            raise HudiForked(
+                f"Hudi table {self._place.name}: commit {ours[0].requested} of sink {self._sink} "
+                f"continues {ours[0].said.get(self._previous)}, and not {ours[1].requested}, which "
+                "came between: a coordinator that was stopped for long has landed after all",
+                "its files are gone, and so may be rows: see docs/hudi.md, 'A fork'",
+            )
+
+    @property
+    def _previous(self) -> str:
+        """No key of the commit record, which would refuse it."""
+        return f"headgate-hudi.{self._sink}.previous"
+
+    # --------------------------------------------------------------------------------- committing
+
+    def _reserved(self, java: HudiJava) -> str:
+        try:
+            instant = java.reserve()
+            self._reservations.note(instant)
+        except Exception as error:
+            java.close()
+            raise Unreachable(
+                f"Hudi table {self._place.name}: no instant can be reserved: {said(error)}"
+            ) from error
+        return instant
+
+    def _open_timeline(self, java: HudiJava) -> None:
+        """Make a first commit where there is none: instants of before it pass for completed, to
+        all who list folders."""
+        try:
+            meta = java.meta()
+            if next(java.commits(meta), None) is None:
+                first = self._reserved(java)
+                self._begin(java, first)
+                java.commit(first, (), {}, lambda: None)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            java.close()
+            raise Unreachable(
+                f"Hudi table {self._place.name} takes no first commit: {said(error)}"
+            ) from error
+
+    def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
+        """Files name theirs, one (P13). What brings none takes an instant of its own: files
+        that are still written bear the one that START has named."""
+        named = {instant_of(file.path) for file in attempt.files}
+        assert len(named) <= 1, f"files of several instants: {', '.join(sorted(named))}"
+        return named.pop() if named else self._reserved(java)
+
+    def _evict(self, java: HudiJava) -> None:
+        """H3: whatever this sink has left pending is rolled back, and cannot land any more.
+
+        The newest stamp is of the transaction that the claim begins with.
+        """
+        meta = java.meta()
+        first = set(islice(reversed(self._stamps), 1))
+        for instant in self._unfinished(java, meta) - first:
+            if not java.completed(meta, instant):
+                java.bury(meta, instant)
+
+    def _begin(self, java: HudiJava, instant: str) -> Refused | None:
+        """H4: the instant enters the timeline now; H7: one that was begun is gone on with."""
+        meta = java.meta()
+        if java.completed(meta, instant):
+            return Refused(f"instant {instant} is complete", for_good=True)
+        if instant in java.pending(meta):
+            java.go_on(instant)
+            return None
+        if instant in self._begun:
+            return Refused(f"others rolled instant {instant} back, and its files", for_good=True)
+        if java.passed(meta, instant):
+            java.bury(meta, instant)
+            return Refused(f"instant {instant} is older than the active timeline", for_good=True)
+        self._begun.add(instant)
+        java.register(meta, instant)
+        return None
+
+    def _send(
+        self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, instant: str
+    ) -> CommitOutcome:
+        moved: list[str] = []
+
+        def check() -> None:
+            """Inside of Hudi's lock: the table is what the attempt was made for."""
+            view = self._view(self._place.config(), java)
+            if _place(view) != _place(attempt.base):
+                moved.append(f"head {view.head}, tag {view.tag}")
+            elif instant not in java.pending(java.meta()):
+                moved.append(f"instant {instant} is not pending any more")
+            if moved:
+                raise _Moved(moved[0])
+
+        try:
+            before = next(self._ours(java.commits(java.meta())), None)
+            told = {**encode(attempt.record), self._previous: before.requested if before else ""}
+            self._answer(lambda: java.commit(instant, attempt.files, told, check))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
+            java.close()
+            if moved:
+                return Refused(f"the table has moved on: {moved[0]}")
+            return self._judged(attempt, java, instant, error)
+        return self._landed(attempt, config, java, instant)
+
+    def _judged(
+        self, attempt: CommitAttempt, java: HudiJava, instant: str, error: Exception
+    ) -> CommitOutcome:
+        """H7, H11: what fails behind the commit fails a call that has landed."""
+        if isinstance(error, ConnectionError):
+            return Unknown(repr(error))
+        try:
+            config, java = self._opened()
+            if config.uuid == attempt.base.uuid and java.completed(java.meta(), instant):
+                return self._landed(attempt, config, java, instant)
+        except Exception as later:  # noqa: BLE001 - it is not known then
+            return Unknown(f"{said(error)}, and then: {said(later)}")
+        return Unknown(said(error))
+
+    def _landed(
+        self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, instant: str
+    ) -> CommitOutcome:
+        try:
+            meta = java.meta()
+            tag = next(i.completed for i in java.commits(meta) if i.requested == instant)
+            view = replace(
+                self._view(config, java),
+                head=tag,
+                tag=tag,
+                record=attempt.record,
+                branch_record=attempt.record,
+                lineage=Lineage.CONTAINS_TAG,
+            )
+            self._reservations.keep(Kept(instant, tag, attempt.record))
+            self._tidy(java, instant)
+        except Exception as error:  # noqa: BLE001 - it has landed, as a read will tell
+            return Unknown(f"instant {instant} landed, and then: {said(error)}")
+        return Landed(tag, view)
+
+    def _unfinished(self, java: HudiJava, meta: object) -> frozenset[str]:
+        """What this sink's instants have left: pending, in the metadata table alone, or markers."""
+        left = java.pending(meta) | java.ghosts(meta) | self._reservations.marked()
+        return self._reservations.noted() & left
+
+    def _tidy(self, java: HudiJava, landed: str) -> None:
+        """H5: late participants write behind the end of their transaction, and nobody reads it."""
+        meta = java.meta()
+        for instant in self._unfinished(java, meta):
+            if java.completed(meta, instant):
+                self._reservations.remove_late(instant, _paths(java.statistics(meta, instant)))
+            elif instant < landed and instant not in self._stamps:
+                java.bury(meta, instant)
+        self._reservations.forget_old(landed)
+
+
+def _paths(brought: list[Statistics]) -> frozenset[str]:
+    return frozenset(each.path for each in brought)
+
+
+def _place(view: TableView) -> _Place:
+    return view.uuid, view.tag, view.head

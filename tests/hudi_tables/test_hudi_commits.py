@@ -1,0 +1,310 @@
+"""Hudi tables where Hudi is not like others: instants, markers, evictions, ghosts and forks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hudi_tables.world import COLUMNS, HudiWorld, rows
+
+from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import HudiForked
+from headgate.control_protocol.ports import Landed, Lineage, Refused, Unknown
+from headgate.control_protocol.record_codec import encode
+from headgate.control_protocol.stamps import belongs
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.tables.hudi.base_files import instant_of, stamp_of
+from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.table import HudiSinkTable
+
+hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
+
+MakeWorld = Callable[..., HudiWorld]
+PARTITIONED = Struct((*COLUMNS.fields, Column("city", "string", required=False)))
+
+
+@pytest.fixture
+def make(tmp_path: Path, spark: Any, lock: dict[str, str]) -> MakeWorld:
+    return lambda **wanted: HudiWorld(tmp_path, spark, lock, **wanted)
+
+
+@pytest.fixture
+def world(make: MakeWorld) -> HudiWorld:
+    return make()
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("key", ["", "row"])
+def test_point_2_what_is_committed_is_read_by_spark_and_by_hudi_rs(
+    make: MakeWorld, kind: str, key: str
+) -> None:
+    """Partitioned; with a record key, and with keys of Hudi's own making."""
+    named = {"hoodie.datasource.write.recordkey.field": key} if key else {}
+    properties = {"hoodie.table.type": kind, **named}
+    world = make(properties=properties, columns=PARTITIONED, partition_by=("city",))
+    cities = ["Łódź", "a/b=c", None, "", "x y"]
+    written = pa.table({"number": range(5), "row": range(5), "city": cities})
+    table = world.open()
+    stamp, view = table.stamp(), claimed(table)
+    files = world.write(written, stamp)
+    assert all(belongs(stamp, file.path) for file in files)
+    landed(commit(table, view, record(1, 1, 5), *files))
+
+    found = world.read().select("number", "row", "city").collect()
+    read = [city or None for city in cities]  # from the folder, which is one for both
+    assert sorted(map(tuple, found)) == list(zip(range(5), range(5), read, strict=True))
+    by_rust = pa.Table.from_batches(
+        hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
+    )
+    assert sorted(by_rust.column("number").to_pylist()) == list(range(5))
+    keys = by_rust.column("_hoodie_record_key").to_pylist()
+    assert len(set(keys)) == 5
+    if key:
+        assert sorted(keys) == list("01234")
+    places = by_rust.column("_hoodie_partition_path").to_pylist()
+    assert {"city=a%2Fb%3Dc", "city=__HIVE_DEFAULT_PARTITION__"} <= set(places)
+
+
+def test_point_2_an_upsert_of_others_finds_the_rows(make: MakeWorld) -> None:
+    """By Hudi's Spark writer, which looks for record keys in the files."""
+    key = {"hoodie.datasource.write.recordkey.field": "row"}
+    world = make(properties=key)
+    table = world.open()
+    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    options = {
+        **world.place.settings,
+        **key,
+        "hoodie.table.name": "trips",
+        "hoodie.datasource.write.operation": "upsert",
+        "hoodie.upsert.shuffle.parallelism": "1",
+    }
+    frame = world.spark.createDataFrame([(9, 1)], "number long, row long")
+    frame.write.format("hudi").options(**options).mode("append").save(str(world.folder))
+    assert sorted(map(tuple, world.read().select("row", "number").collect())) == [
+        (0, 1),
+        (1, 9),
+        (2, 1),
+    ]
+    landed(commit(table, table.read(), record(1, 2, 3)))
+
+
+def test_point_2_readers_by_time_find_each_commit_once(world: HudiWorld) -> None:
+    """Hudi's incremental query."""
+    table = world.open()
+    view = claimed(table)
+    first = landed(commit(table, view, record(1, 1, 3), world.file(1)))
+    landed(commit(table, first, record(1, 2, 6), world.file(2)))
+    since = {"hoodie.datasource.query.type": "incremental"}
+    since["hoodie.datasource.read.begin.instanttime"] = str(first.tag)
+    assert {row[0] for row in world.read(**since).select("number").collect()} == {2}
+
+
+def test_point_2_the_next_transaction_is_open_while_one_is_committed(world: HudiWorld) -> None:
+    """C4; and neither a claim nor an empty commit takes open files for abandoned ones."""
+    table = world.open()
+    first = table.stamp()
+    one = world.write(rows(1), first)
+    view = claimed(table)
+    second = table.stamp()
+    two = world.write(rows(2), second)
+    assert second > first
+    view = landed(commit(table, view, record(1, 1, 3), *one))
+    third = table.stamp()
+    three = world.write(rows(3), third)
+    view = landed(commit(table, view, record(1, 2, 3)))
+    view = landed(commit(table, view, record(1, 3, 6), *two))
+    landed(commit(table, view, record(1, 4, 9), *three))
+    assert world.numbers() == [1, 2, 3]
+
+
+def test_point_2_files_of_a_refused_status_go_with_the_commit(world: HudiWorld) -> None:
+    table = world.open()
+    view = claimed(table)
+    good, refused = world.file(1), world.file(2)
+    landed(commit(table, view, record(1, 1, 3), good))
+    assert world.numbers() == [1]
+    assert world.data_files() == [good.path.rpartition("/")[2]]
+    assert refused.path not in world.data_files()
+
+
+def test_point_2_what_is_written_behind_its_commit_goes_with_the_next(world: HudiWorld) -> None:
+    table = world.open()
+    view = claimed(table)
+    good = world.file(1)
+    view = landed(commit(table, view, record(1, 1, 3), good))
+    late = world.write(rows(7), stamp_of(world.place.location, instant_of(good.path)))[0]
+    landed(commit(table, view, record(1, 2, 6), world.file(2)))
+    assert late.path.rpartition("/")[2] not in world.data_files()
+    assert world.numbers() == [1, 2]
+
+
+def test_point_2_a_claim_rolls_back_what_the_sink_left_pending(world: HudiWorld) -> None:
+    """H3: a coordinator that sleeps inside of Hudi's lock finds its instant gone, and its files."""
+    zombie, heir = world.open(), world.open()
+    stale, file = claimed(zombie), world.file(1)
+    world.lose_next_answer(landed=False)
+    assert isinstance(commit(zombie, stale, record(1, 1, 3), file), Unknown)
+    assert instant_of(file.path) in pending(world)
+
+    claimed(heir, epoch=2)
+    assert not pending(world)
+    assert world.data_files() == []
+    assert isinstance(commit(zombie, stale, record(1, 1, 3), file), Refused)
+    assert world.numbers() == []
+
+
+def test_point_2_who_moves_the_table_first_wins_inside_of_the_lock(world: HudiWorld) -> None:
+    """The look before the call saw nothing of it; the same files land on the newer head."""
+    table = racing(world, lambda: world.append_foreign(7))
+    view, file = claimed(world.open()), world.file(1)
+    outcome = commit(table, view, record(1, 1, 3), file)
+    assert isinstance(outcome, Refused), outcome
+    assert not outcome.for_good
+    landed(commit(table, table.read(), record(1, 1, 3), file))
+    assert world.numbers() == [1, 7]
+
+
+def test_point_2_an_heir_that_claims_meanwhile_wins_inside_of_the_lock(world: HudiWorld) -> None:
+    table = racing(world, lambda: claimed(world.open(), epoch=2))
+    view, file = claimed(world.open()), world.file(1)
+    assert not isinstance(commit(table, view, record(1, 1, 3), file), Landed)
+    assert table.read().record == record(2, 0)
+    assert world.numbers() == []
+
+
+def test_point_2_files_that_others_rolled_back_are_refused_for_good(world: HudiWorld) -> None:
+    """H7: an eager writer without a lock rolls back whatever is pending."""
+    view, file = claimed(world.open()), world.file(1)
+    table = racing(world, lambda: world.append_foreign(7, lock=False))
+    assert not isinstance(commit(table, view, record(1, 1, 3), file), Landed)
+    view = table.read()
+    outcome = commit(table, view, record(1, 1, 3), file)
+    assert isinstance(outcome, Refused), outcome
+    assert outcome.for_good
+    landed(commit(table, view, record(1, 1, 3), world.write(rows(1), table.stamp())[0]))
+    assert world.numbers() == [1, 7]
+
+
+def test_point_2_eager_writers_leave_reserved_instants_alone(world: HudiWorld) -> None:
+    """H4: the timeline does not know of them before their commit."""
+    table = world.open()
+    claimed(table)
+    file = world.file(1)
+    world.append_foreign(7, lock=False)
+    landed(commit(table, table.read(), record(1, 1, 3), file))
+    assert world.numbers() == [1, 7]
+
+
+def test_point_2_an_instant_that_the_archiver_has_passed_is_refused_for_good(
+    make: MakeWorld,
+) -> None:
+    """Committed, it would be taken for one of long ago, and rows of others would go."""
+    small = {
+        "hoodie.keep.min.commits": "3",
+        "hoodie.keep.max.commits": "4",
+        "hoodie.clean.commits.retained": "2",
+        "hoodie.metadata.compact.max.delta.commits": "2",
+    }
+    world = make(properties=small)
+    old = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).stamp())[0]
+    table = world.open()
+    view = claimed(table)
+    java = HudiJava(world.place, world.place.config().schema)
+    for number in range(1, 20):
+        view = landed(commit(table, view, record(1, number, number)))
+        if java.passed(java.meta(), instant_of(old.path)):
+            break
+    outcome = commit(table, view, record(1, 30, 30), old)
+    assert isinstance(outcome, Refused), outcome
+    assert outcome.for_good
+    assert world.data_files() == []
+    assert table.read().lineage is Lineage.CONTAINS_TAG
+
+
+def test_point_2_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorld) -> None:
+    """H8: a writer that outlived its lock wrote the metadata table, and was refused then."""
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    landed(commit(table, view, record(1, 1, 3), file))
+    for path in world.timeline(f"{instant_of(file.path)}*"):
+        path.unlink()
+    java = HudiJava(world.place, world.place.config().schema)
+    assert java.ghosts(java.meta()) == {instant_of(file.path)}
+
+    (world.place.aux / "sink" / "newest.json").unlink()
+    claimed(world.open(), epoch=2)
+    assert not java.ghosts(java.meta())
+    assert world.numbers() == []
+
+
+def test_point_2_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
+    """H9: a zombie's commit landed between Hudi's last look and its completed file."""
+    table = world.open()
+    view = claimed(table)
+    stamp = HudiSinkTable(world.place, SinkName("sink")).stamp()
+    landed(commit(table, view, record(1, 1, 3), world.file(1)))
+    java, instant = HudiJava(world.place, world.place.config().schema), instant_of(stamp)
+    java.register(java.meta(), instant)
+    told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.previous": "before"}
+    java.commit(instant, (), told, lambda: None)
+    with pytest.raises(HudiForked, match=instant):
+        table.read()
+
+
+def test_point_2_a_restored_table_is_seen(world: HudiWorld) -> None:
+    """H10: the timeline has forgotten the sink's newest commit, and the sink has not."""
+    table = world.open()
+    first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    landed(commit(table, first, record(1, 2, 6), world.file(2)))
+    world.roll_back(first.head)
+    view = world.open().read()
+    assert view.lineage is Lineage.ROLLED_BACK
+    assert view.record == record(1, 2, 6)
+    assert view.branch_record == record(1, 1, 3)
+
+
+def test_point_2_audit_and_status_find_commits_files_and_rows(world: HudiWorld) -> None:
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    after = landed(commit(table, view, record(1, 1, 3), file))
+    world.append_foreign(7)
+    reader = HudiKind().reader(world.wanted, SinkName("sink"))
+
+    history = reader.history()
+    assert [each.record for each in history.commits] == [record(1, 0), record(1, 1, 3)]
+    assert [each.added_records for each in history.foreign] == [3]
+    assert history.complete
+    assert history.tag == after.tag
+    (brought,) = reader.added(history.commits[1]) or []
+    assert brought == (file.path.removeprefix("file://"), 3)
+    assert sum(each.records for each in reader.live_files()) == 6
+    assert {each.added_by for each in reader.live_files()} == {after.tag, history.head}
+    count, scanned = reader.scan(["number"])
+    numbers = [
+        n for each in scanned for batch in each.batches() for n in batch.column(0).to_pylist()
+    ]
+    assert (count, sorted(numbers)) == (2, [1, 1, 1, 7, 7, 7])
+    assert not reader.moved()
+
+
+def racing(world: HudiWorld, first: Callable[[], object]) -> HudiSinkTable:
+    """A table between whose look and whose commit somebody does something, once."""
+    waiting = [first]
+
+    def answer(call: Callable[[], None]) -> None:
+        while waiting:
+            waiting.pop()()
+        call()
+
+    return HudiSinkTable(world.place, SinkName("sink"), answer)
+
+
+def pending(world: HudiWorld) -> set[str]:
+    """Instants that were begun and not completed."""
+    begun = {path.stem for path in world.timeline("*.inflight") if path.stem.isdecimal()}
+    return begun - {path.name[:17] for path in world.timeline("*_*commit")}

@@ -1,0 +1,20 @@
+"""A Hudi table keeps the contract of a sink's table, as far as Hudi has what it speaks of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables.world import HudiWorld
+
+from headgate.control_protocol.testing.contract import CoreContract, OthersContract
+
+
+class TestHudiTable(CoreContract, OthersContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path, spark: Any, lock: dict[str, str]) -> Iterator[HudiWorld]:
+        world = HudiWorld(tmp_path, spark, lock)
+        yield world
+        world.close()

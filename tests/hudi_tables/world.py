@@ -1,0 +1,142 @@
+"""A Hudi table with everybody who touches it: sinks, foreign writers, operators, accidents."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.table_kinds import WantedTable
+from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.layout_plans import plan_of_layout
+from headgate.data.writers.plan import SourcePlan
+from headgate.tables.hudi.base_files import instant_of
+from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.table import HudiSinkTable
+
+ROWS_PER_FILE = 3
+COLUMNS = Struct((Column("number", "long", required=False), Column("row", "long", required=False)))
+QUICK = {"hoodie.time.generator.max_expected_clock_skew_ms": "20"}
+
+
+class HudiWorld:
+    """The contract's world in one Spark session, below a folder."""
+
+    def __init__(self, folder: Path, spark: Any, lock: dict[str, str], **wanted: Any) -> None:
+        self.spark = spark
+        self._lock = lock
+        self.folder = folder / "trips"
+        properties = {**lock, **QUICK, **wanted.pop("properties", {})}
+        self.wanted = WantedTable(
+            "db.trips",
+            str(self.folder),
+            create=True,
+            columns=wanted.pop("columns", COLUMNS),
+            properties=properties,
+            **wanted,
+        )
+        self.place = HudiPlace.of(self.wanted)
+        self._lies: list[bool] = []
+        self._stamp = ""
+        HudiKind().ensure(self.wanted)
+
+    def open(self, sink: str = "sink") -> HudiSinkTable:
+        def answer(call: Callable[[], None]) -> None:
+            lie = self._lies.pop() if self._lies else None
+            if lie is not False:
+                call()
+            if lie is not None:
+                raise ConnectionError("the answer was lost")
+
+        return HudiSinkTable(self.place, SinkName(sink), answer)
+
+    def file(self, number: int) -> WrittenFile:
+        """A file of ``ROWS_PER_FILE`` rows that say ``number``, by the sink's own writers.
+
+        Files belong to one transaction until it has landed.
+        """
+        if not self._stamp or self._complete(instant_of(self._stamp)):
+            self._stamp = HudiSinkTable(self.place, SinkName("sink")).stamp()
+        return self.write(rows(number), self._stamp)[0]
+
+    def write(self, table: pa.Table, stamp: str) -> tuple[WrittenFile, ...]:
+        plan = plan_of_layout(HudiKind().layout(self.wanted), "db.trips", SourcePlan(kafka={}))
+        shape = FileShape(plan)
+        files = DataFiles(shape, stamp, 1 << 20)
+        for key, part in shape.partitioner.split(table.cast(plan.arrow_schema())):
+            files.write(key, part)
+        return files.finish()
+
+    def numbers(self) -> list[int]:
+        found = self.read().select("number").collect()
+        return sorted(row[0] for row in found)[::ROWS_PER_FILE]
+
+    def read(self, **options: str) -> Any:
+        """As Hudi's Spark reader has it."""
+        if not any(self.timeline("*commit")):
+            return self.spark.createDataFrame([], "number long, row long")
+        return self.spark.read.format("hudi").options(**options).load(str(self.folder))
+
+    def timeline(self, pattern: str) -> list[Path]:
+        return sorted((self.folder / ".hoodie" / "timeline").glob(pattern))
+
+    def data_files(self) -> list[str]:
+        found = self.folder.rglob("*.parquet")
+        return sorted(path.name for path in found if ".hoodie" not in path.parts)
+
+    def append_foreign(self, number: int, *, lock: bool = True) -> None:
+        """By Hudi's own Spark writer."""
+        options = {
+            "hoodie.table.name": "trips",
+            "hoodie.datasource.write.operation": "bulk_insert",
+            "hoodie.bulkinsert.shuffle.parallelism": "1",
+            **({**self.place.settings} if lock else {}),
+        }
+        frame = self.spark.createDataFrame(rows(number).to_pylist(), "number long, row long")
+        frame.write.format("hudi").options(**options).mode("append").save(str(self.folder))
+
+    def compact(self) -> None:
+        """Hudi's clustering: base files are rewritten."""
+        settings = ",".join(f"{key}={value}" for key, value in self.place.settings.items())
+        call = (
+            f"call run_clustering(path => '{self.folder}', op => 'scheduleandexecute', "
+            f"options => 'hoodie.clustering.plan.strategy.sort.columns=row,{settings}')"
+        )
+        assert self.spark.sql(call).count()
+
+    def roll_back(self, snapshot_id: int | None) -> None:
+        """By a savepoint, as Hudi's operators do."""
+        done = self.timeline(f"*_{snapshot_id}.*commit")
+        client = HudiJava(self.place, self.place.config().schema)._writer()
+        client.savepoint(done[0].name[:17], "operator", "")
+        client.restoreToSavepoint(done[0].name[:17])
+        client.close()
+
+    def recreate(self) -> None:
+        self.drop()
+        HudiKind().ensure(self.wanted)
+
+    def drop(self) -> None:
+        shutil.rmtree(self.folder)
+
+    def lose_next_answer(self, *, landed: bool) -> None:
+        self._lies.append(landed)
+
+    def close(self) -> None:
+        """Nothing is held but what the JVM holds."""
+
+    def _complete(self, instant: str) -> bool:
+        return any(self.timeline(f"{instant}_*.*commit"))
+
+
+def rows(number: int) -> pa.Table:
+    row = list(range(ROWS_PER_FILE))
+    return pa.table({"number": pa.array([number] * ROWS_PER_FILE, pa.int64()), "row": row})

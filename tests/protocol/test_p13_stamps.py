@@ -1,0 +1,164 @@
+"""P13: where a table stamps its files, those of a transaction land with that one, or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from protocol.coordinating import SETTINGS, Coordinator
+from protocol.values import ALICE, LOCATION, P0, P1, data_file, offsets, status
+
+from headgate.control_protocol.events import AckCommit, StartCommit, WriteStatus
+from headgate.control_protocol.ports import Refused
+from headgate.control_protocol.stamps import belongs
+from headgate.coordinator.actions import CommitAnswered, CommitTable, ReadTable, SourcesDescribed
+from headgate.coordinator.settings import CoordinatorSettings
+from headgate.coordinator.transitions import Phase
+
+
+class Stamping(Coordinator):
+    """Its table gives a stamp whenever the sources are described."""
+
+    stamps = 0
+
+    def described(self) -> None:
+        self.owed = None
+        self.stamps += 1
+        self.given(SourcesDescribed(self.sources, self.start, stamp=stamp(self.stamps)))
+
+
+def stamp(number: int) -> str:
+    return f"{LOCATION}/*_{number}.parquet"
+
+
+def written(number: int, upto: int, stamped: int, *, begin: int = 10) -> WriteStatus:
+    """Of P0 these rows in one file; of P1 nothing was there."""
+    file = data_file(f"{LOCATION}/city=1/f{number}_0_{stamped}.parquet", upto - begin)
+    return status(number, {P0: (begin, upto), P1: (20, 20)}, files=(file,))
+
+
+def test_start_says_the_stamp_that_came_with_the_sources() -> None:
+    coordinator = Stamping.at(Phase.STARTING)
+    (start,) = coordinator.said
+    assert isinstance(start, StartCommit)
+    assert start.tables[0].file_prefix == stamp(1)
+
+    coordinator.until(Phase.CLOSING)
+    _, start = coordinator.said
+    assert isinstance(start, StartCommit)
+    assert start.tables[0].file_prefix == stamp(2)
+
+
+def test_start_says_it_again_after_a_failed_append() -> None:
+    coordinator = Stamping.at(Phase.CLOSING)
+    before = coordinator.said
+    coordinator.owed = None
+    coordinator.waits(0)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    assert coordinator.said == before
+
+
+def test_files_of_the_transaction_that_ends_are_in() -> None:
+    coordinator = Stamping.at(Phase.COLLECTING)
+    coordinator.hears(written(1, 15, stamped=1), ALICE, transaction=1)
+    coordinator.waits(1)
+    assert coordinator.attempt.record.offsets == offsets(15, 20)
+
+
+@pytest.mark.parametrize("stamped", [2, 3])
+def test_files_of_any_other_are_refused(stamped: int) -> None:
+    coordinator = Stamping.at(Phase.COLLECTING)
+    coordinator.hears(written(1, 15, stamped=stamped), ALICE, transaction=1)
+    coordinator.waits(1)
+    assert not coordinator.wants(CommitTable)
+    assert "outside the prefixes" in settlement(coordinator).reason
+
+
+def test_a_late_status_is_refused_and_its_ranges_are_written_again() -> None:
+    coordinator = Stamping.at(Phase.COLLECTING)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    coordinator.until(Phase.OPEN)
+    coordinator.hears(written(1, 15, stamped=1), ALICE, transaction=1)
+    coordinator.until(Phase.COLLECTING)
+    coordinator.waits(1)
+    assert not coordinator.wants(CommitTable)
+    assert settlement(coordinator).offsets == offsets(10, 20)
+
+    coordinator.until(Phase.OPEN)
+    coordinator.until(Phase.COLLECTING)
+    coordinator.hears(written(2, 15, stamped=3), ALICE, transaction=3)
+    coordinator.waits(1)
+    assert coordinator.attempt.record.offsets == offsets(15, 20)
+
+
+def test_nobody_can_have_written_for_a_transaction_before_it_began() -> None:
+    coordinator = Stamping.at(Phase.COLLECTING)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    coordinator.until(Phase.OPEN)
+    coordinator.until(Phase.COLLECTING)
+    coordinator.hears(written(1, 15, stamped=2), ALICE, transaction=1)
+    coordinator.waits(1)
+    assert not coordinator.wants(CommitTable)
+
+
+def test_the_same_files_are_tried_again_on_a_newer_head() -> None:
+    coordinator = committing()
+    files = coordinator.attempt.files
+    coordinator.refused()
+    coordinator.reads()
+    assert coordinator.attempt.files == files
+
+
+def test_files_that_waited_for_too_long_are_given_up() -> None:
+    """As P9 says of folders."""
+    coordinator = committing(replace(SETTINGS, claim_age_max_ms=100_000))
+    coordinator.unsure()
+    coordinator.waits(100_001)
+    coordinator.reads()
+    assert coordinator.phase is Phase.RECOVERING
+
+
+def test_files_refused_for_good_begin_a_new_epoch() -> None:
+    """Others rolled back what was written: the ranges are written again, under another stamp."""
+    coordinator = committing()
+    coordinator.owed = None
+    coordinator.given(CommitAnswered(Refused("the instant was rolled back", for_good=True)))
+    assert coordinator.phase is Phase.RECOVERING
+    assert coordinator.wants(ReadTable)
+    assert "rolled back" in coordinator.told
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [
+        ("/lake/trips/f_0-0-0_7.parquet", True),
+        ("/lake/trips/city=1/f_0-0-0_7.parquet", True),
+        ("/lake/trips/f_0-0-0_8.parquet", False),
+        ("/lake/other/f_0-0-0_7.parquet", False),
+        ("/lake/trips/../other/f_0-0-0_7.parquet", False),
+        ("/lake/trips//f_7.parquet", False),
+        ("/lake/trips/_7.parquet", False),
+        ("/lake/trips/city=1/.._7.parquet", True),
+    ],
+)
+def test_which_paths_belong_to_a_stamp(path: str, is_one: bool) -> None:
+    assert belongs("/lake/trips/*_7.parquet", path) is is_one
+
+
+def test_nothing_belongs_to_what_is_no_stamp() -> None:
+    for no_stamp in ("", "*", "/lake/*", "/lake/trips"):
+        assert not belongs(no_stamp, "/lake/trips/f_7.parquet")
+
+
+def committing(settings: CoordinatorSettings = SETTINGS) -> Stamping:
+    coordinator = Stamping(settings=settings)
+    coordinator.until(Phase.COLLECTING)
+    coordinator.hears(written(1, 15, stamped=1), ALICE, transaction=1)
+    coordinator.waits(1)
+    return coordinator
+
+
+def settlement(coordinator: Coordinator) -> AckCommit:
+    (said,) = coordinator.said
+    assert isinstance(said, AckCommit)
+    return said

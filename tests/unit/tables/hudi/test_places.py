@@ -1,0 +1,184 @@
+"""What a Hudi table's properties say of it, and which tables and settings are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.errors import ConfigurationError, TableMissing
+from headgate.control_protocol.kind_errors import HudiUnsafe, KindLacks, TableUnfit
+from headgate.control_protocol.table_kinds import WantedTable
+from headgate.tables.hudi.columns import avro_of, columns_of
+from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.places import HudiPlace, properties_of
+from headgate.tables.hudi.settings import PROVIDER, write_settings
+
+COLUMNS = Struct(
+    (
+        Column("id", "long"),
+        Column("city", "string", required=False),
+        Column("fare", "decimal(9, 2)", required=False),
+        Column("at", "timestamptz", required=False),
+        Column("day", "date", required=False),
+        Column("local", "timestamp", required=False),
+        Column("raw", "binary", required=False),
+    )
+)
+LOCK = {PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"}
+
+
+def wanted(folder: Path, **more: object) -> WantedTable:
+    given = {"create": True, "columns": COLUMNS, "properties": LOCK, **more}
+    return WantedTable("db.trips", str(folder), **given)  # type: ignore[arg-type]
+
+
+def table(folder: Path, **properties: str) -> HudiPlace:
+    (folder / ".hoodie").mkdir()
+    escaped = avro_of("trips", COLUMNS, {}).replace(":", "\\:").replace("=", "\\=")
+    told = {
+        "hoodie.table.name": "trips",
+        "hoodie.table.version": "9",
+        "hoodie.table.create.schema": escaped,
+    }
+    told |= {key.replace("__", "."): value for key, value in properties.items()}
+    text = "#Updated at 2026\n" + "".join(f"{key}={value}\n" for key, value in told.items())
+    (folder / ".hoodie" / "hoodie.properties").write_text(text)
+    return HudiPlace.of(wanted(folder))
+
+
+def test_point_2_properties_are_read_as_java_writes_them() -> None:
+    text = "#a comment\n!another\na.b=c\\:d\\=e\\\\f\nspace\\ in=\\u0141\nempty=\n"
+    assert properties_of(text) == {"a.b": "c:d=e\\f", "space in": "Ł", "empty": ""}
+
+
+def test_point_2_columns_come_back_as_they_were_declared() -> None:
+    assert columns_of("t", avro_of("t", COLUMNS, {"city": "where"})) == COLUMNS
+
+
+def test_point_2_nested_columns_are_refused_by_name() -> None:
+    nested = Struct((Column("at", Struct((Column("x", "long"),))),))
+    with pytest.raises(ConfigurationError, match="'at'"):
+        avro_of("t", nested, {})
+    with pytest.raises(ConfigurationError, match="_hoodie_file_name"):
+        avro_of("t", Struct((Column("_hoodie_file_name", "string"),)), {})
+
+
+def test_point_2_a_table_has_one_identity_until_it_is_made_anew(tmp_path: Path) -> None:
+    place = table(tmp_path)
+    config = place.config()
+    assert place.config() == config
+    (place.aux / "uuid").unlink()
+    assert place.config().uuid != config.uuid
+
+
+def test_point_2_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) -> None:
+    place = table(
+        tmp_path,
+        hoodie__table__recordkey__fields="id",
+        hoodie__table__partition__fields="city",
+        hoodie__datasource__write__hive_style_partitioning="true",
+        hoodie__table__keygenerator__type="SIMPLE",
+    )
+    dressing = place.config().dressing
+    assert (dressing.key, dressing.partition_by) == ("id", ("city",))
+    assert (dressing.hive_style, dressing.url_encoded) == (True, False)
+    assert place.layout().partition_by == ("city",)
+
+
+def test_point_2_properties_that_are_being_written_are_read_from_those_before(
+    tmp_path: Path,
+) -> None:
+    place = table(tmp_path)
+    config = place.config()
+    now = tmp_path / ".hoodie" / "hoodie.properties"
+    before = now.rename(now.with_name("hoodie.properties.backup"))
+    assert place.config() == config
+    now.write_text(before.read_text()[:60])
+    assert place.config() == config
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"hoodie__table__version": "6"}, "version 6"),
+        ({"hoodie__table__base__file__format": "ORC"}, "another format"),
+        ({"hoodie__table__metadata__partitions": "files,bloom_filters"}, "Bloom"),
+        ({"hoodie__populate__meta__fields": "false"}, "without Hudi's columns"),
+        ({"hoodie__table__cdc__enabled": "true"}, "logs its changes"),
+        ({"hoodie__datasource__write__drop__partition__columns": "true"}, "leaves partition"),
+        ({"hoodie__table__recordkey__fields": "id,city"}, "record keys"),
+        ({"hoodie__table__recordkey__fields": "fare"}, "fare"),
+        ({"hoodie__table__partition__fields": "day"}, "day"),
+        ({"hoodie__table__partition__fields": "city:SIMPLE"}, "partitions in a way"),
+        (
+            {
+                "hoodie__table__recordkey__fields": "id",
+                "hoodie__table__keygenerator__type": "COMPLEX",
+            },
+            "COMPLEX",
+        ),
+    ],
+)
+def test_point_2_tables_that_appends_would_have_to_heed_are_refused(
+    tmp_path: Path, properties: dict[str, str], why: str
+) -> None:
+    with pytest.raises(TableUnfit, match=why):
+        table(tmp_path, **properties).config()
+
+
+def test_point_2_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(TableMissing):
+        HudiPlace.of(wanted(tmp_path)).config()
+    with pytest.raises(TableMissing):
+        HudiKind().ensure(wanted(tmp_path, create=False))
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {PROVIDER: "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"},
+        {PROVIDER: "org.apache.hudi.client.transaction.lock.InProcessLockProvider"},
+        {**LOCK, "hoodie.write.concurrency.mode": "SINGLE_WRITER"},
+        {**LOCK, "hoodie.clean.failed.writes.policy": "EAGER"},
+        {**LOCK, "hoodie.metadata.enable": "false"},
+        {**LOCK, "hoodie.write.markers.type": "TIMELINE_SERVER_BASED"},
+        {**LOCK, "hoodie.compact.inline": "true"},
+        {**LOCK, "hoodie.index.type": "bloom"},
+    ],
+)
+def test_point_2_settings_that_break_the_promise_are_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(HudiUnsafe):
+        write_settings("trips", properties)
+
+
+def test_point_2_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
+    settings = write_settings("trips", {**LOCK, "hoodie.keep.min.commits": "30", "other": "x"})
+    assert settings["hoodie.keep.min.commits"] == "30"
+    assert settings["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
+    assert "other" not in settings
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"by_spark": True}, KindLacks),
+        ({"partition_by": ("at",)}, ConfigurationError),
+        ({"partition_by": ("gone",)}, ConfigurationError),
+        ({"properties": {**LOCK, "hoodie.table.type": "NEITHER"}}, HudiUnsafe),
+    ],
+)
+def test_point_2_a_sink_file_is_refused_before_anything_is_made(
+    tmp_path: Path, more: dict[str, object], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        HudiKind().refuse(wanted(tmp_path / "t", **more))
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("location", ["", "s3://lake/trips", "/lake/*/trips", "/lake/../trips"])
+def test_point_2_only_folders_are_filled(location: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"table\.location"):
+        HudiKind().refuse(WantedTable("db.t", location, columns=COLUMNS, properties=LOCK))
