@@ -51,6 +51,7 @@ from headgate.operations.audit_whole import (
 )
 from headgate.operations.kafka_access import scan_source, source_topics
 from headgate.operations.table_access import opened_reader
+from headgate.sink.kinds import weaker
 from headgate.sink.settings import SinkSettings
 
 _TRIES = 3
@@ -118,7 +119,7 @@ class Inquiry:
         self._proven: list[str] = []
         self._unproven: list[str] = []
         self._expired: list[str] = []  # unproven only where records could not be compared
-        self._remarks: list[str] = []
+        self._remarks: list[str] = list(filter(None, [weaker(settings)]))
         self._whole: WholeTable | None = None
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None

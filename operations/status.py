@@ -35,6 +35,7 @@ from headgate.sink.condition import (
     heard,
     open_transaction,
 )
+from headgate.sink.kinds import weaker
 from headgate.sink.settings import SinkSettings
 
 TRANSACTIONS_SHOWN = 10
@@ -157,6 +158,7 @@ def status(
     now_ms = time.time_ns() // 1_000_000
     since_ms = now_ms - overdue_ms(settings)
     history, wrong, owed = _table(settings, Newest(transactions, since_ms), notes)
+    notes.texts += filter(None, [weaker(settings)])
     record = history.record
     logs = _logs(settings, notes, unread_since_ms=since_ms)
     partitions = tuple(_partitions(history, logs, notes))

@@ -55,6 +55,14 @@ def traits_of(settings: SinkSettings) -> Traits:
     return _ICEBERG if kind is None else Traits(kind.guarantee, kind.capabilities)
 
 
+def weaker(settings: SinkSettings) -> str | None:
+    """Say what tables of the sink's kind promise where that is less than exactly once."""
+    guarantee = traits_of(settings).guarantee
+    if guarantee is Guarantee.EXACTLY_ONCE:
+        return None
+    return f"tables of kind {settings.table.type} hold records {guarantee.value}"
+
+
 def kind_names() -> list[str]:
     """Return all names that ``table.type`` can have, sorted."""
     registered = (point.name for point in entry_points(group=ENTRY_POINT_GROUP))
@@ -121,9 +129,9 @@ def check_kind(settings: SinkSettings) -> None:
                 f"{setting}: tables of kind {settings.table.type} do not have that",
                 "leave it out, or fill an Iceberg table",
             )
-    if kind.guarantee is not Guarantee.EXACTLY_ONCE and not settings.table.accept_duplicates:
+    if (promised := weaker(settings)) and not settings.table.accept_duplicates:
         raise GuaranteeTooWeak(
-            f"tables of kind {settings.table.type} hold records {kind.guarantee.value}",
+            promised,
             "set table.accept_duplicates = true if that will do, or fill another kind of table",
         )
     kind.refuse(wanted_table(settings))

@@ -61,6 +61,7 @@ def test_point_3_killed_coordinators_and_foreign_writers_lose_and_double_nothing
     assert "HG-151" in refused.output
 
 
+@pytest.mark.soak
 def test_point_3_a_restored_table_stops_the_sink_until_somebody_decides(
     deploy: Deploy, tmp_path: Path
 ) -> None:

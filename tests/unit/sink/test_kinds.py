@@ -15,10 +15,11 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import GuaranteeTooWeak, KindLacks, KindUnknown
 from headgate.control_protocol.table_kinds import Capability, Guarantee
 from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable, FakeTopics
+from headgate.operations.status import status
 from headgate.operations.table_access import opened_catalog, opened_table
 from headgate.sink.agreement import agreed
 from headgate.sink.kind_tables import KindTables
-from headgate.sink.kinds import kind_names, other_kind, traits_of
+from headgate.sink.kinds import kind_names, other_kind, traits_of, weaker
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 from headgate.tables.hudi.kind import HudiKind
@@ -162,6 +163,19 @@ def test_point_1_the_page_of_kinds_says_what_they_declare() -> None:
         assert said["promise"][column] == traits.guarantee
         able = {each for each in Capability if said[each.value][column].startswith("yes")}
         assert able == traits.capabilities
+
+
+def test_point_1_a_weaker_promise_is_told_wherever_people_look(
+    folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\naccept_duplicates = true'
+    assert weaker(sink(wanted)) is None
+    monkeypatch.setattr(folder.FolderKind, "guarantee", Guarantee.IDEMPOTENT)
+    assert weaker(sink(wanted)) == "tables of kind folder hold records exactly once by key"
+    monkeypatch.setattr("headgate.operations.status._logs", lambda *_, **__: {})
+    monkeypatch.setattr("headgate.operations.status._heard", lambda *_: [])
+    monkeypatch.setattr("headgate.operations.status.vanished", lambda _: None)
+    assert weaker(sink(wanted)) in status(sink(wanted)).notes
 
 
 @pytest.mark.parametrize("stamps", [True, False])

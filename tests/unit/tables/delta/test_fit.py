@@ -1,0 +1,180 @@
+"""Which Delta tables can be filled, and what is read of their log by audit and status."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from contract.delta_table_world import DeltaWorld
+from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake.schema import PrimitiveType
+
+from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
+from headgate.control_protocol.errors import ConfigurationError, RecordUnreadable
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.ports import Lineage
+from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.tables.delta.columns import columns_from_delta, delta_from_columns
+from headgate.tables.delta.kind import DeltaKind
+from headgate.tables.delta.places import storage_options
+from headgate.tables.delta.reader import DeltaReader
+
+SINK = SinkName("sink")
+EVERY_TYPE = Struct(
+    (
+        *(
+            Column(f"a_{kind}", kind, required=False)
+            for kind in ("string", "long", "int", "float", "double", "boolean", "binary", "date")
+        ),
+        Column("at", "timestamptz", required=True),
+        Column("local", "timestamp", required=False),
+        Column("price", "decimal(12, 3)", required=False),
+        Column("tags", ListOf(Column("", "string", required=False)), required=False),
+        Column("by", MapOf("string", Column("", "long", required=True)), required=False),
+        Column("deep", Struct((Column("inner", "date", required=False),)), required=False),
+    )
+)
+
+
+def test_point_3_columns_are_the_same_there_and_back() -> None:
+    assert columns_from_delta("t", delta_from_columns(EVERY_TYPE, {})) == EVERY_TYPE
+
+
+@pytest.mark.parametrize("kind", ["uuid", "time", "fixed[4]", "timestamp_ns"])
+def test_point_3_types_that_delta_has_not(kind: str) -> None:
+    columns = Struct((Column("odd", kind, required=False),))
+    with pytest.raises(ConfigurationError, match=r"'odd': Delta has no type"):
+        delta_from_columns(columns, {})
+
+
+def filled(folder: Path, *fields: Field, **properties: str) -> WantedTable:
+    schema = Schema([Field("id", PrimitiveType("long")), *fields])
+    DeltaTable.create(folder, schema, configuration=properties)
+    return WantedTable("db.t", str(folder))
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"delta.setTransactionRetentionDuration": "interval 3 days"}, "forgets after"),
+        ({"delta.logRetentionDuration": "interval 1 day"}, "keeps its log for interval 1 day"),
+        ({"delta.logRetentionDuration": "interval 30 hours"}, "keeps its log for"),
+        ({"delta.constraints.positive": "id > 0"}, "has the constraint positive"),
+    ],
+)
+def test_point_3_hg153_properties_that_appends_would_have_to_heed(
+    tmp_path: Path, properties: dict[str, str], said: str
+) -> None:
+    wanted = WantedTable("db.t", str(tmp_path))
+    if "constraints" in str(properties):
+        table = DeltaTable.create(tmp_path, Schema([Field("id", PrimitiveType("long"))]))
+        table.alter.add_constraint({"positive": "id > 0"})
+    else:
+        filled(tmp_path, **properties)
+    with pytest.raises(TableUnfit, match=said):
+        DeltaKind().layout(wanted)
+
+
+def test_point_3_hg153_a_generated_column(tmp_path: Path) -> None:
+    made = Field("twice", PrimitiveType("long"), metadata={"delta.generationExpression": "id * 2"})
+    DeltaTable.create(tmp_path, Schema([Field("id", PrimitiveType("long")), made]))
+    with pytest.raises(TableUnfit, match=r"twice|generat"):
+        DeltaKind().layout(WantedTable("db.t", str(tmp_path)))
+
+
+def test_point_3_a_new_column_is_another_layout_and_older_files_fit(tmp_path: Path) -> None:
+    world = DeltaWorld(tmp_path)
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    more = pa.table({"number": [7], "row": [0], "new": ["x"]})
+    write_deltalake(world.uri, more, mode="append", schema_mode="merge")
+    after = table.read()
+    assert after.schema_id != view.schema_id
+    landed(commit(table, after, record(1, 1, 3), file))
+    assert world.table().to_pyarrow_table().num_rows == 4
+
+
+def test_point_3_the_history_tells_whose_commits_moved_which_rows(tmp_path: Path) -> None:
+    world = DeltaWorld(tmp_path)
+    table, other = world.open(), world.open("other")
+    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    landed(
+        commit(other, claimed(other, sink="other"), record(1, 1, 3, sink="other"), world.file(2))
+    )
+    world.append_foreign(3)
+    world.compact()
+    world.table().delete("number = 3")
+    reader = DeltaReader(world.place, SINK)
+    history = reader.history()
+    assert [(c.record.transaction.number, c.added_records) for c in history.commits] == [
+        (0, 0),
+        (1, 3),
+    ]
+    assert history.complete
+    assert [(f.sink, f.added_records - f.deleted_records) for f in history.foreign] == [
+        ("other", 0),
+        ("other", 3),
+        (None, 3),
+        (None, 0),
+        (None, -3),
+    ]
+    assert sum(file.records for file in reader.live_files()) == 6
+    assert not reader.moved()
+    world.append_foreign(4)
+    assert reader.moved()
+
+
+def cleaned(world: DeltaWorld, upto: int) -> None:
+    """What a writer does once these versions are older than the log's retention."""
+    table = world.table()
+    table.create_checkpoint()
+    for version in range(upto + 1):
+        old_s = time.time() - 90 * 24 * 3600
+        os.utime(world.uri / "_delta_log" / f"{version:020}.json", (old_s, old_s))
+    world.table().cleanup_metadata()
+    assert not (world.uri / "_delta_log" / f"{0:020}.json").exists()
+
+
+def test_point_3_an_idle_sink_that_renews_outlives_the_clean_up_of_the_log(tmp_path: Path) -> None:
+    world = DeltaWorld(tmp_path)
+    table = world.open()
+    view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    world.append_foreign(2)
+    old = world.table().version()
+    view = landed(commit(table, table.read(), record(1, 2, 3)))
+    cleaned(world, old)
+    after = world.open().read()
+    assert (after.record, after.lineage) == (view.record, Lineage.CONTAINS_TAG)
+    landed(commit(table, after, record(1, 3, 6), world.file(3)))
+    assert world.numbers() == [1, 2, 3]
+    assert not DeltaReader(world.place, SINK).history().complete
+
+
+def test_point_3_a_sink_that_stood_still_for_longer_says_that_its_record_is_gone(
+    tmp_path: Path,
+) -> None:
+    world = DeltaWorld(tmp_path)
+    table = world.open()
+    claimed(table)
+    world.append_foreign(2)
+    world.append_foreign(3)
+    cleaned(world, 2)
+    with pytest.raises(RecordUnreadable, match="not in the log any more"):
+        world.open().read()
+
+
+def test_point_3_keys_of_a_store_are_told_in_delta_s_names() -> None:
+    storage = {"s3.endpoint": "http://127.0.0.1:1", "s3.access-key-id": "key", "s3.region": "r"}
+    assert storage_options("/lake/t", storage) == {}
+    assert storage_options("s3://lake/t", storage) == {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_REGION": "r",
+        "AWS_ALLOW_HTTP": "true",
+        "aws_conditional_put": "etag",
+    }
