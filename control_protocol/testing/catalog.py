@@ -34,13 +34,15 @@ class CommitFault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FakeSnapshot:
-    """``files``: all that are live in it, not just its own; ``summary``: the properties."""
+    """``files``: all that are live in it, not just its own; ``summary``: the properties;
+    ``rewrites``: it has the rows of its parent."""
 
     snapshot_id: int
     parent_id: int | None
     sequence_number: int
     files: tuple[WrittenFile, ...] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
+    rewrites: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,8 @@ class FakeCatalog:
         """A foreign writer rewrites all live files as one."""
         records = self.records(branch)
         merged = self.storage.write(f"{self.table}/compacted-", records)
-        snapshot = self.new_snapshot(branch, (), {})
-        return self._add(replace(snapshot, files=(merged,) if records else ()), branch)
+        rewritten = replace(self.new_snapshot(branch, (), {}), rewrites=True)
+        return self._add(replace(rewritten, files=(merged,) if records else ()), branch)
 
     def expire(self, keep: int = 1) -> None:
         """Of each branch only the newest snapshots stay, and whatever a tag holds."""

@@ -208,9 +208,9 @@ class FakeTable:
                 return Lineage.CONTAINS_TAG
             if snapshot.sequence_number <= tagged.sequence_number:
                 return Lineage.ROLLED_BACK
-        files = catalog.snapshots[head].files
-        newest = {file.path for file in tagged.files[-1:]} <= {file.path for file in files}
-        kept = newest or _rows(tagged.files) == _rows(files)
+        now = catalog.snapshots[head]
+        newest = {file.path for file in tagged.files[-1:]} <= {file.path for file in now.files}
+        kept = newest or (now.rewrites and _rows(tagged.files) == _rows(now.files))
         return Lineage.CONTAINS_TAG if kept else Lineage.UNDECIDABLE
 
     def _was_claimed(self) -> bool:

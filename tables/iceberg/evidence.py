@@ -5,8 +5,9 @@ Asked in this order, the surest first:
 1. The metadata log: versions of the table from before the expiry still know the parents.
 2. The newest files of the tag's snapshot: a later snapshot that refers to one, or removed one, was
    made from a snapshot that held it, and so held all that the sink had committed.
-3. The counts of records: a snapshot that is left, or what was there before the oldest of them, has
-   exactly as many as the tag's snapshot, as after compactions and rewrites of manifests.
+3. The counts of records: a snapshot that is left, and that changed no row (a compaction, a rewrite
+   of manifests), has exactly as many as the tag's snapshot. Under others' appends equal counts say
+   nothing: they may have brought as many as a rollback took away.
 
 Where none of these says anything, the lineage stays undecidable.
 """
@@ -38,7 +39,7 @@ def decided(table: Table, branch: str, sink: SinkName) -> Lineage:
     line = list(ancestry(snapshots, metadata.refs[branch]))
     found = _by_metadata_log(table, line[0], tagged)
     if found is Lineage.UNDECIDABLE and (
-        _by_files(table.io, line, tagged) or _counts(line, tagged)
+        _by_files(table.io, line, tagged) or _by_counts(line, tagged)
     ):
         return Lineage.CONTAINS_TAG
     return found
@@ -120,14 +121,10 @@ def _named(io: FileIO, manifest: ManifestFile) -> Iterator[str]:
     return (entry.data_file.file_path for entry in entries)
 
 
-def _counts(line: list[Snapshot], tagged: Snapshot) -> bool:
+def _by_counts(line: list[Snapshot], tagged: Snapshot) -> bool:
     stored = _count(tagged, "total-records")
-    totals = [_count(snapshot, "total-records") for snapshot in line]
-    oldest, total = line[-1], totals[-1]
-    if stored is None or total is None:
-        return False
-    added, removed = _count(oldest, "added-records"), _count(oldest, "deleted-records")
-    return stored in (*totals, total - (added or 0) + (removed or 0))
+    rewrites = (s for s in line if _count(s, "added-records") == _count(s, "deleted-records"))
+    return stored is not None and any(_count(s, "total-records") == stored for s in rewrites)
 
 
 def _count(snapshot: Snapshot, name: str) -> int | None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import (
     RemovePropertiesUpdate,
@@ -124,8 +125,16 @@ class IcebergWorld:
         table.append(_rows(number), branch=branch)
 
     def compact(self) -> None:
+        """By one snapshot that changes no row, as engines do it."""
         table = self.table()
-        table.overwrite(table.scan().to_arrow())
+        live, rows = [task.file for task in table.scan().plan_files()], table.scan().to_arrow()
+        with table.transaction() as change:
+            merged = list(_dataframe_to_data_files(change.table_metadata, rows, table.io))
+            with change.update_snapshot().overwrite() as rewrite:
+                for file in live:
+                    rewrite.delete_data_file(file)
+                for file in merged:
+                    rewrite.append_data_file(file)
 
     def expire_all(self) -> None:
         """Every snapshot that no branch and no tag stands on."""

@@ -72,10 +72,10 @@ class ExpiryContract:
         view = rolled_back_and_forgotten(world, log=False)
         assert view.lineage is Lineage.UNDECIDABLE
         assert view.record is not None
-        for number in (8, 9, 10, 11):
+        for number in (8, 9, 10, 11):  # as many rows as were taken away, and more
             world.append_foreign(number)
-        forget(world, log=False)
-        assert world.open().read().lineage is Lineage.UNDECIDABLE, "more rows prove nothing"
+            forget(world, log=False)
+            assert world.open().read().lineage is Lineage.UNDECIDABLE, "others' rows prove nothing"
 
 
 def maintained(world: ExpiryWorld, *, log: bool) -> None:
