@@ -8,6 +8,7 @@ that operates a sink are headgate's. A package registers one by an entry point o
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -108,6 +109,11 @@ class Layout:
     partition_by: tuple[str, ...] = ()
     storage: Mapping[str, str] = field(default_factory=dict)
     dressing: Dressing | None = None
+
+
+def layout_number(text: str) -> int:
+    """Return a ``layout_id`` for what the text tells of columns and partitioning."""
+    return zlib.crc32(text.encode()) & 0x7FFFFFFF
 
 
 class TableKind(Protocol):

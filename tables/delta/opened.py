@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.kind_errors import TableUnfit
-from headgate.control_protocol.table_kinds import Layout, WantedTable
+from headgate.control_protocol.table_kinds import Layout, WantedTable, layout_number
 from headgate.tables.delta.columns import columns_from_delta
 from headgate.tables.delta.log import Log
 from headgate.tables.delta.places import storage_options
@@ -89,9 +88,7 @@ def columns_of(name: str, table: DeltaTable) -> Struct:
 
 
 def layout_id_of(table: DeltaTable) -> int:
-    """Return a number that is another one for other columns or another partitioning."""
-    text = f"{table.schema().to_json()} {partitions_of(table)}"
-    return zlib.crc32(text.encode()) & 0x7FFFFFFF
+    return layout_number(f"{table.schema().to_json()} {partitions_of(table)}")
 
 
 def layout_of(place: DeltaPlace, table: DeltaTable) -> Layout:
