@@ -9,7 +9,7 @@ from typing import Any
 from headgate.control_protocol.columns import Column, Struct, Type, digits
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.kind_errors import TableUnfit
-from headgate.tables.hudi.base_files import COLUMNS, PARTITION_TYPES
+from headgate.tables.hudi.base_files import COLUMNS, KEY_TYPES, PARTITION_TYPES
 
 _PLAIN = {
     "string": "string",
@@ -53,6 +53,28 @@ def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:
                 ),
                 f"use a column of {', '.join(PARTITION_TYPES)}",
             )
+
+
+def refuse_key(columns: Struct, key: str, partition_by: Sequence[str]) -> None:
+    """Raise ``ConfigurationError`` for a record key that the table could not be filled with."""
+    found = next((column for column in columns.fields if column.name == key), None)
+    if found is None or found.type not in KEY_TYPES or not found.required:
+        raise ConfigurationError(
+            f"no record key of a Hudi table is made of {key!r} here",
+            f"name one required column of {', '.join(KEY_TYPES)}, or none",
+        )
+    if len(partition_by) > 1:
+        raise ConfigurationError(
+            f"a Hudi table with the record key {key!r} has one partition column at most here",
+            "leave partition columns out of table.partition_by, or the key out",
+        )
+
+
+def changed(columns: Struct, schema: str) -> str | None:
+    """Return a column that a commit's Avro schema has otherwise, if there is one."""
+    now = {column.name: column.type for column in columns_of("", schema).fields}
+    known = {column.name: column.type for column in columns.fields}
+    return next((name for name in {**known, **now} if known.get(name) != now.get(name)), None)
 
 
 def _field(column: Column, comment: str | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.tables.hudi.base_files import file_id_of
 from headgate.tables.hudi.jvm import ended, hook, open_spark, said
 from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.settings import KEY
 
 _COMMITS = ("commit", "deltacommit")
 _TABLE_VERSION = 9
@@ -27,7 +28,7 @@ _METADATA_TABLES_OWN = "0000"
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A completed commit, oldest state first by ``completed``; ``said``: its extra metadata."""
+    """A completed commit: when it was requested and completed; ``said``: its extra metadata."""
 
     requested: str
     completed: int
@@ -193,8 +194,11 @@ class HudiJava:
         replaced = self._java.util.HashMap()
         writer.commitStats(instant, statistics, self._some(extra), action, replaced, inside)
 
-    def bury(self, meta: Any, instant: str) -> None:
-        """Remove what there is of an instant that is not complete, its files first."""
+    def bury(self, instant: str) -> None:
+        """Remove what there is of an instant, its files first, unless it is complete by now."""
+        meta = self.meta()
+        if self.completed(meta, instant):
+            return
         if instant not in self.pending(meta):
             self._begin(meta, instant)
         self._writer().rollback(instant)
@@ -246,6 +250,7 @@ class HudiJava:
             builder = self._hudi.config.HoodieWriteConfig.newBuilder()
             builder = builder.withPath(str(self._place.folder)).withSchema(self._schema)
             config = builder.forTable(self._place.table).withProps(properties).build()
+            _tell_time_in_utc(self._hudi)
             self._client = self._hudi.client.SparkRDDWriteClient(engine, config)
         return self._client
 
@@ -296,15 +301,23 @@ def create(place: HudiPlace, schema: str, partition_by: Sequence[str], kind: str
         .setTableVersion(_TABLE_VERSION)
         .setTableCreateSchema(schema)
         .setKeyGeneratorClassProp(f"org.apache.hudi.keygen.{generator}")
+        .setCommitTimezone(hudi.common.model.HoodieTimelineTimeZone.UTC)
     )
-    if key := place.settings.get("hoodie.datasource.write.recordkey.field"):
+    if key := place.settings.get(KEY):
         builder = builder.setRecordKeyFields(key)
     if partition_by:
         builder = builder.setPartitionFields(",".join(partition_by))
         builder = builder.setHiveStylePartitioningEnable(True)
         builder = builder.setUrlEncodePartitioning(True)
     conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConf(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+    _tell_time_in_utc(hudi)
     builder.initTable(conf, str(place.folder))
+
+
+def _tell_time_in_utc(hudi: Any) -> None:
+    """Let instants grow through a change of the clocks; tables of another zone are refused."""
+    utc = hudi.common.model.HoodieTimelineTimeZone.UTC
+    hudi.common.table.timeline.HoodieInstantTimeGenerator.setCommitTimeZone(utc)
 
 
 def _name(metadata: Any) -> str:

@@ -10,9 +10,9 @@ from headgate.control_protocol.kind_errors import HudiMissing, KindLacks
 from headgate.control_protocol.stamps import StampingTable
 from headgate.control_protocol.table_history import TableReader
 from headgate.control_protocol.table_kinds import Capability, Guarantee, Layout, WantedTable
-from headgate.tables.hudi.columns import avro_of, refuse_partitions
+from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
 from headgate.tables.hudi.places import HudiPlace
-from headgate.tables.hudi.settings import table_type
+from headgate.tables.hudi.settings import KEY, refuse_idle, table_type
 
 
 class HudiKind:
@@ -35,11 +35,14 @@ class HudiKind:
             raise ConfigurationError(
                 "table.location is missing: a Hudi table is found by it", "write its folder"
             )
+        refuse_idle(wanted.properties, wanted.storage, create=wanted.create)
         HudiPlace.of(wanted)
         table_type(wanted.properties)
         if wanted.create:
             avro_of(wanted.name, wanted.columns, wanted.comments)
             refuse_partitions(wanted.columns, wanted.partition_by)
+            if key := wanted.properties.get(KEY):
+                refuse_key(wanted.columns, key, wanted.partition_by)
 
     def ensure(self, wanted: WantedTable) -> None:
         place = HudiPlace.of(wanted)

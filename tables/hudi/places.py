@@ -6,7 +6,6 @@ import os
 import re
 import time
 import uuid
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,14 +15,16 @@ from headgate.control_protocol.errors import ConfigurationError, TableMissing, U
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.stamps import ANY
-from headgate.control_protocol.table_kinds import Layout, WantedTable
+from headgate.control_protocol.table_kinds import Layout, WantedTable, layout_number
 from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiDressing
 from headgate.tables.hudi.columns import columns_of
-from headgate.tables.hudi.settings import write_settings
+from headgate.tables.hudi.settings import SPARK, TIME_ZONE, write_settings
 from headgate.tables.stores.local import local_path
 
 _TABLE = "hoodie.table."
 _WRITE = "hoodie.datasource.write."
+_HIVE_STYLE = f"{_WRITE}hive_style_partitioning"
+_URL_ENCODED = f"{_WRITE}partitionpath.urlencode"
 _VERSION_MIN = 8
 _NAME = "hoodie.table.name"
 _PROPERTIES = ("hoodie.properties", "hoodie.properties.backup")
@@ -47,9 +48,7 @@ class TableConfig:
 
     @property
     def layout_id(self) -> int:
-        """Another number for other columns or another partitioning."""
-        text = f"{self.schema} {self.dressing.partition_by} {self.dressing.key}"
-        return zlib.crc32(text.encode()) & 0x7FFFFFFF
+        return layout_number(f"{self.schema} {self.dressing.partition_by} {self.dressing.key}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class HudiPlace:
                 "write an absolute path, or file:///..., of a folder that every participant sees",
             )
         settings = write_settings(wanted.name, wanted.properties)
-        spark = {key: each for key, each in wanted.storage.items() if key.startswith("spark.")}
+        spark = {key: each for key, each in wanted.storage.items() if key.startswith(SPARK)}
         return cls(wanted.name, folder, settings, spark)
 
     @property
@@ -156,11 +155,28 @@ class HudiPlace:
             location=self.location,
             key=keys[0] if keys else "",
             partition_by=partitions,
-            hive_style=found.get(f"{_WRITE}hive_style_partitioning", "false") == "true",
-            url_encoded=found.get(f"{_WRITE}partitionpath.urlencode", "false") == "true",
+            hive_style=found.get(_HIVE_STYLE, "false") == "true",
+            url_encoded=found.get(_URL_ENCODED, "false") == "true",
         )
+        self._refuse_columns(columns, dressing)
         merges = found.get(f"{_TABLE}type", "") == "MERGE_ON_READ"
         return TableConfig(self._identity(), schema, columns, dressing, merges)
+
+    def _refuse_columns(self, columns: Struct, dressing: HudiDressing) -> None:
+        for column in columns.fields:
+            if column.name == dressing.key and not column.required:
+                raise TableUnfit(
+                    f"Hudi table {self.name}: its record key {column.name} may be null",
+                    "a record key is a required column",
+                )
+            if column.name not in dressing.partition_by or column.type != "string":
+                continue
+            if not (dressing.hive_style and dressing.url_encoded):
+                raise TableUnfit(
+                    f"Hudi table {self.name}: values of {column.name} would become folders as "
+                    "they are, whatever they say",
+                    f"folders of text need {_HIVE_STYLE} and {_URL_ENCODED}",
+                )
 
     def _identity(self) -> str:
         """H10: a table made anew in the same place is another one."""
@@ -217,6 +233,8 @@ def _unfit(found: Mapping[str, str]) -> str | None:
     keys = _names(found, f"{_TABLE}recordkey.fields")
     if int(found.get(f"{_TABLE}version", "0")) < _VERSION_MIN:
         return f"is of table version {found.get(f'{_TABLE}version')}"
+    if (zone := found.get(TIME_ZONE, "LOCAL")).upper() != "UTC":
+        return f"tells time in the zone {zone} ({TIME_ZONE}), where a time may come twice"
     if f"{_TABLE}create.schema" not in found:
         return "does not say its columns (hoodie.table.create.schema)"
     if found.get(f"{_TABLE}base.file.format", "PARQUET") != "PARQUET":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -167,8 +167,8 @@ class HudiReader:
 
 
 def _ms(instant: Instant) -> int:
-    """When it was completed. Hudi writes the time of its JVM's zone, which is this process's."""
-    at = datetime.strptime(f"{instant.completed}000", "%Y%m%d%H%M%S%f")  # noqa: DTZ007 - see above
+    """When it was completed; tables whose instants are of another zone than UTC are refused."""
+    at = datetime.strptime(f"{instant.completed}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
     return int(at.timestamp() * 1000)
 
 

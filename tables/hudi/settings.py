@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.kind_errors import HudiUnsafe
 
 HOODIE = "hoodie."
+SPARK = "spark."
 LOCK = "hoodie.write.lock."
 PROVIDER = "hoodie.write.lock.provider"
 TYPE = "hoodie.table.type"
+TIME_ZONE = "hoodie.table.timeline.timezone"
+KEY = "hoodie.datasource.write.recordkey.field"
 
 _TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
@@ -20,6 +24,7 @@ _ALWAYS = {
     "hoodie.metadata.enable": "true",
     "hoodie.metadata.streaming.write.enabled": "false",
     "hoodie.write.auto.upgrade": "false",
+    TIME_ZONE: "UTC",
     # Nobody may roll back what another writer has under way.
     "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "hoodie.clean.failed.writes.policy": "LAZY",
@@ -35,6 +40,10 @@ _USUALLY = {
     f"{LOCK}num_retries": "2",
     f"{LOCK}client.num_retries": "1",
 }
+_FOLDERS = (
+    "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.datasource.write.partitionpath.urlencode",
+)
 _PACKAGE = "org.apache.hudi."
 _KNOW_THEIR_OWNER = (
     f"{_PACKAGE}client.transaction.lock.ZookeeperBasedLockProvider",
@@ -75,6 +84,26 @@ def write_settings(table: str, properties: Mapping[str, str]) -> dict[str, str]:
             "port and base_path",
         )
     return {**_USUALLY, **given, **_ALWAYS}
+
+
+def refuse_idle(properties: Mapping[str, str], storage: Mapping[str, str], *, create: bool) -> None:
+    """Raise ``ConfigurationError`` for keys of the sink file that nobody would read."""
+    for section, begin, keys in (
+        ("table.properties", HOODIE, properties),
+        ("catalog.properties", SPARK, storage),
+    ):
+        if idle := sorted(key for key in keys if not key.startswith(begin)):
+            raise ConfigurationError(
+                f"{section}.{idle[0]} is set, but a Hudi table has no use for it",
+                f"leave keys there that begin with {begin}",
+            )
+    for key in _FOLDERS if create else ():
+        if properties.get(key, "true").lower() != "true":
+            raise ConfigurationError(
+                f"table.properties.{key} is {properties[key]}, but folders of new tables are "
+                "called column=value, and escaped",
+                "remove it",
+            )
 
 
 def table_type(properties: Mapping[str, str]) -> str:

@@ -13,8 +13,9 @@ from dataclasses import replace
 from itertools import islice
 
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiForked
+from headgate.control_protocol.kind_errors import HudiForked, TableUnfit
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -26,16 +27,21 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record_codec import decode, encode, sink_of, topics_of
 from headgate.tables.hudi.base_files import instant_of, stamp_of
+from headgate.tables.hudi.columns import changed
 from headgate.tables.hudi.java import HudiJava, Instant, Statistics
 from headgate.tables.hudi.jvm import said
 from headgate.tables.hudi.places import HudiPlace, TableConfig
 from headgate.tables.hudi.reservations import Kept, Reservations
+from headgate.tables.stores.local import local_path
 
 _LOOKED_AT = 20
-"""So many of the newest commits tell of other sinks, and of a fork."""
+"""So many of the newest commits tell of other sinks."""
 
 _STAMPS_OPEN = 8
 """So many of the newest stamps may be of transactions that are not settled; mostly two are."""
+
+_SCHEMA = "schema"
+"""Hudi's key, in what a commit says, of the columns that it was made with."""
 
 _Place = tuple[str, int | None, int | None]
 
@@ -121,10 +127,9 @@ class HudiSinkTable:
     def _view(self, config: TableConfig, java: HudiJava) -> TableView:
         meta = java.meta()
         newest = list(islice(java.commits(meta), _LOOKED_AT))
-        ours = list(islice(self._ours(newest), 2)) or list(
-            islice(self._ours(java.commits(meta)), 1)
-        )
+        ours = list(islice(self._ours(java.commits(meta)), 2))
         self._refuse_fork(ours)
+        self._refuse_changed(config, newest)
         found = decode(self._sink, ours[0].said) if ours else None
         tag, record, lineage = (
             ours[0].completed if ours else None,
@@ -153,7 +158,7 @@ class HudiSinkTable:
             },
         )
 
-    def _ours(self, commits: Iterator[Instant] | list[Instant]) -> Iterator[Instant]:
+    def _ours(self, commits: Iterator[Instant]) -> Iterator[Instant]:
         return (each for each in commits if sink_of(each.said) == self._sink)
 
     def _lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
@@ -170,6 +175,16 @@ class HudiSinkTable:
                 f"continues {ours[0].said.get(self._previous)}, and not {ours[1].requested}, which "
                 "came between: a coordinator that was stopped for long has landed after all",
                 "its files are gone, and so may be rows: see docs/hudi.md, 'A fork'",
+            )
+
+    def _refuse_changed(self, config: TableConfig, newest: list[Instant]) -> None:
+        """The sink's next commit would take the columns back that somebody has changed."""
+        schema = next((each.said[_SCHEMA] for each in newest if each.said.get(_SCHEMA)), None)
+        if schema and (column := changed(config.columns, schema)):
+            raise TableUnfit(
+                f"Hudi table {self._place.name}: column {column} is not what it was when the table "
+                "was made",
+                "columns of Hudi tables stay as they are while a sink fills them (docs/hudi.md)",
             )
 
     @property
@@ -219,11 +234,9 @@ class HudiSinkTable:
 
         The newest stamp is of the transaction that the claim begins with.
         """
-        meta = java.meta()
         first = set(islice(reversed(self._stamps), 1))
-        for instant in self._unfinished(java, meta) - first:
-            if not java.completed(meta, instant):
-                java.bury(meta, instant)
+        for instant in self._unfinished(java, java.meta()) - first:
+            java.bury(instant)
 
     def _begin(self, java: HudiJava, instant: str) -> Refused | None:
         """H4: the instant enters the timeline now; H7: one that was begun is gone on with."""
@@ -236,26 +249,21 @@ class HudiSinkTable:
         if instant in self._begun:
             return Refused(f"others rolled instant {instant} back, and its files", for_good=True)
         if java.passed(meta, instant):
-            java.bury(meta, instant)
+            java.bury(instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
-        self._begun.add(instant)
         java.register(meta, instant)
+        self._begun.add(instant)
         return None
 
     def _send(
         self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, instant: str
     ) -> CommitOutcome:
-        moved: list[str] = []
+        refused: list[Refused] = []
 
         def check() -> None:
-            """Inside of Hudi's lock: the table is what the attempt was made for."""
-            view = self._view(self._place.config(), java)
-            if _place(view) != _place(attempt.base):
-                moved.append(f"head {view.head}, tag {view.tag}")
-            elif instant not in java.pending(java.meta()):
-                moved.append(f"instant {instant} is not pending any more")
-            if moved:
-                raise _Moved(moved[0])
+            if refusal := self._refusal(attempt, java, instant):
+                refused.append(refusal)
+                raise _Moved(refusal.reason)
 
         try:
             before = next(self._ours(java.commits(java.meta())), None)
@@ -263,10 +271,22 @@ class HudiSinkTable:
             self._answer(lambda: java.commit(instant, attempt.files, told, check))
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             java.close()
-            if moved:
-                return Refused(f"the table has moved on: {moved[0]}")
+            if refused:
+                return refused[0]
             return self._judged(attempt, java, instant, error)
         return self._landed(attempt, config, java, instant)
+
+    def _refusal(self, attempt: CommitAttempt, java: HudiJava, instant: str) -> Refused | None:
+        """Inside of Hudi's lock: the table is what the attempt was made for, and its files lie
+        there: a claim that did not land may have removed them (H3)."""
+        view = self._view(self._place.config(), java)
+        if _place(view) != _place(attempt.base):
+            return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
+        if instant not in java.pending(java.meta()):
+            return Refused(f"the table has moved on: instant {instant} is not pending any more")
+        if lost := next((each.path for each in attempt.files if not _is_whole(each)), None):
+            return Refused(f"{lost} is gone, or of another size", for_good=True)
+        return None
 
     def _judged(
         self, attempt: CommitAttempt, java: HudiJava, instant: str, error: Exception
@@ -297,6 +317,7 @@ class HudiSinkTable:
                 lineage=Lineage.CONTAINS_TAG,
             )
             self._reservations.keep(Kept(instant, tag, attempt.record))
+            self._begun.discard(instant)
             self._tidy(java, instant)
         except Exception as error:  # noqa: BLE001 - it has landed, as a read will tell
             return Unknown(f"instant {instant} landed, and then: {said(error)}")
@@ -314,12 +335,20 @@ class HudiSinkTable:
             if java.completed(meta, instant):
                 self._reservations.remove_late(instant, _paths(java.statistics(meta, instant)))
             elif instant < landed and instant not in self._stamps:
-                java.bury(meta, instant)
+                java.bury(instant)
         self._reservations.forget_old(landed)
 
 
 def _paths(brought: list[Statistics]) -> frozenset[str]:
     return frozenset(each.path for each in brought)
+
+
+def _is_whole(file: WrittenFile) -> bool:
+    path = local_path(file.path)
+    try:
+        return path is not None and path.stat().st_size == file.size_bytes
+    except FileNotFoundError:
+        return False
 
 
 def _place(view: TableView) -> _Place:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hudi_tables.world import COLUMNS, HudiWorld, rows
+from hudi_tables.world import HudiWorld, rows
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiForked
+from headgate.control_protocol.kind_errors import HudiForked, TableUnfit
 from headgate.control_protocol.ports import Landed, Lineage, Refused, Unknown
 from headgate.control_protocol.record_codec import encode
 from headgate.control_protocol.stamps import belongs
@@ -25,7 +26,8 @@ from headgate.tables.hudi.table import HudiSinkTable
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
 MakeWorld = Callable[..., HudiWorld]
-PARTITIONED = Struct((*COLUMNS.fields, Column("city", "string", required=False)))
+KEYED = Struct((Column("number", "long", required=False), Column("row", "long")))
+PARTITIONED = Struct((*KEYED.fields, Column("city", "string", required=False)))
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_point_2_what_is_committed_is_read_by_spark_and_by_hudi_rs(
 def test_point_2_an_upsert_of_others_finds_the_rows(make: MakeWorld) -> None:
     """By Hudi's Spark writer, which looks for record keys in the files."""
     key = {"hoodie.datasource.write.recordkey.field": "row"}
-    world = make(properties=key)
+    world = make(properties=key, columns=KEYED)
     table = world.open()
     landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
     options = {
@@ -128,8 +130,8 @@ def test_point_2_files_of_a_refused_status_go_with_the_commit(world: HudiWorld) 
     good, refused = world.file(1), world.file(2)
     landed(commit(table, view, record(1, 1, 3), good))
     assert world.numbers() == [1]
+    assert not Path(refused.path.removeprefix("file://")).exists()
     assert world.data_files() == [good.path.rpartition("/")[2]]
-    assert refused.path not in world.data_files()
 
 
 def test_point_2_what_is_written_behind_its_commit_goes_with_the_next(world: HudiWorld) -> None:
@@ -175,6 +177,59 @@ def test_point_2_an_heir_that_claims_meanwhile_wins_inside_of_the_lock(world: Hu
     assert not isinstance(commit(table, view, record(1, 1, 3), file), Landed)
     assert table.read().record == record(2, 0)
     assert world.numbers() == []
+
+
+def test_point_2_files_that_a_refused_claim_removed_are_refused_for_good(world: HudiWorld) -> None:
+    """H3: a claim evicts before it lands, and may be refused then; the next transaction's files
+    are gone."""
+    table = world.open()
+    view, file = claimed(table), world.file(2)
+    heir = racing(world, lambda: landed(commit(table, view, record(1, 1))))
+    assert isinstance(commit(heir, heir.read(), record(2, 0)), Refused)
+    assert world.data_files() == []
+    view = table.read()
+    outcome = commit(table, view, record(1, 2, 3), file)
+    assert isinstance(outcome, Refused), outcome
+    assert outcome.for_good
+    assert world.numbers() == []
+    again = world.write(rows(2), table.stamp())[0]
+    landed(commit(table, view, record(1, 2, 3), again))
+    assert world.numbers() == [2]
+
+
+def test_point_2_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
+    world: HudiWorld,
+) -> None:
+    """The timeline is read anew for each instant."""
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    landed(commit(table, view, record(1, 1, 3), file))
+    HudiJava(world.place, world.place.config().schema).bury(instant_of(file.path))
+    assert world.numbers() == [1]
+
+
+def test_point_2_columns_that_somebody_adds_stop_the_sink(world: HudiWorld) -> None:
+    table = world.open()
+    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    options = {**world.place.settings, "hoodie.table.name": "trips"}
+    options["hoodie.datasource.write.operation"] = "bulk_insert"
+    frame = world.spark.createDataFrame([(9, 1, 5)], "number long, row long, more long")
+    frame.write.format("hudi").options(**options).mode("append").save(str(world.folder))
+    with pytest.raises(TableUnfit, match="column more is not what it was"):
+        table.read()
+
+
+def test_point_2_instants_are_of_utc(world: HudiWorld) -> None:
+    """Local ones would come twice when clocks go back."""
+    zone = world.spark._jvm.java.util.TimeZone
+    before = zone.getDefault()
+    zone.setDefault(zone.getTimeZone("Pacific/Kiritimati"))
+    try:
+        instant = instant_of(world.open().stamp())
+    finally:
+        zone.setDefault(before)
+    made = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    assert abs(datetime.now(UTC) - made) < timedelta(hours=1)
 
 
 def test_point_2_files_that_others_rolled_back_are_refused_for_good(world: HudiWorld) -> None:

@@ -10,10 +10,10 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.control_protocol.kind_errors import HudiUnsafe, KindLacks, TableUnfit
 from headgate.control_protocol.table_kinds import WantedTable
-from headgate.tables.hudi.columns import avro_of, columns_of
+from headgate.tables.hudi.columns import avro_of, changed, columns_of
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import HudiPlace, properties_of
-from headgate.tables.hudi.settings import PROVIDER, write_settings
+from headgate.tables.hudi.settings import KEY, PROVIDER, write_settings
 
 COLUMNS = Struct(
     (
@@ -26,6 +26,7 @@ COLUMNS = Struct(
         Column("raw", "binary", required=False),
     )
 )
+HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 LOCK = {PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"}
 
 
@@ -40,6 +41,7 @@ def table(folder: Path, **properties: str) -> HudiPlace:
     told = {
         "hoodie.table.name": "trips",
         "hoodie.table.version": "9",
+        "hoodie.table.timeline.timezone": "UTC",
         "hoodie.table.create.schema": escaped,
     }
     told |= {key.replace("__", "."): value for key, value in properties.items()}
@@ -79,11 +81,12 @@ def test_point_2_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) ->
         hoodie__table__recordkey__fields="id",
         hoodie__table__partition__fields="city",
         hoodie__datasource__write__hive_style_partitioning="true",
+        hoodie__datasource__write__partitionpath__urlencode="true",
         hoodie__table__keygenerator__type="SIMPLE",
     )
     dressing = place.config().dressing
     assert (dressing.key, dressing.partition_by) == ("id", ("city",))
-    assert (dressing.hive_style, dressing.url_encoded) == (True, False)
+    assert (dressing.hive_style, dressing.url_encoded) == (True, True)
     assert place.layout().partition_by == ("city",)
 
 
@@ -110,6 +113,16 @@ def test_point_2_properties_that_are_being_written_are_read_from_those_before(
         ({"hoodie__datasource__write__drop__partition__columns": "true"}, "leaves partition"),
         ({"hoodie__table__recordkey__fields": "id,city"}, "record keys"),
         ({"hoodie__table__recordkey__fields": "fare"}, "fare"),
+        ({"hoodie__table__recordkey__fields": "city"}, "city may be null"),
+        ({"hoodie__table__partition__fields": "city"}, "as they are"),
+        (
+            {
+                "hoodie__table__partition__fields": "city",
+                "hoodie__datasource__write__hive_style_partitioning": "true",
+            },
+            "as they are",
+        ),
+        ({"hoodie__table__timeline__timezone": "LOCAL"}, "zone LOCAL"),
         ({"hoodie__table__partition__fields": "day"}, "day"),
         ({"hoodie__table__partition__fields": "city:SIMPLE"}, "partitions in a way"),
         (
@@ -147,6 +160,7 @@ def test_point_2_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
         {**LOCK, "hoodie.write.markers.type": "TIMELINE_SERVER_BASED"},
         {**LOCK, "hoodie.compact.inline": "true"},
         {**LOCK, "hoodie.index.type": "bloom"},
+        {**LOCK, "hoodie.table.timeline.timezone": "LOCAL"},
     ],
 )
 def test_point_2_settings_that_break_the_promise_are_refused(properties: dict[str, str]) -> None:
@@ -155,10 +169,9 @@ def test_point_2_settings_that_break_the_promise_are_refused(properties: dict[st
 
 
 def test_point_2_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
-    settings = write_settings("trips", {**LOCK, "hoodie.keep.min.commits": "30", "other": "x"})
+    settings = write_settings("trips", {**LOCK, "hoodie.keep.min.commits": "30"})
     assert settings["hoodie.keep.min.commits"] == "30"
     assert settings["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
-    assert "other" not in settings
 
 
 @pytest.mark.parametrize(
@@ -168,6 +181,14 @@ def test_point_2_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
         ({"partition_by": ("at",)}, ConfigurationError),
         ({"partition_by": ("gone",)}, ConfigurationError),
         ({"properties": {**LOCK, "hoodie.table.type": "NEITHER"}}, HudiUnsafe),
+        ({"properties": {**LOCK, "other": "x"}}, ConfigurationError),
+        ({"storage": {"uri": "sqlite:///x"}}, ConfigurationError),
+        ({"properties": {**LOCK, HIVE_STYLE: "false"}}, ConfigurationError),
+        ({"properties": {**LOCK, KEY: "id,city"}}, ConfigurationError),
+        ({"properties": {**LOCK, KEY: "gone"}}, ConfigurationError),
+        ({"properties": {**LOCK, KEY: "at"}}, ConfigurationError),
+        ({"properties": {**LOCK, KEY: "city"}}, ConfigurationError),
+        ({"properties": {**LOCK, KEY: "id"}, "partition_by": ("id", "city")}, ConfigurationError),
     ],
 )
 def test_point_2_a_sink_file_is_refused_before_anything_is_made(
@@ -176,6 +197,27 @@ def test_point_2_a_sink_file_is_refused_before_anything_is_made(
     with pytest.raises(error):
         HudiKind().refuse(wanted(tmp_path / "t", **more))
     assert not [*tmp_path.iterdir()]
+
+
+def test_point_2_a_required_column_may_be_the_record_key(tmp_path: Path) -> None:
+    more = {"properties": {**LOCK, KEY: "id"}, "partition_by": ("city",)}
+    HudiKind().refuse(wanted(tmp_path, storage={"spark.jars": "hudi.jar"}, **more))
+
+
+@pytest.mark.parametrize(
+    ("columns", "column"),
+    [
+        (COLUMNS, None),
+        (Struct((*COLUMNS.fields, Column("more", "long"))), "more"),
+        (Struct(COLUMNS.fields[:-1]), "raw"),
+        (Struct((Column("id", "int"), *COLUMNS.fields[1:])), "id"),
+        (Struct((Column("id", "long", required=False), *COLUMNS.fields[1:])), None),
+    ],
+)
+def test_point_2_columns_that_somebody_changed_are_told(
+    columns: Struct, column: str | None
+) -> None:
+    assert changed(COLUMNS, avro_of("t", columns, {})) == column
 
 
 @pytest.mark.parametrize("location", ["", "s3://lake/trips", "/lake/*/trips", "/lake/../trips"])
