@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
 from headgate.control_protocol.events import WrittenFile
@@ -32,7 +33,6 @@ from headgate.tables.hudi.java import HudiJava, Instant, Statistics
 from headgate.tables.hudi.jvm import said
 from headgate.tables.hudi.places import HudiPlace, TableConfig
 from headgate.tables.hudi.reservations import Kept, Reservations
-from headgate.tables.stores.local import local_path
 
 _LOOKED_AT = 20
 """So many of the newest commits tell of other sinks."""
@@ -344,9 +344,9 @@ def _paths(brought: list[Statistics]) -> frozenset[str]:
 
 
 def _is_whole(file: WrittenFile) -> bool:
-    path = local_path(file.path)
+    """Folders are called by escaped values: an address of ours is no URL to decode."""
     try:
-        return path is not None and path.stat().st_size == file.size_bytes
+        return Path(file.path.removeprefix("file://")).stat().st_size == file.size_bytes
     except FileNotFoundError:
         return False
 
