@@ -170,7 +170,8 @@ def _refuse_merged(going: Destination, name: str, table: Table, leaving: Leaving
         raise ConfigurationError(
             f"{name} took rows of {decided[0].transaction} and later ones in one commit"
             + (f", {paid}" if paid else ""),
-            "name a transaction before or behind them",
+            "name a transaction before or behind them; with pay_every_ms a place to go back to is "
+            "made by headgate pause, waiting for so long, and stopping the sink",
         )
 
 

@@ -83,6 +83,17 @@ def test_point_7_v4_debts_gather_and_are_paid_in_one_commit() -> None:
     assert made.term.debts == ()
 
 
+def test_v4_what_has_gathered_is_paid_while_the_sink_is_paused() -> None:
+    """D10: what makes a place that a rollback can reach."""
+    made = paced()
+    decides(made, 1)
+    made.state = replace(made.state, term=replace(made.term, paused=True))
+    made.waits(EVERY_MS)
+    made.until(Phase.PAYING)
+    made.until(Phase.OPEN)
+    assert made.term.debts == ()
+
+
 def test_point_7_v4_what_gathers_is_not_even_read() -> None:
     made = paced()
     decides(made, 1)

@@ -359,7 +359,7 @@ def _write_besides(shop: Shop) -> None:
         (_park, f"{CLICKS}: parked or gone"),
         (_drop, f"{CLICKS}: parked or gone"),
         (_owe, f"{CLICKS}: rows are still owed"),
-        (_merge, f"{CLICKS} took rows of 1.4 and later ones"),
+        (_merge, f"{CLICKS} took rows of 1.4 and later ones.*headgate pause"),
         (_roll_back_by_hand, f"{CLICKS} is not as sink shop left it"),
         (_write_besides, f"others have written since 1.[14]: {CLICKS}: snapshot"),
     ],
