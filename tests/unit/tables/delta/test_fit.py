@@ -19,7 +19,12 @@ from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.table_kinds import WantedTable
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.delta.columns import columns_from_delta, delta_from_columns
+from headgate.tables.delta.columns import (
+    bound,
+    columns_from_delta,
+    delta_from_columns,
+    partition_value,
+)
 from headgate.tables.delta.kind import DeltaKind
 from headgate.tables.delta.places import storage_options
 from headgate.tables.delta.reader import DeltaReader
@@ -50,6 +55,14 @@ def test_point_3_types_that_delta_has_not(kind: str) -> None:
     columns = Struct((Column("odd", kind, required=False),))
     with pytest.raises(ConfigurationError, match=r"'odd': Delta has no type"):
         delta_from_columns(columns, {})
+
+
+def test_point_3_years_have_four_digits() -> None:
+    year_1 = -719_162 * 86_400_000_000
+    assert partition_value("timestamptz", year_1) == "0001-01-01T00:00:00.000000Z"
+    assert partition_value("timestamp", year_1 + 7) == "0001-01-01 00:00:00.000007"
+    assert bound("timestamp", year_1) == "0001-01-01T00:00:00.000000"
+    assert partition_value("date", -719_162) == "0001-01-01"
 
 
 def filled(folder: Path, *fields: Field, **properties: str) -> WantedTable:
@@ -84,6 +97,16 @@ def test_point_3_hg153_a_generated_column(tmp_path: Path) -> None:
     made = Field("twice", PrimitiveType("long"), metadata={"delta.generationExpression": "id * 2"})
     DeltaTable.create(tmp_path, Schema([Field("id", PrimitiveType("long")), made]))
     with pytest.raises(TableUnfit, match=r"twice|generat"):
+        DeltaKind().layout(WantedTable("db.t", str(tmp_path)))
+
+
+@pytest.mark.parametrize("kind", ["binary", "double"])
+def test_point_3_hg153_partitions_of_types_whose_values_are_not_written(
+    tmp_path: Path, kind: str
+) -> None:
+    fields = [Field("id", PrimitiveType("long")), Field("by", PrimitiveType(kind))]
+    DeltaTable.create(tmp_path, Schema(fields), partition_by=["by"])
+    with pytest.raises(TableUnfit, match=f"partitioned by 'by', of type {kind}"):
         DeltaKind().layout(WantedTable("db.t", str(tmp_path)))
 
 
