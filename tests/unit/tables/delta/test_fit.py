@@ -17,8 +17,14 @@ from headgate.control_protocol.errors import ConfigurationError, RecordUnreadabl
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.ports import Lineage
+from headgate.control_protocol.table_history import Newest
 from headgate.control_protocol.table_kinds import WantedTable
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.layout_plans import plan_of_layout
+from headgate.data.writers.partitioning import PartitionKey
+from headgate.data.writers.plan import SourcePlan
+from headgate.operations.audit_records import scan_records
 from headgate.tables.delta.columns import (
     bound,
     columns_from_delta,
@@ -26,8 +32,11 @@ from headgate.tables.delta.columns import (
     partition_value,
 )
 from headgate.tables.delta.kind import DeltaKind
+from headgate.tables.delta.log import Log, LogEntry
+from headgate.tables.delta.opened import DeltaPlace
 from headgate.tables.delta.places import storage_options
 from headgate.tables.delta.reader import DeltaReader
+from headgate.tables.layouts import file_facts
 
 SINK = SinkName("sink")
 EVERY_TYPE = Struct(
@@ -150,6 +159,87 @@ def test_point_3_the_history_tells_whose_commits_moved_which_rows(tmp_path: Path
     assert not reader.moved()
     world.append_foreign(4)
     assert reader.moved()
+
+
+def scanned(reader: DeltaReader, *names: str) -> list[tuple[object, ...]]:
+    _, files = reader.scan(names)
+    batches = [batch for file in files for batch in file.batches()]
+    return sorted(tuple(row[name] for name in names) for b in batches for row in b.to_pylist())
+
+
+def test_point_3_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
+    tmp_path: Path,
+) -> None:
+    theirs = pa.table({"topic": ["c"], "id": [9]})
+    write_deltalake(tmp_path, theirs, partition_by=["topic"])
+    rows = pa.table({"topic": ["a", "b"] * 2, "offset": [1, 2, 3, 4], "id": [0] * 4})
+    for half in (rows[:2], rows[2:]):
+        write_deltalake(tmp_path, half, mode="append", schema_mode="merge")
+    DeltaTable(tmp_path).optimize.compact()
+    reader = DeltaReader(DeltaPlace.of(WantedTable("db.t", str(tmp_path))), SINK)
+    assert scanned(reader, "topic", "id") == [("a", 0), ("a", 0), ("b", 0), ("b", 0), ("c", 9)]
+    records = scan_records(
+        reader, ("topic", "id", "offset"), frozenset(), rewound={}, on_progress=lambda *_: None
+    )
+    assert {at.topic: list(seen.offsets) for at, seen in records.partitions.items()} == {
+        "a": [1, 3],
+        "b": [2, 4],
+        "c": [],
+    }
+    assert records.foreign_rows == 1
+
+
+def test_point_3_the_newest_history_asks_for_no_more_versions_than_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = DeltaWorld(tmp_path)
+    for number in range(9):
+        world.append_foreign(number)
+    reader, asked = DeltaReader(world.place, SINK), list[int]()
+    entry = Log.entry
+
+    def counted(log: Log, version: int) -> LogEntry | None:
+        asked.append(version)
+        return entry(log, version)
+
+    monkeypatch.setattr(Log, "entry", counted)
+    history = reader.history(Newest(3, time.time_ns()))
+    assert ([each.snapshot_id for each in history.foreign], history.complete) == ([7, 8, 9], False)
+    assert asked == [9, 8, 7]
+    assert reader.history(Newest(10, time.time_ns())).complete
+
+
+def test_point_3_table_and_view_of_a_reader_are_of_one_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = DeltaWorld(tmp_path)
+    world.append_foreign(1)
+    load = DeltaPlace.load
+
+    def loaded_before_another(place: DeltaPlace) -> DeltaTable:
+        table = load(place)
+        world.append_foreign(2)
+        return table
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaPlace, "load", loaded_before_another)
+        reader = DeltaReader(world.place, SINK)
+    assert reader.view().head == 1
+    assert reader.moved()
+
+
+def test_point_3_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:
+    columns = Struct(tuple(Column(name, "double", required=False) for name in ("x", "y")))
+    wanted = WantedTable("db.t", str(tmp_path / "t"), create=True, columns=columns)
+    DeltaKind().ensure(wanted)
+    layout = DeltaKind().layout(wanted)
+    plan = plan_of_layout(layout, "db.t", SourcePlan(kafka={}))
+    files = DataFiles(FileShape(plan), f"{layout.location}/data", 1 << 20)
+    rows = pa.table({"x": [1.0, float("nan")], "y": [1.0, 2.0]})
+    files.write(PartitionKey(), rows.cast(plan.arrow_schema()))
+    (file,) = files.finish()
+    facts = file_facts(file, columns, ())
+    assert (facts.minimum, facts.maximum) == ({("x",): 1.0, ("y",): 1.0}, {("y",): 2.0})
 
 
 def cleaned(world: DeltaWorld, upto: int) -> None:
