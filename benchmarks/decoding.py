@@ -24,7 +24,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.formats.registry import record_format
-from headgate.data.writers.ruled_columns import RuledColumns
+from headgate.data.formats.ruled_columns import RuledColumns
 from headgate.native.packed import Packed
 
 SEED, ROUNDS, CHUNK = 7, 4, 20_000

@@ -35,6 +35,16 @@ NESTED_MAX = 16
 
 FIXED_BYTES_MAX = 2**20
 
+RESERVED = frozenset(
+    (
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"),
+        *("_last_updated_sequence_number", "_change_type", "_change_ordinal"),
+        "_commit_snapshot_id",
+    )
+)
+"""Of the Iceberg specification's reserved fields, and of the columns that Spark adds to each table:
+a column with such a name cannot be read."""
+
 _NAME = re.compile(r"[\w$-]+")
 _PLAIN = frozenset(
     {
@@ -187,6 +197,8 @@ class _Growing:
             return f"differs from the column {folded[wanted.name.lower()]} only in case"
         if not _NAME.fullmatch(wanted.name) or len(wanted.name) > NAME_CHARACTERS_MAX:
             return "no column can have this name"
+        if len(path) == 1 and wanted.name.lower() in RESERVED:
+            return "Iceberg keeps this name for itself"
         if len(path) > DEPTH_MAX:
             return f"lies deeper than {DEPTH_MAX} levels"
         if nested(wanted.type) > NESTED_MAX:

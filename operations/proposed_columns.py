@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.control_protocol.column_growth import RESERVED
 from headgate.data.formats.temporal import days_of, timestamp_of
 
 DEPTH_MAX = 5
@@ -82,6 +83,8 @@ class _Guess:
     def _field(self, name: str, contents: list[Any], path: str, folded: set[str]) -> str:
         if not _NAME.fullmatch(name):
             raise _Unclear("a column cannot have this name")
+        if path == name and name.lower() in RESERVED:
+            raise _Unclear("Iceberg keeps this name for itself")
         if name.lower() in folded:
             raise _Unclear("another column has this name but for case")
         if self._columns == COLUMNS_MAX:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from headgate.sink.changes_settings import ChangesSettings
     from headgate.sink.settings import SinkSettings
 
+_ENCLOSED = frozenset({"connect-json", "avro-registry", "protobuf-registry"})
+"""Formats that write a schema, or its number, beside each key: its bytes are not the key's text."""
+
 
 def check_keyed(settings: SinkSettings) -> None:
     """Raises ``KeyUnfit`` for what does not go together with a key of the table."""
@@ -132,9 +135,17 @@ def _check_message_keys(settings: SinkSettings) -> None:
     table, changes = settings.table, settings.changes.of(settings.table.key)
     if changes is None or changes.tombstones is not Tombstones.DELETE:
         return
-    alike = changes.keys_like_values(settings.format.type, table.record_columns.key)
-    if len(table.key) > 1 and not (settings.format.key_type or alike):
+    values, own = settings.format, table.record_columns.key
+    if values.key_type or changes.keys_like_values(values.type, own):
+        return
+    if len(table.key) > 1:
         raise KeyUnfit(
             "table.key has several columns, and nothing says how keys of messages are read",
             'set format.key_type, for example "json"; or changes.tombstones = "fail"',
+        )
+    if values.type in _ENCLOSED and own not in table.key:
+        raise KeyUnfit(
+            f"nothing says whether the keys of {values.type} records are written as their values",
+            f'set format.key_type: "{values.type}" with its key_options; or "string" where a key '
+            "is nothing but its text",
         )

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from headgate.control_protocol.column_growth import RESERVED
 from headgate.control_protocol.errors import NameReserved
 
 if TYPE_CHECKING:
     from headgate.sink.settings import SinkSettings
     from headgate.sink.table_settings import ColumnSettings, RecordColumns
-
-RESERVED = frozenset(
-    (
-        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"),
-        *("_last_updated_sequence_number", "_change_type", "_change_ordinal"),
-        "_commit_snapshot_id",
-    )
-)
-"""Of the specification's reserved fields, and of the columns that Spark adds to each table."""
 
 
 def check_reserved(settings: SinkSettings) -> None:

@@ -74,5 +74,4 @@ class Changes:
     @property
     def skips(self) -> bool:
         """Whether a record may be in no table though it is not bad."""
-        messages = self.envelope in (Envelope.DEBEZIUM, Envelope.FLATTENED, Envelope.DMS)
-        return messages or self.tombstones is Tombstones.SKIP
+        return self.envelope is not Envelope.PLAIN or self.tombstones is Tombstones.SKIP

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
-from headgate.data.writers.ruled_columns import RuledColumns
+from headgate.data.formats.ruled_columns import RuledColumns
 from headgate.native.packed import Packed
 
 NO_KEY = "the record has no key, and says nowhere else which row it deletes"

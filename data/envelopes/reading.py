@@ -12,7 +12,7 @@ from headgate.data.envelopes.operations import Operations
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
-from headgate.data.writers.ruled_columns import Inside, RuledColumns
+from headgate.data.formats.ruled_columns import Inside, RuledColumns
 from headgate.native.loops import Integers
 from headgate.native.packed import Packed
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import md5
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,15 @@ from headgate.native.loops import Flags
 
 PLACEHOLDER = "__debezium_unavailable_value"
 """What Debezium writes for a value that the database did not log: one that did not change."""
+
+_OCTETS = PLACEHOLDER.encode()
+"""In a list of numbers Debezium writes these, one after the other."""
+
+_UUID = UUID(bytes=md5(_OCTETS, usedforsecurity=False).digest(), version=3)
+"""In a list of UUIDs: what Java makes of these bytes by ``UUID.nameUUIDFromBytes``."""
+
+_TEXTS = (PLACEHOLDER, f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}', str(_UUID))
+"""As a text; of an hstore that comes as JSON; of a UUID."""
 
 _UNKNOWN = (
     f"Debezium writes {PLACEHOLDER}: the database does not log it; set REPLICA IDENTITY FULL, or "
@@ -74,22 +85,50 @@ def complete(keys: pa.RecordBatch) -> Flags:
 
 
 def _unavailable(values: pa.Array) -> Flags | None:
-    """Where a text, some bytes, or an item of a list is the placeholder."""
+    """Where a value is what Debezium writes for one it does not know; ``None``: nowhere."""
     kind = values.type
     if kinds.is_list(kind) or kinds.is_large_list(kind):
-        items = _unavailable(values.flatten())
-        if items is None:
+        item = kind.value_type
+        numbers = kinds.is_integer(item) or kinds.is_floating(item)
+        return _spelled(values) if numbers else _in_items(values)
+    if kinds.is_map(kind):
+        if not _is_text(kind.key_type):
             return None
-        found = np.zeros(len(values), np.bool_)
-        found[np.asarray(pc.list_parent_indices(values))[items]] = True
-        return found
-    if kinds.is_string(kind) or kinds.is_large_string(kind):
-        written = pa.scalar(PLACEHOLDER, kind)
+        return _unavailable(pc.map_lookup(values, pa.scalar(PLACEHOLDER, kind.key_type), "first"))
+    if _is_text(kind):
+        written = pa.array(_TEXTS, kind)
     elif kinds.is_binary(kind) or kinds.is_large_binary(kind):
-        written = pa.scalar(PLACEHOLDER.encode(), kind)
+        written = pa.array([_OCTETS], kind)
+    elif kind == pa.uuid():
+        written = pa.array([_UUID.bytes], kind.storage_type)
     else:
         return None
-    return np.asarray(pc.fill_null(pc.equal(values, written), fill_value=False))
+    return np.asarray(pc.is_in(_stored(values), written))
+
+
+def _in_items(values: pa.Array) -> Flags | None:
+    """Where an item of the list is one."""
+    items = _unavailable(values.flatten())
+    if items is None:
+        return None
+    found = np.zeros(len(values), np.bool_)
+    found[np.asarray(pc.list_parent_indices(values))[items]] = True
+    return found
+
+
+def _spelled(values: pa.Array) -> Flags:
+    """Where the numbers of the list are the placeholder's bytes."""
+    fitting = pc.fill_null(pc.equal(pc.list_value_length(values), len(_OCTETS)), fill_value=False)
+    numbers = values.filter(fitting).flatten()
+    written = pa.array(list(_OCTETS) * (len(numbers) // len(_OCTETS)), numbers.type)
+    alike = np.asarray(pc.fill_null(pc.equal(numbers, written), fill_value=False))
+    found = np.array(fitting)
+    found[found] = alike.reshape(-1, len(_OCTETS)).all(axis=1)
+    return found
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
 
 
 def _stored(values: pa.Array) -> pa.Array:

@@ -16,12 +16,12 @@ from headgate.data.formats import names
 from headgate.data.formats.lookout import Lookout, WatchfulFormat
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
 from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.data.formats.ruled_columns import RuledColumns
 from headgate.data.writers.aside import BAD_PART, BAD_VALUE, Aside
 from headgate.data.writers.mending import Mending
 from headgate.data.writers.needs import Evolution, Needs
 from headgate.data.writers.plan import SourcePlan
 from headgate.data.writers.record_columns import RecordColumns
-from headgate.data.writers.ruled_columns import RuledColumns
 from headgate.data.writers.sieve import Sieve, others
 from headgate.data.writers.singling import Read, read_apart
 from headgate.kafka.fetch import Chunk

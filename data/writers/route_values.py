@@ -12,9 +12,9 @@ import pyarrow as pa
 from headgate.data.formats.column_rules import AS_TEXT, FROM, ColumnRule, path_of
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
 from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.data.formats.ruled_columns import RuledColumns
 from headgate.data.writers.plan import SourcePlan
 from headgate.data.writers.routes import Route
-from headgate.data.writers.ruled_columns import RuledColumns
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Integers
 

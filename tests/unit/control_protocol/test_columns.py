@@ -223,6 +223,14 @@ def test_point_5_names_that_no_column_can_have_are_refused(name: str) -> None:
     assert after.columns["new"].type == _of(Column("good", "long", required=False))
 
 
+@pytest.mark.parametrize("name", ["_deleted", "_FILE", "_partition"])
+def test_s7_names_that_iceberg_keeps_for_itself_are_refused_at_the_top(name: str) -> None:
+    inside = Column("new", _of(Column(name, "long", required=False)), required=False)
+    after = grown(TABLE, _of(Column(name, "long"), inside))
+    assert after.refused == (Refusal((name,), "Iceberg keeps this name for itself"),)
+    assert after.columns["new"] == inside
+
+
 def test_point_5_a_column_of_which_nothing_is_left_is_refused() -> None:
     after = grown(TABLE, _of(Column("new", ListOf(Column("", _of(Column("", "long")))))))
     assert after.columns == TABLE

@@ -24,6 +24,12 @@ def reason(*documents: Any) -> dict[str, str]:
     return dict(propose([json.dumps(each).encode() for each in documents]).left_out)
 
 
+def test_names_that_iceberg_keeps_for_itself_are_left_out_at_the_top() -> None:
+    document = {"_file": 1, "a": {"_file": 1}}
+    assert proposed(document) == {"a": "struct<_file: long>"}
+    assert reason(document) == {"_file": "Iceberg keeps this name for itself"}
+
+
 @pytest.mark.parametrize(
     ("values", "kind"),
     [

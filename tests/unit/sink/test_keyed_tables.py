@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from headgate.sink.table_settings import (
 
 EVOLVE, LEAVE_OUT = UnknownFields.EVOLVE, Incompatible.IGNORE
 DEBEZIUM = ChangesSettings(envelope=Envelope.DEBEZIUM)
+KEPT = ChangesSettings(tombstones=Tombstones.FAIL)
 SKIP, HASH = Disposal.SKIP, Distribution.HASH
 
 COLUMNS = (
@@ -59,6 +61,11 @@ def settings(
         ),
         **more,
     )
+
+
+def values_of(name: str, key_type: str = "") -> FormatSettings:
+    options = {"registry.url": "http://localhost:1"} if "registry" in name else {}
+    return FormatSettings(type=name, options=Properties(options), key_type=key_type)
 
 
 def test_the_keys_columns_become_the_identifier_fields() -> None:
@@ -91,6 +98,18 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
         (lambda: settings("id", quarantine=QuarantineSettings(tombstones=SKIP)), "tombstones"),
         (lambda: settings("id", spark=SparkSettings(distribution=HASH)), "distribution"),
         (lambda: settings("id", "zone"), "how keys of messages are read"),
+        (
+            lambda: settings("zone", format=values_of("connect-json")),
+            "keys of connect-json records",
+        ),
+        (
+            lambda: settings("zone", format=values_of("avro-registry")),
+            "keys of avro-registry records",
+        ),
+        (
+            lambda: settings("zone", changes=DEBEZIUM, format=values_of("protobuf-registry")),
+            "keys of protobuf-registry records",
+        ),
         (lambda: settings("day", columns=(DAY,)), "'day' of the key has a default"),
         (
             lambda: settings("id", changes=DEBEZIUM, format=FormatSettings(type="csv")),
@@ -112,7 +131,13 @@ def test_what_says_how_keys_of_messages_are_read() -> None:
     settings("id")
     settings("id", "zone", format=FormatSettings(key_type="json"))
     settings("id", "zone", changes=DEBEZIUM)
-    settings("id", "zone", changes=ChangesSettings(tombstones=Tombstones.FAIL))
+    settings("id", "zone", changes=KEPT)
+    settings("zone", format=values_of("connect-json", key_type="string"))
+    settings("zone", format=values_of("avro-registry"), changes=KEPT)
+    settings("zone", changes=DEBEZIUM, format=values_of("connect-json"))
+    zone = (replace(COLUMNS[1], from_record=True),)
+    places = replace(PLACES, key="zone")
+    settings("zone", columns=zone, places=places, format=values_of("connect-json"))
 
 
 def test_only_records_that_change_rows_may_be_passed_over() -> None:

@@ -156,6 +156,40 @@ def test_point_4_an_unavailable_value_is_a_bad_record_or_null(
     assert nulled.write(unknown).rows == [row(1)]
 
 
+OCTETS = list(PLACEHOLDER.encode())
+UNKNOWN: list[tuple[str, Any, Any]] = [
+    ("list<int>", OCTETS, OCTETS[:-1]),
+    ("list<long>", OCTETS, [*OCTETS, 1]),
+    ("list<double>", OCTETS, [0.5, *OCTETS[1:]]),
+    ("list<long>", OCTETS, [None, *OCTETS[1:]]),
+    ("list<long>", OCTETS, []),
+    ("list<string>", [PLACEHOLDER], ["a"]),
+    ("list<string>", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"], ["a"]),
+    ("list<uuid>", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"], []),
+    ("map<string, string>", {PLACEHOLDER: PLACEHOLDER}, {"a": PLACEHOLDER}),
+    ("string", f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}', "{}"),
+]
+
+
+def test_point_4_an_unavailable_value_is_found_in_every_form(tmp_path: Path) -> None:
+    kinds = {f"v{place}": kind for place, (kind, _, _) in enumerate(UNKNOWN)}
+    columns = {"id": "long not null", **kinds}
+    known = {f"v{place}": value for place, (_, _, value) in enumerate(UNKNOWN)}
+    messages = [
+        said("u", after={"id": place, **known, f"v{place}": value})
+        for place, (_, value, _) in enumerate(UNKNOWN)
+    ]
+    messages += [said("u", after={"id": len(UNKNOWN), **known}), said("u", after={"id": 99})]
+    done = desk(tmp_path / "fail", columns=columns).write(*messages)
+    assert [each["id"] for each in done.rows] == [len(UNKNOWN), 99]
+    assert all(f"v{place}: Debezium writes" in why for place, why in done.bad.items())
+    null = UnavailableValue.NULL
+    nulled = desk(tmp_path / "null", columns=columns, unavailable_value=null).write(*messages)
+    for place, each in enumerate(nulled.rows[:-1]):
+        nulls = {f"v{place}"} & kinds.keys()
+        assert {name for name in kinds if each[name] is None} == nulls
+
+
 def test_point_4_a_required_column_is_not_made_null_for_it(tmp_path: Path) -> None:
     columns = {"id": "long not null", "name": "string not null", "n": "long"}
     nulled = desk(tmp_path, columns=columns, unavailable_value=UnavailableValue.NULL)

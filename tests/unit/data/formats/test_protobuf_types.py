@@ -16,7 +16,7 @@ from headgate.data.formats.column_rules import ColumnRule, path_of
 from headgate.data.formats.protobuf_bytes import Broken, fields
 from headgate.data.formats.protobuf_records import ProtobufRecords
 from headgate.data.formats.protobuf_schema import UnfitTypes, types_of
-from headgate.data.writers.ruled_columns import RuledColumns
+from headgate.data.formats.ruled_columns import RuledColumns
 
 pytestmark = pytest.mark.usefixtures("either_loops")
 

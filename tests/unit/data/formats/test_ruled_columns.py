@@ -18,8 +18,8 @@ from headgate.data.formats.connect_json import ConnectJsonRecords
 from headgate.data.formats.json_records import JsonRecords
 from headgate.data.formats.names import named
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
+from headgate.data.formats.ruled_columns import RuledColumns
 from headgate.data.formats.text_records import CsvRecords, StringRecords
-from headgate.data.writers.ruled_columns import RuledColumns
 
 pytestmark = pytest.mark.usefixtures("either_loops")
 
