@@ -24,7 +24,7 @@ from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.lag_ages import lag_ages
 from headgate.operations.routed_tables import told_of_routed
-from headgate.operations.table_access import opened_reader, refusal, unpaid_debts, vanished
+from headgate.operations.table_access import opened_reader, refusal, refused_start, unpaid_debts
 from headgate.sink.condition import (
     EXIT_CODES,
     Condition,
@@ -165,8 +165,8 @@ def status(
     # Brokers that did not answer once are not waited for a second time.
     envelopes = _heard(settings, notes) if notes.reachable else []
     said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
-    if not history.uuid and notes.reachable and (gone := vanished(settings)):
-        wrong = _told(settings, gone)
+    if not (wrong or record) and notes.reachable and (refused := refused_start(settings)):
+        wrong = _told(settings, refused)
     error = wrong or notes.wrong or said.error
     stalled = _stalled(history, logs, since_ms)
     condition = condition_of(

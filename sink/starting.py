@@ -35,17 +35,27 @@ def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
     """Raises where the table, or the place where it would be made, cannot take the records."""
     refuse_apart(catalog, settings)
     try:
-        table = catalog.load_table(settings.table.identifier)
-    except Exception as error:
-        refuse_unread(settings.table.identifier, error)
-        failure = catalog_failure(error, f"table {settings.table.identifier} cannot be read")
-        if not isinstance(failure, TableMissing):
-            raise failure from error
+        refuse_there(catalog, settings)
+    except TableMissing:
         refuse_gone(settings, PATIENCE_S)
-        refuse_place(future_location(settings))
-        format_of(settings.table.properties)
-        return
-    refuse_swapless(catalog, settings.table.identifier)
+        refuse_new(settings)
+
+
+def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
+    """Raises where the table cannot take the records, and ``TableMissing`` where there is none."""
+    identifier = settings.table.identifier
+    try:
+        table = catalog.load_table(identifier)
+    except Exception as error:
+        refuse_unread(identifier, error)
+        raise catalog_failure(error, f"table {identifier} cannot be read") from error
+    refuse_swapless(catalog, identifier)
     refuse_table(table, settings)
     refuse_files(table.schema(), table.properties, table.sort_order())
     refuse_place(table.location())
+
+
+def refuse_new(settings: SinkSettings) -> None:
+    """Raises where no table could be made that takes the records."""
+    refuse_place(future_location(settings))
+    format_of(settings.table.properties)

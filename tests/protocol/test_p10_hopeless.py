@@ -55,7 +55,8 @@ def test_point_2_what_no_other_system_is_to_blame_for_ends_the_sink_and_is_named
     error = stopped(participant)
     assert isinstance(error, BatchHopeless)
     assert error.code == "HG-218"
-    for part in ("partition 0 offsets 10 to ", "partition 1 offsets 20 to ", "3 batches", REASON):
+    places = [f"trips partition {n} offsets {begin} to " for n, begin in ((0, 10), (1, 20))]
+    for part in (*places, "3 batches", REASON):
         assert part in str(error)
 
 

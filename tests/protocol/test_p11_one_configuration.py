@@ -95,11 +95,13 @@ def test_point_19_what_one_of_both_does_not_say_is_not_compared(
     assert hears(said, own).all(Stop) == []
 
 
-# ------------------------------------------------------------------------- the control topic's id
+# ---------------------------------------------------------------- the control topic's name and id
 
 
 def claims_with(control_topic_id: str, before: str | None) -> Coordinator:
     coordinator = Coordinator()
+    identity = replace(coordinator.state.identity, control_topic="trips-control")
+    coordinator.state = replace(coordinator.state, identity=identity)
     stored = coordinator.table.record
     assert stored is not None
     old = TopicId(before) if before else None
@@ -110,16 +112,18 @@ def claims_with(control_topic_id: str, before: str | None) -> Coordinator:
     return coordinator
 
 
-def test_point_19_the_record_carries_the_control_topics_id() -> None:
+def test_point_19_the_record_carries_the_control_topics_name_and_id() -> None:
     coordinator = claims_with("id-2", None)
     (claim,) = coordinator.all(CommitTable)
     assert claim.attempt.record.control_topic_id == "id-2"
+    assert claim.attempt.record.control_topic == "trips-control"
     assert coordinator.all(Tell) == []
     coordinator.until(Phase.COLLECTING)
     written = status(1, {P0: (10, 15), P1: (20, 20)}, written_in=(EPOCH, 1))
     coordinator.hears(written, ALICE, transaction=1)
     coordinator.waits(0)
     assert coordinator.attempt.record.control_topic_id == "id-2"
+    assert coordinator.attempt.record.control_topic == "trips-control"
 
 
 def test_point_19_another_control_topic_than_at_the_last_commit_is_told_by_its_id() -> None:

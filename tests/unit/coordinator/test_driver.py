@@ -8,6 +8,11 @@ from dataclasses import replace
 import pytest
 from protocol.coordinating import IDENTITY, SETTINGS
 
+from headgate.control_protocol.errors import StopSink
+from headgate.control_protocol.events import AbortCommit
+from headgate.control_protocol.identifiers import ControlOffset, Epoch, TransactionNumber
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.testing import (
     CommitFault,
     FakeCatalog,
@@ -18,6 +23,7 @@ from headgate.control_protocol.testing import (
     FakeTable,
     FakeTopics,
 )
+from headgate.coordinator.actions import Append, Stop
 from headgate.coordinator.driver import TRIES_IN_SILENCE, CoordinatorDriver, StartAt, World
 from headgate.coordinator.transitions import Phase
 
@@ -93,3 +99,22 @@ def test_point_5_other_intervals_hold_from_the_next_start_on() -> None:
     until(Phase.OPEN)
     driver.run_once(0)
     assert driver.state.settings == longer
+
+
+def test_point_7_a_coordinators_stop_and_its_events_are_redacted() -> None:
+    clock, source = FakeClock(), FakeSource()
+    world = World(
+        FakeLog(FakeLogServer(clock)),
+        FakeTable(FakeCatalog(), IDENTITY.sink),
+        FakeTopics(source, ()),
+        clock,
+        redaction=Redaction(frozenset({"sesame-open"})),
+    )
+    driver = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())
+    with pytest.raises(StopSink) as caught:
+        driver._execute(Stop(StopSink("stops: sesame-open", "not sesame-open")))
+    assert str(caught.value) == "HG-200 stops: *** (not ***)"
+    aborted = AbortCommit(ControlOffset(1), Offsets(), reason="no log-in with sesame-open")
+    (said,) = driver._envelopes(Append(Epoch(1), ((TransactionNumber(1), aborted),)))
+    assert isinstance(said.event, AbortCommit)
+    assert said.event.reason == "no log-in with ***"

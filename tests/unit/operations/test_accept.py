@@ -13,8 +13,9 @@ from headgate.control_protocol.errors import (
     StopSink,
     TableRolledBack,
 )
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicPartition, tag_name
-from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, TableView
 from headgate.control_protocol.record import table_note
 from headgate.control_protocol.testing import (
@@ -53,7 +54,9 @@ class Sink:
         for offset in (3, 6):
             base = self.table.read()
             assert base.record is not None
-            moved = _moved(base, offset)
+            records = self.source.records(AT, OffsetRange(offset - 3, offset))
+            file = self.catalog.storage.write("sink/", records)
+            moved = _moved(base, offset, file)
             outcome = self.table.commit(moved)
             assert isinstance(outcome, Landed)
 
@@ -78,15 +81,24 @@ class Sink:
         return resolve_stop(world, SETTINGS, _parsed(wanted))
 
 
-def _moved(base: TableView, offset: int) -> CommitAttempt:
+def _moved(base: TableView, offset: int, *files: WrittenFile) -> CommitAttempt:
     assert base.record is not None
     transaction = replace(base.record.transaction, number=base.record.transaction.number + 1)
     record = replace(base.record, transaction=transaction, offsets=Offsets({AT: offset}))
-    return CommitAttempt(base, record)
+    return CommitAttempt(base, record, files)
 
 
 def roll_back(sink: Sink) -> None:
     sink.catalog.roll_back(2)
+
+
+def lose_history(sink: Sink) -> None:
+    """Whether the head holds the last commit, nothing tells any more: it was rolled back, others
+    appended, and what lay between expired with the table's old metadata."""
+    roll_back(sink)
+    sink.catalog.append()
+    sink.catalog.expire()
+    sink.catalog.log_lost = True
 
 
 def delete_tag(sink: Sink) -> None:
@@ -112,6 +124,7 @@ CASES = [
     (roll_back, "HG-201=keep-offsets", 6),
     (recreate, "HG-202=restart", 0),
     (delete_tag, "HG-203=follow-table", 6),
+    (lose_history, "HG-204=keep-offsets", 6),
     (expire_source, "HG-205=earliest", 8),
     (expire_source, "HG-205=latest", 9),
     (recreate_topic, "HG-206=earliest", 0),

@@ -36,6 +36,12 @@ def found(settings: SinkSettings) -> set[str]:
     return {finding.what for finding in report.findings}
 
 
+def says_of_records(report: AuditReport) -> set[str]:
+    """Which sentences about single records stand under what is proven."""
+    about = ("twice", "every record", "as the source has records")
+    return {words for words in about if any(words in text for text in report.proven)}
+
+
 def test_a_table_without_fault_is_well(filled: FilledTable, settings: SinkSettings) -> None:
     filled.good_start()
     filled.commit(filled.record(2, 0, {0: 10, 1: 10}))
@@ -66,6 +72,7 @@ def test_without_coordinates_it_says_what_cannot_be_told(
     assert report.verdict is Verdict.NOT_PROVEN
     assert report.total("in_table") is None
     assert any("single records cannot be told apart" in text for text in report.unproven)
+    assert says_of_records(report) == set()
 
 
 def test_an_unreachable_source_is_said_and_is_no_finding(
@@ -75,6 +82,7 @@ def test_an_unreachable_source_is_said_and_is_no_finding(
     report = audit(settings)
     assert report.verdict is Verdict.NOT_PROVEN
     assert any(text.startswith("the source was not compared") for text in report.unproven)
+    assert says_of_records(report) == {"twice"}, "the table was looked through, and nothing else"
 
 
 # ------------------------------------------------------------------------------ what is planted

@@ -10,7 +10,9 @@ from unit.data.formats.protobuf_worlds import World
 from unit.operations.filled_table import sink_file_text
 
 from headgate.control_protocol.events import DIGEST
+from headgate.control_protocol.identifiers import Sender
 from headgate.sink.agreement import agreed
+from headgate.sink.assembly import identity
 from headgate.sink.load import parse
 
 FILE = sink_file_text(Path("/lake")).replace('[spark]\nwriter = "in-process"', "")
@@ -35,6 +37,26 @@ def differing(more: str, instead: str = "") -> set[str]:
 )
 def test_point_19_what_decides_what_a_row_is_must_be_equal(more: str, name: str) -> None:
     assert differing(more) == {name}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "name"),
+    [
+        ('topics = ["trips"]', 'topics = ["trips", "rides"]', "source.topics"),
+        ('"db.trips"', '"db.trips"\nbranch = "audit"', "table.branch"),
+        ('offset = "offset"', 'offset = "position"', "table.record_columns"),
+    ],
+)
+def test_point_19_what_is_read_and_where_it_goes_must_be_equal(
+    before: str, now: str, name: str
+) -> None:
+    assert FILE.count(before) == 1
+    one, other = agreed(parse(FILE)), agreed(parse(FILE.replace(before, now)))
+    assert {part for part in one.keys() | other.keys() if one[part] != other[part]} == {name}
+
+
+def test_point_19_the_coordinator_knows_its_control_topics_name() -> None:
+    assert identity(parse(FILE), Sender("one", "life")).control_topic == "control"
 
 
 def test_point_19_a_quarantine_names_its_table() -> None:

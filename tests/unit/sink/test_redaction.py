@@ -16,17 +16,31 @@ from headgate.control_protocol.errors import PoisonRecord, StopSink, Unreachable
 from headgate.control_protocol.events import (
     AbortCommit,
     EndCommit,
+    Envelope,
+    Notice,
+    TableStart,
     WriteStatus,
 )
-from headgate.control_protocol.identifiers import ControlOffset, Sender, SinkName, TopicPartition
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    Epoch,
+    Sender,
+    SinkName,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
 from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
 from headgate.participant import job
-from headgate.sink import assembly
+from headgate.sink import assembly, departure
 from headgate.sink.load import parse
+from headgate.sink.planning import source_plan
 
 SECRET = "sesame-open"
+LOGS_IN = MINIMAL.replace("[kafka]\n", f'[kafka]\n"sasl.password" = "{SECRET}"\n')
 MASKING = Redaction(frozenset({SECRET, "abc"}))
 
 
@@ -99,7 +113,7 @@ def failing_with(error: Exception) -> Any:
 def test_point_7_embedding_raises_redacted_errors(
     monkeypatch: pytest.MonkeyPatch, opening: str
 ) -> None:
-    settings = parse(MINIMAL.replace("[kafka]\n", f'[kafka]\n"sasl.password" = "{SECRET}"\n'))
+    settings = parse(LOGS_IN)
     monkeypatch.setattr(assembly, "_ready", failing_with(Unreachable(f"refused {SECRET}")))
     made = (
         assembly.opened(settings)
@@ -117,7 +131,7 @@ def test_point_7_the_spark_job_shows_no_secret(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = tmp_path / "sink.toml"
-    file.write_text(MINIMAL.replace("[kafka]\n", f'[kafka]\n"sasl.password" = "{SECRET}"\n'))
+    file.write_text(LOGS_IN)
     monkeypatch.setattr(sys, "argv", ["job.py", "--config", str(file)])
 
     def run(*_: Any, **__: Any) -> None:
@@ -175,3 +189,53 @@ def test_point_7_a_drivers_stop_and_its_statuses_are_redacted() -> None:
     leadership.error = StopSink(f"the coordinator: {SECRET}")
     with pytest.raises(StopSink, match=r"the coordinator: \*\*\*"):
         driver.run_once(0)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
+    """What is appended to the control topic for ``status``."""
+    notices: list[Notice] = []
+
+    class Log:
+        def append(self, envelopes: list[Envelope]) -> None:
+            notices.extend(e.event for e in envelopes if isinstance(e.event, Notice))
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(departure, "control_topic_exists", lambda *_: True)
+    monkeypatch.setattr(departure, "control_log", lambda *_: Log())
+    return notices
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (StopSink(f"refused {SECRET}", f"not {SECRET}"), "refused *** (not ***)"),
+        (ValueError(f"refused {SECRET}"), "ValueError: refused ***"),
+    ],
+    ids=["foreseen", "unforeseen"],
+)
+def test_point_7_a_last_word_is_redacted(said: list[Notice], error: Exception, text: str) -> None:
+    with pytest.raises(type(error)), departure.departing(parse(LOGS_IN), Sender("one", "life")):
+        raise error
+    assert [notice.text for notice in said] == [text]
+
+
+def test_point_7_what_a_coordinator_tries_in_vain_is_redacted(said: list[Notice]) -> None:
+    complain = departure.Complaints(parse(LOGS_IN), Sender("one", "life"))
+    complain(f"HG-401 refused {SECRET}", None)
+    complain._saying.join()
+    assert [(notice.code, notice.text) for notice in said] == [("HG-401", "HG-401 refused ***")]
+
+
+@pytest.mark.parametrize("excerpts", [True, False])
+def test_point_7_whether_errors_show_records_reaches_the_writers(excerpts: bool) -> None:
+    settings = parse(MINIMAL + f"[quarantine]\nexcerpts = {str(excerpts).lower()}\n")
+    batch = Batch(
+        1,
+        TransactionId(Epoch(1), TransactionNumber(1)),
+        TableStart("db.trips", "uuid", 0, 0, "/lake/trips/1"),
+        {},
+        1,
+    )
+    assert source_plan(settings, batch).handling.excerpts is excerpts

@@ -277,6 +277,15 @@ def test_a_number_of_them_is_enough_without_a_sample(desk: Desk) -> None:
         desk.write([b"{", b"{"])
 
 
+@pytest.mark.parametrize("excerpts", [True, False])
+def test_point_7_too_many_show_nothing_of_a_record_when_told_so(desk: Desk, excerpts: bool) -> None:
+    limits = BadRecordLimits(records_max=1)
+    desk.handling = replace(KEPT, limits=limits, excerpts=excerpts)
+    with pytest.raises(TooManyBadRecords, match="trips partition 0 offset 0: ") as stopped:
+        desk.write([b"{sesame", b"{open"])
+    assert ("sesame" in str(stopped.value)) is excerpts
+
+
 def test_tombstones_are_not_bad(desk: Desk) -> None:
     desk.handling = replace(KEPT, limits=BadRecordLimits(records_max=1))
     assert desk.write([None, None, None]).partitions[P0].quarantined == 3
