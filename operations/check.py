@@ -91,7 +91,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         table = TableCheck(settings, asks_group=asks_group)
         _ask_of_iceberg(questions, table, settings)
     questions.ask("writer", lambda: _writer(settings))
-    if settings.spark.writer is WriterKind.SPARK and questions.well("writer", "storage"):
+    if settings.spark.writes and questions.well("writer", "storage"):
         questions.ask("executors", table.executors)
     if settings.transform and questions.well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))

@@ -282,6 +282,10 @@ class SparkSettings:
         default_factory=Properties, metadata=about("Further Spark configuration.")
     )
 
+    @property
+    def writes(self) -> bool:
+        return self.writer is WriterKind.SPARK
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
