@@ -136,8 +136,8 @@ class FormatSettings:
     key_type: str = field(
         default="",
         metadata=about(
-            "Format of the keys, when table.record_columns.key is set; empty: string for a text "
-            "column, bytes for any other."
+            "Format of the keys, when table.record_columns.key or table.key is set; empty: string "
+            "for a text column, bytes for any other; of table.key docs/changes.md tells."
         ),
     )
     key_options: Properties = field(
