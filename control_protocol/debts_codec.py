@@ -16,6 +16,7 @@ from headgate.control_protocol.packed_text import inflated, packed
 from headgate.control_protocol.record import Debt, Parked
 
 DEBTS_MAX = 20_000
+"""What one text names; who decides begins again before there are more (D7)."""
 TEXT_BYTES_MAX = 1_000 * DEBTS_MAX
 NUMBER_MAX = 2**63 - 1
 
@@ -24,7 +25,10 @@ _TEXTS = ("coordinator", "incarnation", "follower", "table", "manifest")
 
 
 def debts_text(debts: Iterable[Debt]) -> str:
-    """Return the debts as one text, in their order."""
+    """Return the debts as one text, in their order. Raises ``ValueError`` where none could be read.
+
+    That is for more than ``DEBTS_MAX``, or texts that are too long.
+    """
     forms = [
         {
             "epoch": debt.transaction.epoch,
@@ -40,7 +44,13 @@ def debts_text(debts: Iterable[Debt]) -> str:
         }
         for debt in debts
     ]
-    return packed(json.dumps(forms, separators=(",", ":")))
+    text = json.dumps(forms, separators=(",", ":"))
+    if len(forms) > DEBTS_MAX or len(text) > TEXT_BYTES_MAX:  # ASCII, as json writes it
+        raise ValueError(
+            f"{len(forms)} debts in {len(text)} characters, at most {DEBTS_MAX} in "
+            f"{TEXT_BYTES_MAX} are read"
+        )
+    return packed(text)
 
 
 def debts_of(text: str) -> tuple[Debt, ...]:

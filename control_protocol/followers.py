@@ -39,7 +39,10 @@ class Followers(Protocol):
     def pay(
         self, payments: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
-        """One catalog call per payment; what takes longer is ``Unknown``, and goes on meanwhile."""
+        """One catalog call per payment, or one for all of them where tables are paid together (D5).
+
+        What takes longer is ``Unknown``, and goes on meanwhile.
+        """
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
         """As ``Follower.tidy``, of all of them."""

@@ -89,8 +89,8 @@ def maintenance_property(sink: SinkName) -> str:
 def encode(record: CommitRecord) -> dict[str, str]:
     """The record as snapshot summary properties.
 
-    Raises ``ValueError`` for what ``decode`` would refuse: more than ``PARTITIONS_MAX`` partitions,
-    or names that make the offsets too long.
+    Raises ``ValueError`` for what ``decode`` would refuse: more than ``PARTITIONS_MAX`` partitions
+    or ``DEBTS_MAX`` debts, or names that make these texts too long.
     """
     if len(record.offsets) > PARTITIONS_MAX:
         raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")

@@ -87,6 +87,10 @@ class Newest:
     snapshots: int
     since_ms: int
 
+    def ends(self, looked: int, at_ms: int) -> bool:
+        """Whether so many, newest first, are enough; the last one is of that time."""
+        return looked >= self.snapshots and at_ms <= self.since_ms
+
     def count(self, times_ms: Sequence[int]) -> int:
         """How many of the snapshots of these times, oldest first, are to be looked into."""
         newest_first = enumerate(reversed(times_ms), 1)

@@ -233,7 +233,7 @@ def answered(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
 
 
 def resolved(state: State, view: TableView, now_ms: int) -> Step:
-    """The table was read again after an attempt that did not simply land."""
+    """Judge the table as it was read after an attempt, or came with the answer that it landed."""
     attempt = state.attempt
     assert attempt is not None
     match resolve(attempt, view):

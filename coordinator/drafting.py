@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from headgate.control_protocol.debts_codec import DEBTS_MAX
 from headgate.control_protocol.errors import HeadgateError, MissingRights
 from headgate.control_protocol.ports import CommitAttempt, Draft, Lineage
 from headgate.control_protocol.record import CommitRecord, Debt
@@ -28,6 +29,7 @@ from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
 
 _TOO_OLD = "the files to be drafted are so old that they may have been cleaned up: begins again"
+_TOO_MANY = "more is owed than the table's record can name: begins again, and pays first"
 
 
 def lapsing(state: State, now_ms: int) -> tuple[Debt, ...]:
@@ -82,6 +84,8 @@ def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: 
     touched = {*verdict.follower_files, *(debt.table for debt in (*resumed, *renewed))}
     idle = refreshes(state, attempt.record, touched)
     debts = (*owed, *resumed, *renewed, *idle)
+    if len(debts) > DEBTS_MAX:
+        return recover(state, _TOO_MANY)
     attempt = replace(attempt, record=replace(attempt.record, debts=debts))
     drafts = tuple(
         Draft(
@@ -111,6 +115,8 @@ def drafted(state: State, given: Drafted, now_ms: int) -> Step:
     if too_old(state, attempt, now_ms):  # P9: the answer may have been long in coming
         return recover(state, _TOO_OLD)
     debts = (*attempt.record.debts, *given.debts)
+    if len(debts) > DEBTS_MAX:
+        return recover(state, _TOO_MANY)
     attempt = replace(attempt, record=replace(attempt.record, debts=debts))
     decided = replace(term, decision=None)
     moved = move(state, Phase.COMMITTING, term=decided, attempt=attempt, failures=0)

@@ -183,7 +183,7 @@ def bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
     """Each field once; where they are too many to be named, all that the table lacks."""
     by_path = {refusal.path: refusal for refusal in refused}
     if len(by_path) > REFUSED_MAX or refused_bytes(by_path.values()) > REFUSED_BYTES_MAX:
-        return (Refusal((), f"more than {REFUSED_MAX} fields were refused"),)
+        return (Refusal((), "the fields that were refused are too many to be named"),)
     return tuple(by_path.values())
 
 

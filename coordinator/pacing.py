@@ -16,7 +16,7 @@ from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import Gathering, State, Term
 
 GATHERED_MAX = 1_000
-"""The lead's record names each debt; where more gather, none waits any longer."""
+"""The lead's record names each debt; where more gather, all are due."""
 
 
 def owed_now(state: State, now_ms: int) -> tuple[Debt, ...]:
@@ -28,9 +28,6 @@ def owed_now(state: State, now_ms: int) -> tuple[Debt, ...]:
         for name, each in term.gathering.items()
         if now_ms < each.due_ms and name not in term.parked
     }
-    waiting = sum(debt.table in gathering for debt in owed)
-    if not waiting or waiting > GATHERED_MAX:
-        return owed
     return tuple(debt for debt in owed if debt.table not in gathering)
 
 
@@ -38,6 +35,7 @@ def paced(state: State, now_ms: int) -> Term:
     """Return the term that knows of each table whose debts gather by when it is paid.
 
     The newest transaction was just decided. A table that could not be paid before is due already.
+    Where too many gather all are due, and what comes next has not gathered: it counts for D7.
     """
     term, apart = term_of(state), addressed(state)
     fresh = {d.table for d in term.debts if d.transaction == term.closing_id and d.manifest}
@@ -47,11 +45,12 @@ def paced(state: State, now_ms: int) -> Term:
         for name in fresh - before - apart.keys()
         if (every_ms := _every_ms(state, name))
     }
-    kept = {
-        name: replace(each, newest=term.closing_id) if now_ms < each.due_ms else each
-        for name, each in term.gathering.items()
-        if name in before
-    }
+    known = {name: each for name, each in term.gathering.items() if name in before}
+    waiting = begun.keys() | {name for name, each in known.items() if now_ms < each.due_ms}
+    if sum(debt.table in waiting for debt in payable(term)) > GATHERED_MAX:
+        due = {n: replace(each, due_ms=min(each.due_ms, now_ms)) for n, each in known.items()}
+        return replace(term, gathering=due)
+    kept = {n: replace(e, newest=term.closing_id) if n in waiting else e for n, e in known.items()}
     return replace(term, gathering={**kept, **begun})
 
 

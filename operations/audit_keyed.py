@@ -67,8 +67,10 @@ class KeyedInquiry(Inquiry):
         if absent or self._history.head is None:
             self._unproven.append(f"the table has no column {', '.join(absent) or 'filled yet'}")
             return
+        rows_max = sum(file.records for file in self._files if not file.deletes)
+        memory_bytes = self._settings.changes.index_memory_bytes
         try:
-            rows, different = count_keys(self._reader, key)
+            rows, different = count_keys(self._reader, key, rows_max, memory_bytes)
         except (ValueError, NotImplementedError) as error:  # pyiceberg reads no equality deletes
             self._unproven.append(f"the keys cannot be read here: {error}")
             return

@@ -7,10 +7,11 @@ by the gaps of the source, not by the size of the table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
@@ -23,6 +24,9 @@ from headgate.tables.iceberg.keyed.key_hash import KeyHash
 from headgate.tables.stores.ahead import STORAGE_THREADS, in_turn
 
 EXAMPLES_MAX = 5
+
+_BYTES_A_KEY = 64
+"""Two words, in the parts and in one piece, and copied and sorted to be told apart."""
 
 _BYTES_READ_AHEAD = 1024 * 1024
 """Files that are no larger are read many at a time: of them, requests take the time."""
@@ -123,25 +127,44 @@ def scan_draft(
             _count_in(into, batch, columns, file.path)
 
 
-def count_keys(reader: TableReader, key: tuple[str, ...]) -> tuple[int, int]:
-    """How many live rows there are, and how many different keys they have."""
-    hashed = KeyHash()
+def count_keys(
+    reader: TableReader, key: tuple[str, ...], rows: int, memory_bytes: int
+) -> tuple[int, int]:
+    """How many live rows there are, and how many different keys they have.
+
+    Where ``rows`` of them would need more memory, the table is read several times, each time for
+    another part of the hashes.
+    """
+    hashed, parts = KeyHash(), max(1, -(-rows * _BYTES_A_KEY // memory_bytes))
+    found, different = 0, 0
+    for part in range(parts):
+        hashes = np.concatenate(
+            [np.zeros((0, 2), np.uint64), *_hashes_of(reader, key, hashed, (part, parts))]
+        )
+        found, different = found + len(hashes), different + len(np.unique(hashes, axis=0))
+    return found, different
+
+
+def _hashes_of(
+    reader: TableReader, key: tuple[str, ...], hashed: KeyHash, part: tuple[int, int]
+) -> Iterator[npt.NDArray[np.uint64]]:
+    """Those of the rows that belong to the part: its number, and how many parts there are."""
+    number, parts = part
     _, files = reader.scan(key)
-    found = [
-        np.stack(hashed([batch.column(name) for name in key]), axis=1)
-        for file in files
-        for batch in file.batches()
-        if batch.num_rows
-    ]
-    hashes = np.concatenate([np.zeros((0, 2), np.uint64), *found])
-    return len(hashes), len(np.unique(hashes, axis=0))
+    for file in files:
+        for batch in file.batches():
+            if batch.num_rows:
+                words = np.stack(hashed([batch.column(name) for name in key]), axis=1)
+                yield words[words[:, 0] % np.uint64(parts) == number] if parts > 1 else words
 
 
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """The column of this name; or, with a dot, the field of a struct."""
+    """The column of this name; or, with a dot, the field of a struct. Raises ``ValueError``."""
     if name in rows.schema.names:
         return rows.column(name)
-    outer, _, inner = name.rpartition(".")
+    outer, dot, inner = name.rpartition(".")
+    if not dot:
+        raise ValueError(f"a file has no column {name}")
     return pc.struct_field(_column(rows, outer), inner)
 
 

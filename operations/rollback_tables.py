@@ -19,7 +19,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Tabl
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
 from headgate.operations.leaving import Leaving, leaving_for, line
-from headgate.operations.routed_tables import filled_tables, missing_tables
+from headgate.operations.routed_tables import filled_tables
 from headgate.operations.table_access import opened_catalog, unpaid_debts
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.history import summary_of
@@ -73,15 +73,16 @@ def plan_tables(going: Destination, ledger: Table, view: TableView) -> tuple[Tab
     Raises ``ConfigurationError`` for one that cannot go there, ``RetryLater`` while rows are owed.
     """
     settings, before = going.settings, going.before
+    tables = filled_tables(settings, ledger.catalog, before, view.filled)
     parked = {each.table for each in before.parked}
-    stuck = sorted({*parked, *missing_tables(ledger.catalog, view.filled)})
-    if stuck:
+    if stuck := parked | (view.filled.keys() - tables.keys() - {settings.quarantine.table}):
         raise ConfigurationError(
-            f"{', '.join(stuck)}: parked or gone, and cannot go back with the other tables",
-            "mend it, and end its parking first: headgate tables SINK resume TABLE",
+            f"{', '.join(sorted(stuck))}: parked, gone, or not to be read, and cannot go back with "
+            "the other tables",
+            "mend it, grant the right to read it, and end its parking first: "
+            "headgate tables SINK resume TABLE",
         )
     _refuse_owed(going, ledger)
-    tables = filled_tables(settings, ledger.catalog, before)
     for name, table in tables.items():
         _refuse_changed(going, name, table, view.filled.get(name))
     return tuple(_plan(going, name, table) for name, table in sorted(tables.items()))
@@ -170,7 +171,8 @@ def _refuse_merged(going: Destination, name: str, table: Table, leaving: Leaving
         raise ConfigurationError(
             f"{name} took rows of {decided[0].transaction} and later ones in one commit"
             + (f", {paid}" if paid else ""),
-            "name a transaction before or behind them",
+            "name a transaction before or behind them; with pay_every_ms a place to go back to is "
+            "made by headgate pause, waiting for so long, and stopping the sink",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -21,15 +21,20 @@ _PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
 def filled_tables(
-    settings: SinkSettings, catalog: Catalog, record: CommitRecord | None
+    settings: SinkSettings,
+    catalog: Catalog,
+    record: CommitRecord | None,
+    remembered: Collection[str] = (),
 ) -> dict[str, Table]:
-    """By name, the tables that have this sink's tag, and those that are owed something."""
+    """By name, the tables that have this sink's tag, and those that are owed something.
+
+    ``remembered``: others of the ledger, whatever their tags; routes of today may not name them.
+    """
     tag = tag_name(settings.name, settings.table.branch)
-    owed = {debt.table for debt in record.debts} if record else set()
+    sure = {*remembered, *((debt.table for debt in record.debts) if record else ())}
     aside = {settings.table.identifier, settings.quarantine.table}
-    names = sorted({*_named(settings, catalog), *owed} - aside)
-    found = loaded_tables(catalog, names)
-    return {n: table for n, table in found.items() if n in owed or tag in table.metadata.refs}
+    found = loaded_tables(catalog, {*_named(settings, catalog), *sure} - aside)
+    return {n: table for n, table in found.items() if n in sure or tag in table.metadata.refs}
 
 
 def told_of_routed(settings: SinkSettings, ledger: TableReader, history: History) -> list[str]:

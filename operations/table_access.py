@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -107,7 +107,8 @@ def iceberg_of(reader: TableReader) -> IcebergReader:
 def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | None]]:
     """The sink's table and its followers, for a person's claim. Raises as ``opened_table``."""
     if kind := other_kind(settings):
-        yield kind_lead(settings, kind), None
+        with closing(kind_lead(settings, kind)) as lead:
+            yield lead, None
         return
     with ExitStack() as opening:
         catalog = opening.enter_context(opened_catalog(settings))

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 
-from headgate.control_protocol.columns import joined
+from headgate.control_protocol.column_growth import COLUMNS_MAX
+from headgate.control_protocol.columns import Struct, joined, named_fields
 from headgate.control_protocol.events import (
     Destination,
     Proposal,
@@ -53,7 +54,10 @@ def met(state: State, batch: Batch, found: BatchNeeds, now_ms: int) -> Step:
 def _proposed(
     state: State, need: TableNeed, source: str, now_ms: int
 ) -> tuple[State, Draft, Action]:
-    """One proposal, which takes the place of an older one for the same table."""
+    """One proposal, which takes the place of an older one for the same table.
+
+    It asks for no more than any table has room for: what else is needed is asked for after it.
+    """
     at = need.at
     older = next((each for each in state.needs if each.proposal.table == at.table), None)
     before = older.proposal if older else None
@@ -62,7 +66,7 @@ def _proposed(
         table=at.table,
         uuid=at.uuid,
         schema_id=at.schema_id,
-        columns=joined(before.columns, need.columns) if before else need.columns,
+        columns=_together(before.columns, need.columns) if before else need.columns,
         first=before.first.earliest(need.first) if before else need.first,
         records=need.records,
         source=source,
@@ -74,6 +78,12 @@ def _proposed(
     waits = Need(said, proposal, older.since_ms if older else now_ms)
     state = replace(state, needs=(*others, waits), proposals=proposal.number)
     return state, said, Tell(words(proposal), event=LogEvent.COLUMNS_AWAITED)
+
+
+def _together(before: Struct, columns: Struct) -> Struct:
+    """Return what both ask for; the first alone where no table has room for all of it."""
+    both = joined(before, columns)
+    return both if sum(1 for _ in named_fields(both)) <= COLUMNS_MAX else before
 
 
 def beside_need(state: State, ranges: Ranges, now_ms: int) -> Ranges:

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, JvmMissing
@@ -122,7 +122,8 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         )
         stack.callback(service.close)
         clock = SystemClock()
-        watch = lookout(settings, tables.lead(), log, clock.monotonic_ms())
+        lead = stack.enter_context(closing(tables.lead()))
+        watch = lookout(settings, lead, log, clock.monotonic_ms())
         world = participant.World(
             member,
             MeteredLog(log, heard=watch.heard),
@@ -163,7 +164,8 @@ def opened(
         stack.callback(group.close)
         stack.callback(service.close)
         clock = SystemClock()
-        watch = lookout(settings, tables.lead(), log, clock.monotonic_ms())
+        lead = stack.enter_context(closing(tables.lead()))
+        watch = lookout(settings, lead, log, clock.monotonic_ms())
         world = participant.World(
             group,
             MeteredLog(meters.participants_log(log) if meters else log, heard=watch.heard),

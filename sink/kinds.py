@@ -23,6 +23,7 @@ from headgate.control_protocol.table_kinds import (
 )
 from headgate.data.formats.options import nearest
 from headgate.participant.settings import UnknownFields
+from headgate.sink.catalog_settings import Backend
 from headgate.sink.declaration import declared
 from headgate.sink.table_settings import ICEBERG
 from headgate.tables.layouts import declared_columns
@@ -111,7 +112,7 @@ def wanted_table(settings: SinkSettings) -> WantedTable:
         properties=table.properties,
         storage=settings.catalog.properties,
         renewed_ms=settings.coordinator.tag_refresh_interval_ms,
-        by_spark=settings.spark.writer == "spark",
+        by_spark=settings.spark.writes,
     )
 
 
@@ -153,6 +154,6 @@ def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
         "[maintenance]": (Capability.MAINTENANCE, upkeep),
         "table.sort_by": (None, table.sort_by),
         "table.key": (None, table.key),
-        "catalog.backend": (None, catalog.backend != "pyiceberg"),
+        "catalog.backend": (None, catalog.backend is not Backend.PYICEBERG),
     }
     return [(capability, setting) for setting, (capability, is_set) in asked.items() if is_set]

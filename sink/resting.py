@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 from headgate.control_protocol.errors import HeadgateError, RetryLater
+from headgate.control_protocol.ports import Lead
 from headgate.sink.iceberg_tables import looked_at_iceberg
 from headgate.sink.kind_lead import kind_lead
 from headgate.sink.kinds import other_kind
@@ -24,7 +25,10 @@ def stopped(settings: SinkSettings) -> bool:
     """
     kind = other_kind(settings)
     with ExitStack() as opening:
-        table = kind_lead(settings, kind) if kind else looked_at_iceberg(settings, opening)
+        if kind:
+            table: Lead | None = opening.enter_context(closing(kind_lead(settings, kind)))
+        else:
+            table = looked_at_iceberg(settings, opening)
         record = table.read().record if table else None
         return record is not None and record.stopped
 

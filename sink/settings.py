@@ -136,8 +136,8 @@ class FormatSettings:
     key_type: str = field(
         default="",
         metadata=about(
-            "Format of the keys, when table.record_columns.key is set; empty: string for a text "
-            "column, bytes for any other."
+            "Format of the keys, when table.record_columns.key or table.key is set; empty: string "
+            "for a text column, bytes for any other; of table.key docs/changes.md tells."
         ),
     )
     key_options: Properties = field(
@@ -281,6 +281,10 @@ class SparkSettings:
     conf: Properties = field(
         default_factory=Properties, metadata=about("Further Spark configuration.")
     )
+
+    @property
+    def writes(self) -> bool:
+        return self.writer is WriterKind.SPARK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -203,9 +203,9 @@ class TablesSettings:
     atomic: bool = field(
         default=False,
         metadata=about(
-            "Whether one call of a REST catalog pays all tables of a decision, so that readers see "
-            "all of them or none; a table that is refused gets a call of its own, as all others do "
-            "then."
+            "Whether one call of a REST catalog pays the tables of a decision, so that readers see "
+            "all tables of the call or none. It waits for the slowest; a table that cannot be read "
+            "is left out; one that is refused gets a call of its own, as all others do then."
         ),
     )
     valid_through_refresh_ms: int = field(

@@ -6,13 +6,15 @@ Files of every kind of table are made by the writers of Iceberg's; this is where
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.conversions import from_bytes
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -77,7 +79,8 @@ class FileFacts:
 
     ``partition`` has every column of ``Layout.partition_by``. The bounds are not tight: a text may
     be cut off. Values are Python's; of dates and times whole numbers, as Iceberg counts them.
-    Nothing is told of what is inside of lists and maps.
+    Columns with NaN have no maximum: to some readers it is the highest value. Nothing is told of
+    what is inside of lists and maps.
     """
 
     partition: Mapping[str, Any]
@@ -99,12 +102,31 @@ def file_facts(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]
     leaves = _leaves(columns)
     kinds = (_primitive(schema.find_type(name)) for name in partition_by)
     values = zip(partition_by, kinds, detail.partition, strict=True)
+    nan = {id_ for id_, found in detail.nan_value_counts.items() if found}
     return FileFacts(
         {name: None if held is None else from_bytes(kind, held) for name, kind, held in values},
         {leaves[id_][0]: n for id_, n in detail.null_value_counts.items() if id_ in leaves},
         dict(_bounds(leaves, detail.lower_bounds)),
-        dict(_bounds(leaves, detail.upper_bounds)),
+        dict(_bounds(leaves, {id_: b for id_, b in detail.upper_bounds.items() if id_ not in nan})),
     )
+
+
+def with_absent(
+    rows: pa.RecordBatch, names: Sequence[str], columns: Struct, values: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """Return rows of a file with those of the named columns that the file has not.
+
+    They have the value of ``values``, or null: others may have appended before a column was added,
+    and may leave partition columns to the log. Readers of files leave such columns out.
+    """
+    absent = [name for name in names if name not in rows.schema.names]
+    if not absent:
+        return rows
+    types = schema_to_pyarrow(schema_of(columns), include_field_ids=False)
+    for name in absent:
+        value = pa.scalar(values.get(name), types.field(name).type)
+        rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    return rows
 
 
 _Leaves = Mapping[int, tuple[Path, PrimitiveType]]

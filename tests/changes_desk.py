@@ -24,10 +24,10 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.data.envelopes.changes import Changes
 from headgate.data.formats.column_rules import ColumnRule
-from headgate.data.writers.plan import Handling, Plans, SourcePlan
+from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data.writers.put import chunk_of
 from headgate.data.writers.whole import write_put
 from headgate.participant.embedding import Record
@@ -107,10 +107,12 @@ class ChangesDesk:
             topic_ids={TOPIC: TopicId("id")},
             quarantine=self._start("db.q"),
         )
-        plan = self._plans.plan_of(batch, self.source)
-        outcome = write_put(plan, batch, chunk_of([records]))
+        outcome = self.written(self._plans.plan_of(batch, self.source), batch, records)
         assert isinstance(outcome, BatchWritten | BatchFailed)
         return outcome
+
+    def written(self, plan: WriterPlan, batch: Batch, records: Sequence[Record]) -> BatchOutcome:
+        return write_put(plan, batch, chunk_of([records]))
 
     def write(self, *messages: Message) -> Done:
         """As ``outcome``, looked into. Each record counts once."""

@@ -53,7 +53,7 @@ def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:
                 f"a Delta table cannot be partitioned by {name!r}, which is not one of its columns",
                 "name a column: Delta has no transforms, so that a day needs a column of its own",
             )
-        if not isinstance(kind, str) or not (kind in _PARTITIONS or digits(kind)):
+        if not may_partition(kind):
             raise ConfigurationError(
                 f"a Delta table is not partitioned here by {name!r}, of type {kind}",
                 f"use a column of {', '.join(_PARTITIONS)} or decimal",
@@ -62,6 +62,11 @@ def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:
         raise ConfigurationError(
             "a Delta table cannot be partitioned by all of its columns", "leave one out"
         )
+
+
+def may_partition(kind: Type) -> bool:
+    """Return whether a file's value of such a column can be written as text here."""
+    return isinstance(kind, str) and (kind in _PARTITIONS or digits(kind) is not None)
 
 
 def partition_value(kind: Type, value: Any) -> str | None:
@@ -74,9 +79,9 @@ def partition_value(kind: Type, value: Any) -> str | None:
         case "date":
             return _day(value).isoformat()
         case "timestamptz":
-            return f"{_moment(value):%Y-%m-%dT%H:%M:%S.%f}Z"
+            return f"{_moment(value, 'T')}Z"
         case "timestamp":
-            return f"{_moment(value):%Y-%m-%d %H:%M:%S.%f}"
+            return _moment(value, " ")
         case _:
             return str(value)
 
@@ -96,8 +101,10 @@ def _day(days: int) -> date:
     return (_EPOCH + timedelta(days=days)).date()
 
 
-def _moment(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
+def _moment(microseconds: int, between: str) -> str:
+    """Return the moment in UTC; unlike ``strftime`` this gives each year four digits."""
+    moment = (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None)
+    return moment.isoformat(between, "microseconds")
 
 
 # ------------------------------------------------------------------------------------ Delta to ours

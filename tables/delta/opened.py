@@ -14,7 +14,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.table_kinds import Layout, WantedTable, layout_number
-from headgate.tables.delta.columns import columns_from_delta
+from headgate.tables.delta.columns import columns_from_delta, may_partition
 from headgate.tables.delta.log import Log
 from headgate.tables.delta.places import storage_options
 from headgate.tables.stores.files import open_files
@@ -103,7 +103,7 @@ def layout_of(place: DeltaPlace, table: DeltaTable) -> Layout:
 
 
 def refuse_unfit(name: str, table: DeltaTable) -> None:
-    """Raise ``TableUnfit`` for a table whose features a writer of ours would have to heed."""
+    """Raise ``TableUnfit`` for a table with features to heed, or partitions of unwritten types."""
     protocol, properties = table.protocol(), table.metadata().configuration
     named = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     if unknown := sorted(named - _FEATURES):
@@ -120,7 +120,10 @@ def refuse_unfit(name: str, table: DeltaTable) -> None:
             f"unset {_TXN_RETENTION}",
         )
     _refuse_retention(name, properties.get(_LOG_RETENTION) or "")
-    columns_of(name, table)
+    types = {column.name: column.type for column in columns_of(name, table).fields}
+    for column in partitions_of(table):
+        if not may_partition(types[column]):
+            raise _unfit(name, f"is partitioned by {column!r}, of type {types[column]}")
 
 
 def _unfit(name: str, has: str) -> TableUnfit:

@@ -8,12 +8,13 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.ports import Lineage, TableView
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, sink_of, topics_of
 from headgate.control_protocol.table_history import (
@@ -25,8 +26,9 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
 )
 from headgate.tables.delta.log import LogEntry
-from headgate.tables.delta.opened import DeltaPlace
+from headgate.tables.delta.opened import DeltaPlace, columns_of
 from headgate.tables.delta.table import MAIN, DeltaSinkTable
+from headgate.tables.layouts import with_absent
 from headgate.tables.stores.files import open_files
 
 _NOTHING_CHANGES = "replace"
@@ -40,7 +42,7 @@ class DeltaReader:
         self._sink = sink
         self._table: DeltaTable = place.load()
         self._log = place.log()
-        self._view = DeltaSinkTable(place, sink).read()
+        self._view = DeltaSinkTable(place, sink).seen(self._table)
         self._files = open_files(place.storage, place.location)
 
     def view(self) -> TableView:
@@ -53,20 +55,18 @@ class DeltaReader:
         return [field.name for field in self._table.schema().fields]
 
     def history(self, newest: Newest | None = None) -> History:
-        line, complete = self._line
-        shown = line[-newest.count([each.committed_ms for each in line]) :] if newest else line
-        commits, foreign, unreadable = self._sorted_out(shown)
+        line, complete = self._read_line(newest) if newest else self._line
+        commits, foreign, unreadable = self._sorted_out(line)
         view = self._view
-        on_branch = None if view.tag is None else any(e.version == view.tag for e in line)
         return History(
             table=self._place.name,
             uuid=view.uuid,
             branch=MAIN,
             head=view.head,
             tag=view.tag,
-            tag_on_branch=on_branch,
+            tag_on_branch=None if view.tag is None else view.lineage is Lineage.CONTAINS_TAG,
             claimed=view.tag is not None,
-            complete=complete and len(shown) == len(line),
+            complete=complete,
             commits=tuple(commits),
             foreign=tuple(foreign),
             unreadable=tuple(unreadable),
@@ -74,9 +74,7 @@ class DeltaReader:
         )
 
     def live_files(self) -> list[LiveFile]:
-        adds = self._table.get_add_actions()
-        names = ("path", "num_records", "size_bytes")
-        columns = (adds.column(name).to_pylist() for name in names)
+        columns = (self._adds[name].to_pylist() for name in ("path", "num_records", "size_bytes"))
         brought = {path: entry.version for entry in self._line[0] for path in _paths(entry.added)}
         return [
             LiveFile(
@@ -107,23 +105,46 @@ class DeltaReader:
         if self._table.deletion_vectors().read_all().num_rows:
             raise NotImplementedError("the table has deletion vectors, which are not read here")
         files = self.live_files()
-        return len(files), (self._rows(file, columns) for file in files)
+        every = zip(files, self._partitions, strict=True)
+        return len(files), (self._rows(file, columns, values) for file, values in every)
 
-    def _rows(self, file: LiveFile, columns: Sequence[str]) -> FileRows:
+    def _rows(self, file: LiveFile, columns: Sequence[str], values: Mapping[str, Any]) -> FileRows:
+        of = columns_of(self._place.name, self._table)
+
         def batches() -> Iterator[Any]:
             with self._files.new_input(file.path).open() as stream:
-                yield from pq.ParquetFile(stream).iter_batches(columns=list(columns))
+                for batch in pq.ParquetFile(stream).iter_batches(columns=list(columns)):
+                    yield with_absent(batch, columns, of, values)
 
         return FileRows(file.path, file.size_bytes, batches, batches)
+
+    @cached_property
+    def _adds(self) -> pa.Table:
+        return pa.table(self._table.get_add_actions())
+
+    @property
+    def _partitions(self) -> list[Mapping[str, Any]]:
+        """The values that the log says for each live file; its columns may lack in the file."""
+        if "partition" not in self._adds.column_names:
+            return [{}] * len(self._adds)
+        return [values or {} for values in self._adds["partition"].to_pylist()]
 
     # -------------------------------------------------------------------------------------- the log
 
     @cached_property
     def _line(self) -> tuple[list[LogEntry], bool]:
-        """Oldest first, and whether the first one is the table's."""
-        found = list(self._log.line(self._table.version()))
-        complete = found[-1] is not None
-        return [entry for entry in reversed(found) if entry is not None], complete
+        return self._read_line()
+
+    def _read_line(self, newest: Newest | None = None) -> tuple[list[LogEntry], bool]:
+        """Oldest first, and whether the first one is the table's. Each is a request of its own."""
+        found: list[LogEntry] = []
+        for entry in self._log.line(self._table.version()):
+            if entry is None:
+                break
+            found.append(entry)
+            if newest and newest.ends(len(found), entry.committed_ms):
+                break
+        return found[::-1], bool(found) and not found[-1].version
 
     @cached_property
     def _entries(self) -> Mapping[int, LogEntry]:

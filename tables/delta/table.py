@@ -60,6 +60,7 @@ _LOOKED_BACK = 200
 _OTHERS_WITHIN = 20
 
 _Columns = tuple[Struct, tuple[str, ...]]
+_Said = Mapping[str, str]
 _Write = Callable[..., None]
 
 
@@ -83,7 +84,10 @@ class DeltaSinkTable:
         self._layouts: dict[int, _Columns] = {}
 
     def read(self) -> TableView:
-        table = self._load()
+        return self.seen(self._load())
+
+    def seen(self, table: DeltaTable) -> TableView:
+        """The view of a table that was loaded already. Raises as ``read``."""
         try:
             return self._view(table)
         except OSError as error:
@@ -148,7 +152,7 @@ class DeltaSinkTable:
     def _view(self, table: DeltaTable) -> TableView:
         head, tag = table.version(), self._tag(table)
         way, reached = self._way(head, tag)
-        records = (decode(self._sink, entry.properties) for entry in way if entry is not None)
+        records = (decode(self._sink, said) for said in way if said is not None)
         newest = next((record for record in records if record), None)
         return TableView(
             table=self._place.name,
@@ -164,12 +168,13 @@ class DeltaSinkTable:
             others=self._others(way),
         )
 
-    def _way(self, head: int, tag: int | None) -> tuple[list[LogEntry | None], Lineage]:
-        """The versions back to the tag, and some behind it; and how the tag stands to the head."""
-        way: list[LogEntry | None] = []
+    def _way(self, head: int, tag: int | None) -> tuple[list[_Said | None], Lineage]:
+        """What the versions say of themselves back to the tag, and some behind it; and how the tag
+        stands to the head. Of a long way the texts would be large: they are not kept."""
+        way: list[_Said | None] = []
         lineage: Lineage | None = None
         for entry in self._log.line(head):
-            way.append(entry)
+            way.append(entry.properties if entry else None)
             if entry is None:
                 lineage = lineage or Lineage.UNDECIDABLE
             elif tag is not None and entry.version <= tag and lineage is None:
@@ -192,13 +197,13 @@ class DeltaSinkTable:
             )
         return record
 
-    def _others(self, way: Iterable[LogEntry | None]) -> Mapping[SinkName, Mapping[str, TopicId]]:
+    def _others(self, way: Iterable[_Said | None]) -> Mapping[SinkName, Mapping[str, TopicId]]:
         """Rule T7, as far as the newest versions tell."""
         found: dict[SinkName, Mapping[str, TopicId]] = {}
-        for entry in islice(way, _OTHERS_WITHIN):
-            sink = sink_of(entry.properties) if entry else None
-            if entry is not None and sink not in (None, self._sink):
-                found.setdefault(sink, topics_of(sink, entry.properties))
+        for said in islice(way, _OTHERS_WITHIN):
+            sink = sink_of(said) if said else None
+            if said is not None and sink not in (None, self._sink):
+                found.setdefault(sink, topics_of(sink, said))
         return found
 
     # --------------------------------------------------------------------------------- committing

@@ -27,6 +27,7 @@ from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.java import HudiJava, Instant, Slice
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.table import HudiSinkTable
+from headgate.tables.layouts import with_absent
 
 MAIN = "main"
 """Hudi has no branches."""
@@ -105,7 +106,15 @@ class HudiReader:
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
         if any(each.logged for each in self._slices):
             raise NotImplementedError("the table has log files, whose updates are not read here")
-        return len(self._slices), (_rows(each, columns) for each in self._slices)
+        return len(self._slices), (self._rows(each, columns) for each in self._slices)
+
+    def _rows(self, live: Slice, columns: Sequence[str]) -> FileRows:
+        def batches() -> Iterator[Any]:
+            with pq.ParquetFile(live.path) as file:
+                for batch in file.iter_batches(columns=list(columns)):
+                    yield with_absent(batch, columns, self._config.columns, {})
+
+        return FileRows(live.path, live.size, batches, batches)
 
     # ---------------------------------------------------------------------------------- timeline
 
@@ -170,11 +179,3 @@ def _ms(instant: Instant) -> int:
     """When it was completed; tables whose instants are of another zone than UTC are refused."""
     at = datetime.strptime(f"{instant.completed}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
     return int(at.timestamp() * 1000)
-
-
-def _rows(live: Slice, columns: Sequence[str]) -> FileRows:
-    def batches() -> Iterator[Any]:
-        with pq.ParquetFile(live.path) as file:
-            yield from file.iter_batches(columns=list(columns))
-
-    return FileRows(live.path, live.size, batches, batches)

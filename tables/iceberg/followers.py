@@ -1,4 +1,7 @@
-"""All followers of a sink, called by threads: one that hangs holds up no other."""
+"""All followers of a sink, called by threads: one that hangs holds up no other.
+
+But for payments that are made together (D5): those wait for the slowest of their tables.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,9 @@ class FollowerTables:
             for payment in payments
             if not self._busy(payment.base.table)
         ]
-        together = [begun] if self._joint else [[payment] for payment in begun]
+        together = [[payment] for payment in begun]
+        if self._joint and begun:
+            together = [begun]
         if not self._threads:
             outcomes = [self._pay(group) for group in together]
             self._told()

@@ -1,8 +1,9 @@
 """Payments of several tables in one call of their catalog: readers see all of them, or none (D5).
 
-One table that is refused takes no other with it (I1): then each is a call of its own, at once where
-nothing has landed, and with the next round where nobody knows. What the call was answered is
-believed of no table: each is read.
+The call waits until the slowest table is ready for it; one that cannot be made ready is left out,
+and the others are paid together without it. One table that is refused takes no other with it (I1):
+then each is a call of its own, at once where nothing has landed, and with the next round where
+nobody knows. What the call was answered is believed of no table: each is read.
 """
 
 from __future__ import annotations
@@ -135,6 +136,7 @@ class JointPayments:
             _log.warning("%d tables are paid one by one, not together: %s", len(pairs), error)
             return IcebergTable.sent
         except NotImplementedError as error:
+            # What was written stays: it was sent, and an answer is no proof that nothing landed.
             raise JointCommitsMissing(
                 f"tables.atomic is set, and the server of catalog {self._catalog.name!r} has no "
                 f"{JOINT_COMMIT}: {error}",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.following import ONE, OTHER, announces, at, follower, following, owed, paying
 
+from headgate.control_protocol import debts_codec
 from headgate.control_protocol.ports import Landed
 from headgate.coordinator.actions import (
     CallFailed,
     DescribeFollowers,
+    Drafted,
     PayDebts,
     PaymentsAnswered,
     ReadTable,
@@ -94,6 +97,26 @@ def test_with_too_many_debts_nothing_goes_on() -> None:
     coordinator.pays()
     coordinator.follows()
     assert coordinator.phase is Phase.OPEN
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_decision_names_no_more_than_can_be_read(beyond: int) -> None:
+    coordinator = paying()
+    coordinator.until(Phase.COLLECTING)
+    announces(coordinator)
+    count = debts_codec.DEBTS_MAX - len(coordinator.term.debts) + beyond
+    coordinator.owed = None
+    coordinator.given(Drafted((owed(ONE, EPOCH, coordinator.term.closing),) * count))
+    assert coordinator.phase is (Phase.RECOVERING if beyond else Phase.COMMITTING)
+
+
+def test_a_decision_without_drafts_names_no_more_than_can_be_read() -> None:
+    coordinator = paying()
+    coordinator.until(Phase.COLLECTING)
+    many = (owed(ONE, EPOCH, 1),) * (debts_codec.DEBTS_MAX + 1)
+    coordinator.state = replace(coordinator.state, term=replace(coordinator.term, debts=many))
+    announces(coordinator, aside={})
+    assert coordinator.phase is Phase.RECOVERING
 
 
 def test_what_cannot_be_read_is_read_again() -> None:

@@ -10,7 +10,7 @@ from protocol.participating import SETTINGS as PARTICIPANT
 from protocol.participating import Participant, claimed, started
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, RIVAL, TABLE, offsets, proposal, view
 
-from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.column_growth import COLUMNS_MAX, Refusal
 from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.events import Answer, Proposal, Tables, TableStart
 from headgate.control_protocol.identifiers import Sender, TopicPartition
@@ -177,6 +177,24 @@ def test_s4_further_needs_join_those_that_wait() -> None:
     assert not participant.state.needs
 
 
+@pytest.mark.parametrize(("more", "asked_for"), [(1, COLUMNS_MAX), (2, COLUMNS_MAX - 1)])
+def test_s2_needs_that_join_ask_for_no_more_than_any_table_has_room_for(
+    more: int, asked_for: int
+) -> None:
+    participant = Participant.writing(offsets(10, 20))
+    many = tuple(Column(f"c{n}", "long") for n in range(COLUMNS_MAX + 1))
+    needs(participant, Struct(many[: COLUMNS_MAX - 1]), {P0: 12})
+    participant.unheard = []
+    participant.waits(WAIT_MS)
+    participant.source_ends({P0: 500, P1: 500})
+    columns = Struct(many[COLUMNS_MAX - 1 :][:more])
+    number = participant.batch.number
+    participant.given(BatchEnded(BatchNeeds(number, columns, Offsets({P1: 30}), 1)))
+    said = proposed(participant)
+    assert said.columns == Struct(many[:asked_for])
+    assert said.first == Offsets({P0: 12, P1: 30})
+
+
 def test_s4_what_waits_for_columns_is_no_reason_to_end_a_transaction() -> None:
     participant = in_need()
     participant.waits(20_000_000)
@@ -328,6 +346,7 @@ def test_s2_refusals_are_bounded() -> None:
     wild = tuple(Refusal((f"f{n}",), "no") for n in range(REFUSED_MAX + 1))
     coordinator.evolves(*wild)
     (refused,) = coordinator.said[0].tables[0].refused  # type: ignore[union-attr]
+    assert refused == Refusal((), "the fields that were refused are too many to be named")
     assert refused.path == ()
 
 

@@ -31,6 +31,7 @@ from headgate.coordinator.pacing import GATHERED_MAX, owed_now
 from headgate.coordinator.payment import DEBTS_MAX
 from headgate.coordinator.refreshing import AT_ONCE
 from headgate.coordinator.settings import Pace
+from headgate.coordinator.state import Gathering
 from headgate.coordinator.transitions import Phase
 
 EVERY_MS = 5_000
@@ -78,6 +79,17 @@ def test_point_7_v4_debts_gather_and_are_paid_in_one_commit() -> None:
     (payment,) = made.only(PayDebts).payments
     assert [debt.transaction.number for debt in payment.debts] == [1, 2, 3]
     assert payment.record.records == 9
+    made.until(Phase.OPEN)
+    assert made.term.debts == ()
+
+
+def test_v4_what_has_gathered_is_paid_while_the_sink_is_paused() -> None:
+    """D10: what makes a place that a rollback can reach."""
+    made = paced()
+    decides(made, 1)
+    made.state = replace(made.state, term=replace(made.term, paused=True))
+    made.waits(EVERY_MS)
+    made.until(Phase.PAYING)
     made.until(Phase.OPEN)
     assert made.term.debts == ()
 
@@ -149,15 +161,56 @@ def test_point_7_v4_a_table_that_is_resumed_is_paid_first() -> None:
     assert owed_now(made.state, made.now_ms) == made.term.debts
 
 
+def gathers(made: Coordinator, *debts: Debt) -> Coordinator:
+    """So much is owed, and all of it gathers still."""
+    newest = debts[-1].transaction
+    gathering = {debt.table: Gathering(made.now_ms + REFRESH_MS, newest) for debt in debts}
+    made.state = replace(made.state, term=replace(made.term, debts=debts, gathering=gathering))
+    return made
+
+
 def test_point_7_v4_beyond_a_number_of_debts_nothing_gathers() -> None:
     made = paced()
     decides(made, 1)
-    few = tuple(owed(EPOCH, 1) for _ in range(GATHERED_MAX))
-    made.state = replace(made.state, term=replace(made.term, debts=few))
-    assert owed_now(made.state, made.now_ms) == ()
-    many = (*few, owed(EPOCH, 1))
-    made.state = replace(made.state, term=replace(made.term, debts=many))
-    assert owed_now(made.state, made.now_ms) == many
+    gathers(made, *(owed(EPOCH, 1) for _ in range(GATHERED_MAX - 1)))
+    decides(made, 2)
+    assert len(made.term.debts) == GATHERED_MAX
+    assert shown(made) is None
+    decides(made, 3)
+    assert made.term.debts == ()
+
+
+def goes_unpaid(made: Coordinator, *debts: Debt) -> None:
+    """These debts are decided, and no payment is known to have landed."""
+    announces(made, number=made.term.closing)
+    made.until(Phase.DRAFTING)
+    made.owed = None
+    made.given(Drafted(debts))
+    made.until(Phase.PAYING)
+    made.reads()
+    made.follows()
+    made.unanswered()
+
+
+def test_v4_what_comes_after_too_many_have_gathered_is_waited_for_as_ever() -> None:
+    """D7: the record would grow without a bound."""
+    made = with_identity(paced(), paces=(Pace(".*", 60_000),))
+    decides(made, 1)
+    names = [f"lake.t{n}" for n in range(DEBTS_MAX)]
+    made.followers |= {name: table(name, uuid=f"uuid-{name}") for name in names}
+    gathers(made, *(owed(EPOCH, 1, name=names[n % DEBTS_MAX]) for n in range(GATHERED_MAX)))
+    for _ in range(2):
+        made.until(Phase.OPEN)
+        made.until(Phase.COLLECTING)
+        goes_unpaid(made, *(owed(EPOCH, made.term.closing, name=name) for name in names))
+    for _ in range(3):
+        made.waits(60_000)
+        assert made.phase is Phase.PAYING
+        made.reads()
+        made.follows()
+        made.unanswered()
+    assert made.term.parked == {}, "it is the catalog's trouble"
+    assert len(made.term.debts) == GATHERED_MAX + 2 * DEBTS_MAX
 
 
 def test_point_7_v4_what_has_gathered_does_not_park_its_table() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from unittest.mock import patch
 
 from pyiceberg.exceptions import CommitFailedException, ServiceUnavailableError
+from pyiceberg.manifest import clear_manifest_cache
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from simulation.faulty import Struck
@@ -18,8 +20,9 @@ from simulation.memory_io import MemoryIO
 from simulation.real_catalog import Call, RealCatalog
 
 from headgate.control_protocol.testing import CommitFault
-from headgate.tables.iceberg import condemned, unreachable, upkeep
+from headgate.tables.iceberg import condemned, drafts, unreachable, upkeep
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.stores import ahead, files
 
 if TYPE_CHECKING:
     from simulation.node import Node
@@ -131,7 +134,7 @@ def real_table(world: World, node: Node, catalog: RealCatalog, called: str) -> I
 class _Serial:
     """Threads that take turns."""
 
-    def __init__(self, _: int) -> None:
+    def __init__(self, *_: object) -> None:
         pass
 
     def __enter__(self) -> Self:
@@ -144,10 +147,27 @@ class _Serial:
     def map(read: Callable[[_Item], _Read], items: Iterable[_Item]) -> Iterator[_Read]:
         return iter([read(item) for item in items])
 
+    @staticmethod
+    def submit(read: Callable[[_Item], _Read], item: _Item) -> Future[_Read]:
+        answer: Future[_Read] = Future()
+        try:
+            answer.set_result(read(item))
+        except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
+            answer.set_exception(error)
+        return answer
+
+
+_WITH_THREADS = (ahead, condemned, drafts, files, unreachable)
+
 
 @contextmanager
 def determined(world: World) -> Iterator[None]:
-    """One seed, one course: ids, threads and retention's clock and patience are the world's."""
+    """One seed, one course: ids, threads and retention's clock and patience are the world's.
+
+    pyiceberg remembers manifests by their paths, which are those of the seed: another course of it
+    would find what this one had there.
+    """
+    clear_manifest_cache()
     dice = random.Random(f"names in {world.seed}")
 
     def named() -> uuid.UUID:
@@ -156,8 +176,7 @@ def determined(world: World) -> Iterator[None]:
     with ExitStack() as patches:
         for place, name, value in (
             (uuid, "uuid4", named),
-            (condemned, "ThreadPoolExecutor", _Serial),
-            (unreachable, "ThreadPoolExecutor", _Serial),
+            *((place, "ThreadPoolExecutor", _Serial) for place in _WITH_THREADS),
             (condemned, "now_s", lambda: world.clock.now_ms / 1_000),
             (condemned, "READ_BACK_MAX_S", 1.0),
             (condemned, "_DELETED_AT_ONCE", 2),

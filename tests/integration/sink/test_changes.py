@@ -161,6 +161,7 @@ def test_point_5_key_updates_of_debezium_over_a_kill_are_their_fold(
     assert_not_contradicted(sink)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_point_5_debezium_through_spark_is_its_fold(deploy: Deploy) -> None:
     """The table asks for its rows to be brought together, which those of changes are not."""

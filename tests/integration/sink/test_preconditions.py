@@ -33,14 +33,23 @@ def test_point_21_a_missing_topic_ends_the_start_and_nothing_is_created(
     assert checked(sink) == {"HG-100"}
 
 
-@pytest.mark.parametrize("warehouse", ["file:///proc/lake", "s4://bucket/lake"])
-def test_point_21_a_warehouse_that_is_none(
-    deploy: Deploy, admin: AdminClient, warehouse: str
+@pytest.mark.parametrize(
+    ("wrong", "words", "code"),
+    [
+        ({"warehouse": "file:///proc/lake"}, "is not storage", "HG-100"),
+        ({"warehouse": "s4://bucket/lake"}, "a s4 address", "HG-100"),
+        ({"uri": "sqlite:////nowhere/at/all/catalog.db"}, "/nowhere/at/all does not", "HG-100"),
+        ({"type": "sqll"}, "'sqll' is not a catalog", "HG-116"),
+    ],
+    ids=["no storage", "no scheme", "no folder", "no kind"],
+)
+def test_point_21_a_catalog_or_warehouse_that_is_none(
+    deploy: Deploy, admin: AdminClient, wrong: dict[str, str], words: str, code: str
 ) -> None:
-    sink = deploy({"catalog.properties": {"warehouse": warehouse}})
-    assert checked(sink) == {"HG-100"}
+    sink = deploy({"catalog.properties": wrong})
+    assert checked(sink) == {code}
     sink.start()
-    sink.stopped_by_itself("HG-100")
+    assert words in sink.stopped_by_itself(code)
     assert sink.settings.control.topic not in admin.list_topics(timeout=10).topics
 
 
@@ -54,4 +63,8 @@ def test_point_21_a_column_of_another_type(deploy: Deploy) -> None:
     assert "HG-208" in checked(other)
     other.start()
     assert "column 'id'" in other.stopped_by_itself("HG-208")
+    told = CliRunner().invoke(main, ["status", str(other.sink_file), "--json"])
+    report = json.loads(told.stdout)
+    assert (report["condition"], report["last_error"]["code"]) == ("failed", "HG-208")
+    assert told.exit_code == 1
     sink.judge()

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.control_protocol import record_codec
+from headgate.control_protocol.debts_codec import DEBTS_MAX, TEXT_BYTES_MAX
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -207,6 +208,19 @@ def test_d3_many_debts_stay_small_and_in_order() -> None:
     decoded = record_codec.decode(SINK, summary)
     assert decoded
     assert decoded.debts == written.debts
+
+
+@pytest.mark.parametrize("name", ["debts", "lapsed"])
+def test_d7_more_debts_than_can_be_read_are_not_written(name: str) -> None:
+    most = record(Offsets(), **{name: (owed(1),) * DEBTS_MAX})
+    assert record_codec.decode(SINK, record_codec.encode(most)) == most
+    with pytest.raises(ValueError, match="20001 debts"):
+        record_codec.encode(replace(most, **{name: (owed(1),) * (DEBTS_MAX + 1)}))
+
+
+def test_d7_debts_whose_texts_are_too_long_to_be_read_are_not_written() -> None:
+    with pytest.raises(ValueError, match="at most"):
+        record_codec.encode(record(Offsets(), debts=(owed(1, manifest="m" * TEXT_BYTES_MAX),)))
 
 
 VERSION_1 = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,9 @@ from keyed_world import COLUMNS, NAME, SINK, Event, KeyedWorld
 from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.operations.audit import audit
+from headgate.operations.audit_records import TableRecords, count_keys, scan_draft
 from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.sink.load import parse
 
@@ -89,3 +92,28 @@ def test_point_6_a_delete_file_that_is_gone_is_found(
     ((file,),) = world.delete_files().values()
     world.loaded().io.delete(file.file_path)
     assert "file-missing" in {found.what for found in judged(local).findings}
+
+
+class Rows:
+    """``TableReader.scan`` over one file of the keys, which counts how often it is read."""
+
+    def __init__(self, keys: list[int]) -> None:
+        self.keys, self.scans = pa.array(keys, pa.int64()), 0
+
+    def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
+        self.scans += 1
+        batches = [pa.record_batch([self.keys], list(columns))]
+        return 1, iter([FileRows("f", 1, lambda: iter(batches), lambda: iter(batches))])
+
+
+@pytest.mark.parametrize(("memory_bytes", "scans"), [(64_064, 1), (64_063, 2), (6_400, 11)])
+def test_point_6_keys_beyond_the_memory_are_counted_in_parts(memory_bytes: int, scans: int) -> None:
+    rows = Rows([*range(1_000), 7])
+    assert count_keys(cast("TableReader", rows), ("id",), 1_001, memory_bytes) == (1_001, 1_000)
+    assert rows.scans == scans
+
+
+def test_point_6_a_file_without_a_column_is_said() -> None:
+    (file,) = Rows([1]).scan(["id"])[1]
+    with pytest.raises(ValueError, match="no column topic"):
+        scan_draft([file], ("topic", "id", "id"), TableRecords())

@@ -100,9 +100,15 @@ def test_point_4_check_asks_a_role_for_its_own_rights_only(
     class Described:
         partitions = (0,)
 
+    def exists(*_: object) -> bool:
+        """Looks at its settings as well."""
+        if "describe_configs" not in RIGHTS[role].control:
+            raise MissingRights("the cluster refuses to tell of it")
+        return True
+
     topics = Topics()
     topics.describe = lambda: {"trips": Described()}  # type: ignore[method-assign, dict-item]
-    monkeypatch.setattr(module, "control_topic_exists", lambda *_: True)
+    monkeypatch.setattr(module, "control_topic_exists", exists)
     monkeypatch.setattr(module, "source_topics", lambda _: topics)
     for without in ("", *RIGHTS[role].control):
         if without == "describe_configs":

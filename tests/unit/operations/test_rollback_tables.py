@@ -13,6 +13,8 @@ import pytest
 from click.testing import CliRunner
 from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import ForbiddenError
 from unit.operations.filled_table import ARROW, SCHEMA, catalog_properties
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
@@ -353,14 +355,25 @@ def _write_besides(shop: Shop) -> None:
     shop.catalog.load_table(CLICKS).append(other)
 
 
+def _lose_the_tag(shop: Shop) -> None:
+    shop.catalog.load_table(ORDERS).manage_snapshots().remove_tag("headgate-shop").commit()
+
+
+def _make_anew(shop: Shop) -> None:
+    shop.catalog.drop_table(ORDERS)
+    shop.catalog.create_table(ORDERS, SCHEMA)
+
+
 @pytest.mark.parametrize(
     ("does", "says"),
     [
-        (_park, f"{CLICKS}: parked or gone"),
-        (_drop, f"{CLICKS}: parked or gone"),
+        (_park, f"{CLICKS}: parked, gone, or not to be read"),
+        (_drop, f"{CLICKS}: parked, gone, or not to be read"),
         (_owe, f"{CLICKS}: rows are still owed"),
-        (_merge, f"{CLICKS} took rows of 1.4 and later ones"),
+        (_merge, f"{CLICKS} took rows of 1.4 and later ones.*headgate pause"),
         (_roll_back_by_hand, f"{CLICKS} is not as sink shop left it"),
+        (_lose_the_tag, f"{ORDERS} is not as sink shop left it"),
+        (_make_anew, f"{ORDERS} is not as sink shop left it"),
         (_write_besides, f"others have written since 1.[14]: {CLICKS}: snapshot"),
     ],
 )
@@ -373,6 +386,33 @@ def test_point_4_d10_what_cannot_go_back_is_named_and_nothing_moves(
     with pytest.raises(HeadgateError, match=says):
         plan_rollback(settings, to)
     assert shop.ledger.read() == before
+
+
+def test_point_4_d10_a_listed_table_that_may_not_be_read_is_named_and_nothing_moves(
+    shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = SqlCatalog.load_table
+
+    def forbidden(self: SqlCatalog, name: Any) -> Any:
+        if name == ORDERS:
+            raise ForbiddenError("403")
+        return load(self, name)
+
+    monkeypatch.setattr(SqlCatalog, "load_table", forbidden)
+    before = shop.ledger.read()
+    with pytest.raises(ConfigurationError, match=f"{ORDERS}: parked, gone, or not to be read"):
+        plan_rollback(settings, "1.1")
+    assert shop.ledger.read() == before
+
+
+def test_point_4_d10_a_table_of_a_former_route_goes_along(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    (route,) = settings.tables.route
+    other = replace(settings.tables, route=(replace(route, to="elsewhere.{field}"),))
+    carry_out(settings, plan_rollback(replace(settings, tables=other), "1.1"))
+    assert shop.rows() == BACK
+    shop.assert_proven(3)
 
 
 def test_point_4_d10_a_way_back_that_one_table_has_lost_is_refused(

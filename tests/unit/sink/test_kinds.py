@@ -16,11 +16,12 @@ from headgate.control_protocol.kind_errors import GuaranteeTooWeak, KindLacks, K
 from headgate.control_protocol.table_kinds import Capability, Guarantee
 from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable, FakeTopics
 from headgate.operations.status import status
-from headgate.operations.table_access import opened_catalog, opened_table
+from headgate.operations.table_access import opened_catalog, opened_lead, opened_table
 from headgate.sink.agreement import agreed
 from headgate.sink.kind_tables import KindTables
-from headgate.sink.kinds import kind_names, other_kind, traits_of, weaker
+from headgate.sink.kinds import kind_names, other_kind, traits_of, wanted_table, weaker
 from headgate.sink.load import parse
+from headgate.sink.resting import stopped
 from headgate.sink.settings import SinkSettings
 from headgate.tables.hudi.kind import HudiKind
 
@@ -195,3 +196,24 @@ def test_point_2_what_a_table_stamps_its_files_with_reaches_the_coordinator(
         found = KindTables(hudi(), HudiKind()).coordinated(hudi(), topics, opening, None)
     assert found.stamp() == ("/lake/trips/*_7.parquet" if stamps else "")
     assert found.table.read() == table.read()
+
+
+def test_point_1_whoever_looks_at_a_table_of_a_kind_closes_it(
+    folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = list[Any]()
+
+    def close(table: Any) -> None:
+        closed.append(table)
+
+    monkeypatch.setattr(folder.FolderTable, "close", close)
+    settings = sink(f'type = "folder"\nlocation = "{tmp_path}/trips"\ncreate = true')
+    kind = other_kind(settings)
+    assert kind
+    kind.ensure(wanted_table(settings))
+    assert not stopped(settings)
+    assert len(closed) == 1
+    with opened_lead(settings) as lead:
+        lead.read()
+        assert len(closed) == 1
+    assert len(closed) == 2

@@ -17,12 +17,26 @@ from headgate.control_protocol.errors import ConfigurationError, RecordUnreadabl
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.ports import Lineage
+from headgate.control_protocol.table_history import Newest
 from headgate.control_protocol.table_kinds import WantedTable
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.delta.columns import columns_from_delta, delta_from_columns
+from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.layout_plans import plan_of_layout
+from headgate.data.writers.partitioning import PartitionKey
+from headgate.data.writers.plan import SourcePlan
+from headgate.operations.audit_records import scan_records
+from headgate.tables.delta.columns import (
+    bound,
+    columns_from_delta,
+    delta_from_columns,
+    partition_value,
+)
 from headgate.tables.delta.kind import DeltaKind
+from headgate.tables.delta.log import Log, LogEntry
+from headgate.tables.delta.opened import DeltaPlace
 from headgate.tables.delta.places import storage_options
 from headgate.tables.delta.reader import DeltaReader
+from headgate.tables.layouts import file_facts
 
 SINK = SinkName("sink")
 EVERY_TYPE = Struct(
@@ -50,6 +64,14 @@ def test_point_3_types_that_delta_has_not(kind: str) -> None:
     columns = Struct((Column("odd", kind, required=False),))
     with pytest.raises(ConfigurationError, match=r"'odd': Delta has no type"):
         delta_from_columns(columns, {})
+
+
+def test_point_3_years_have_four_digits() -> None:
+    year_1 = -719_162 * 86_400_000_000
+    assert partition_value("timestamptz", year_1) == "0001-01-01T00:00:00.000000Z"
+    assert partition_value("timestamp", year_1 + 7) == "0001-01-01 00:00:00.000007"
+    assert bound("timestamp", year_1) == "0001-01-01T00:00:00.000000"
+    assert partition_value("date", -719_162) == "0001-01-01"
 
 
 def filled(folder: Path, *fields: Field, **properties: str) -> WantedTable:
@@ -84,6 +106,16 @@ def test_point_3_hg153_a_generated_column(tmp_path: Path) -> None:
     made = Field("twice", PrimitiveType("long"), metadata={"delta.generationExpression": "id * 2"})
     DeltaTable.create(tmp_path, Schema([Field("id", PrimitiveType("long")), made]))
     with pytest.raises(TableUnfit, match=r"twice|generat"):
+        DeltaKind().layout(WantedTable("db.t", str(tmp_path)))
+
+
+@pytest.mark.parametrize("kind", ["binary", "double"])
+def test_point_3_hg153_partitions_of_types_whose_values_are_not_written(
+    tmp_path: Path, kind: str
+) -> None:
+    fields = [Field("id", PrimitiveType("long")), Field("by", PrimitiveType(kind))]
+    DeltaTable.create(tmp_path, Schema(fields), partition_by=["by"])
+    with pytest.raises(TableUnfit, match=f"partitioned by 'by', of type {kind}"):
         DeltaKind().layout(WantedTable("db.t", str(tmp_path)))
 
 
@@ -127,6 +159,87 @@ def test_point_3_the_history_tells_whose_commits_moved_which_rows(tmp_path: Path
     assert not reader.moved()
     world.append_foreign(4)
     assert reader.moved()
+
+
+def scanned(reader: DeltaReader, *names: str) -> list[tuple[object, ...]]:
+    _, files = reader.scan(names)
+    batches = [batch for file in files for batch in file.batches()]
+    return sorted(tuple(row[name] for name in names) for b in batches for row in b.to_pylist())
+
+
+def test_point_3_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
+    tmp_path: Path,
+) -> None:
+    theirs = pa.table({"topic": ["c"], "id": [9]})
+    write_deltalake(tmp_path, theirs, partition_by=["topic"])
+    rows = pa.table({"topic": ["a", "b"] * 2, "offset": [1, 2, 3, 4], "id": [0] * 4})
+    for half in (rows[:2], rows[2:]):
+        write_deltalake(tmp_path, half, mode="append", schema_mode="merge")
+    DeltaTable(tmp_path).optimize.compact()
+    reader = DeltaReader(DeltaPlace.of(WantedTable("db.t", str(tmp_path))), SINK)
+    assert scanned(reader, "topic", "id") == [("a", 0), ("a", 0), ("b", 0), ("b", 0), ("c", 9)]
+    records = scan_records(
+        reader, ("topic", "id", "offset"), frozenset(), rewound={}, on_progress=lambda *_: None
+    )
+    assert {at.topic: list(seen.offsets) for at, seen in records.partitions.items()} == {
+        "a": [1, 3],
+        "b": [2, 4],
+        "c": [],
+    }
+    assert records.foreign_rows == 1
+
+
+def test_point_3_the_newest_history_asks_for_no_more_versions_than_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = DeltaWorld(tmp_path)
+    for number in range(9):
+        world.append_foreign(number)
+    reader, asked = DeltaReader(world.place, SINK), list[int]()
+    entry = Log.entry
+
+    def counted(log: Log, version: int) -> LogEntry | None:
+        asked.append(version)
+        return entry(log, version)
+
+    monkeypatch.setattr(Log, "entry", counted)
+    history = reader.history(Newest(3, time.time_ns()))
+    assert ([each.snapshot_id for each in history.foreign], history.complete) == ([7, 8, 9], False)
+    assert asked == [9, 8, 7]
+    assert reader.history(Newest(10, time.time_ns())).complete
+
+
+def test_point_3_table_and_view_of_a_reader_are_of_one_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = DeltaWorld(tmp_path)
+    world.append_foreign(1)
+    load = DeltaPlace.load
+
+    def loaded_before_another(place: DeltaPlace) -> DeltaTable:
+        table = load(place)
+        world.append_foreign(2)
+        return table
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaPlace, "load", loaded_before_another)
+        reader = DeltaReader(world.place, SINK)
+    assert reader.view().head == 1
+    assert reader.moved()
+
+
+def test_point_3_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:
+    columns = Struct(tuple(Column(name, "double", required=False) for name in ("x", "y")))
+    wanted = WantedTable("db.t", str(tmp_path / "t"), create=True, columns=columns)
+    DeltaKind().ensure(wanted)
+    layout = DeltaKind().layout(wanted)
+    plan = plan_of_layout(layout, "db.t", SourcePlan(kafka={}))
+    files = DataFiles(FileShape(plan), f"{layout.location}/data", 1 << 20)
+    rows = pa.table({"x": [1.0, float("nan")], "y": [1.0, 2.0]})
+    files.write(PartitionKey(), rows.cast(plan.arrow_schema()))
+    (file,) = files.finish()
+    facts = file_facts(file, columns, ())
+    assert (facts.minimum, facts.maximum) == ({("x",): 1.0, ("y",): 1.0}, {("y",): 2.0})
 
 
 def cleaned(world: DeltaWorld, upto: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft,
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.table_changes import Changed, Want
 from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.iceberg.joint import Calls, Outcome, Payment
 
 AWAY = Unreachable("the catalog is away")
 
@@ -128,6 +130,30 @@ def test_point_8_who_is_being_paid_is_left_alone_until_that_has_ended(world: Fak
     assert isinstance(followers.pay([first], 30_000)["lake.one"], Landed)
     assert world.numbers() == [10]
     assert len(told) == 5
+    followers.close()
+
+
+class Together:
+    """Pays tables one after another, and keeps what it was called with."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+
+    def paid(self, payments: Sequence[Payment], calls: Calls) -> list[Outcome]:
+        self.groups.append([payment.name for payment in payments])
+        return [calls.guarded(payment.name, payment.paid) for payment in payments]
+
+
+def test_d5_no_call_is_made_together_while_every_table_is_being_paid(world: FakeWorld) -> None:
+    """It would count as one that has landed whole, after which all are tried together again."""
+    held, together = Held(opened(world)), Together()
+    followers = FollowerTables(lambda _: held, joint=together)  # type: ignore[arg-type, return-value]
+    first = payment(world)
+    for _ in range(2):
+        assert isinstance(followers.pay([first], 20)["lake.one"], Unknown)
+    held.let_go.set()
+    assert isinstance(followers.pay([first], 30_000)["lake.one"], Landed)
+    assert together.groups == [["lake.one"]]
     followers.close()
 
 
