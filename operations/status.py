@@ -24,7 +24,7 @@ from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.lag_ages import lag_ages
 from headgate.operations.routed_tables import told_of_routed
-from headgate.operations.table_access import opened_reader, refusal, refused_start, unpaid_debts
+from headgate.operations.table_access import opened_reader, refusal, unpaid_debts
 from headgate.sink.condition import (
     EXIT_CODES,
     Condition,
@@ -165,8 +165,8 @@ def status(
     # Brokers that did not answer once are not waited for a second time.
     envelopes = _heard(settings, notes) if notes.reachable else []
     said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
-    if not (wrong or record) and notes.reachable and (refused := refused_start(settings)):
-        wrong = _told(settings, refused)
+    if not (wrong or record) and notes.reachable:
+        wrong = _refused_start(settings)
     error = wrong or notes.wrong or said.error
     stalled = _stalled(history, logs, since_ms)
     condition = condition_of(
@@ -260,12 +260,14 @@ def _table(
         if not settings.table.create:
             raise
         return nothing_of(settings.table.identifier, settings.table.branch), None, ()
-    return history, _told(settings, refused) if refused else None, owed
+    return history, LastError.of(refused, settings.redacted) if refused else None, owed
 
 
-def _told(settings: SinkSettings, error: HeadgateError) -> LastError:
-    text = f"{error.message} ({error.hint})" if error.hint else error.message
-    return LastError(error.code, settings.redacted(text))
+def _refused_start(settings: SinkSettings) -> LastError | None:
+    from headgate.operations.refused_start import refused_start  # brings pandas: not for every look
+
+    error = refused_start(settings)
+    return LastError.of(error, settings.redacted) if error else None
 
 
 class _Notes:
@@ -286,7 +288,7 @@ class _Notes:
             self.texts.append(f"{what} not known: {self._settings.redacted(str(error))}")
             self.exit_code = error.exit_code
         else:
-            self.wrong = _told(self._settings, error)
+            self.wrong = LastError.of(error, self._settings.redacted)
 
 
 @dataclass(frozen=True, slots=True)

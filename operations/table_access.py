@@ -31,11 +31,9 @@ from headgate.sink.catalog_place import refuse_catalog, sqlite_file
 from headgate.sink.catalogs import open_catalog
 from headgate.sink.gone import refuse_gone
 from headgate.sink.kind_lead import kind_lead
-from headgate.sink.kind_tables import refuse_layout
 from headgate.sink.kinds import other_kind, wanted_table
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
-from headgate.sink.starting import refuse_apart, refuse_new, refuse_there
 from headgate.sink.table_settings import ICEBERG
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.followers import FollowerTables
@@ -149,36 +147,6 @@ def vanished(settings: SinkSettings) -> StopSink | None:
         return error
     except (RetryLater, ConfigurationError):
         pass
-    return None
-
-
-def refused_start(settings: SinkSettings) -> HeadgateError | None:
-    """Return the error with which a first start would stop at the table, or at the place where it
-    would be made: such a start leaves no word, since there is no control topic yet.
-
-    Nothing is tried. ``None`` too where somebody does not answer: that is told by itself.
-    """
-    try:
-        if kind := other_kind(settings):
-            refuse_layout(kind.layout(wanted_table(settings)), settings)
-        else:
-            with opened_catalog(settings) as catalog:
-                refuse_apart(catalog, settings)
-                refuse_there(catalog, settings)
-    except TableMissing:
-        return vanished(settings) or _refused_new(settings)
-    except RetryLater:
-        return None
-    except HeadgateError as error:
-        return error
-    return None
-
-
-def _refused_new(settings: SinkSettings) -> HeadgateError | None:
-    try:
-        refuse_new(settings)
-    except HeadgateError as error:
-        return error
     return None
 
 

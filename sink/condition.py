@@ -5,11 +5,11 @@ docs/status.md lists the conditions with their exit codes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from headgate.control_protocol.errors import CODE, WriteFailed
+from headgate.control_protocol.errors import CODE, HeadgateError, WriteFailed
 from headgate.control_protocol.events import (
     AckCommit,
     EndCommit,
@@ -74,6 +74,12 @@ class LastError:
     time_ms: int | None = None
     past: bool = False
     next_try_ms: int | None = None
+
+    @classmethod
+    def of(cls, error: HeadgateError, redacted: Callable[[str], str]) -> LastError:
+        """Return the error as people are told of it."""
+        text = f"{error.message} ({error.hint})" if error.hint else error.message
+        return cls(error.code, redacted(text))
 
 
 @dataclass(frozen=True, slots=True)

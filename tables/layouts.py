@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -122,6 +121,8 @@ def with_absent(
     absent = [name for name in names if name not in rows.schema.names]
     if not absent:
         return rows
+    from pyiceberg.io.pyarrow import schema_to_pyarrow  # brings pandas: not for every command
+
     types = schema_to_pyarrow(schema_of(columns), include_field_ids=False)
     for name in absent:
         value = pa.scalar(values.get(name), types.field(name).type)

@@ -175,7 +175,7 @@ def test_point_1_a_weaker_promise_is_told_wherever_people_look(
     assert weaker(sink(wanted)) == "tables of kind folder hold records exactly once by key"
     monkeypatch.setattr("headgate.operations.status._logs", lambda *_, **__: {})
     monkeypatch.setattr("headgate.operations.status._heard", lambda *_: [])
-    monkeypatch.setattr("headgate.operations.status.refused_start", lambda _: None)
+    monkeypatch.setattr("headgate.operations.refused_start.refused_start", lambda _: None)
     assert weaker(sink(wanted)) in status(sink(wanted)).notes
 
 
