@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import SinkName, TopicId
-from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.ports import Lineage, TableView
 from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode
+
+ONLY_BRANCH = "main"
+"""Of kinds of tables that have no branches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,53 @@ class History:
     def record(self) -> CommitRecord | None:
         """The sink's state: under its tag, else the newest that the branch holds."""
         return self.tagged or (self.commits[-1].record if self.commits else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One state of a table of one branch, as its log tells of it. ``name`` is for people.
+
+    ``commit`` says what came with it where it is the sink's, ``foreign`` where it is not (``None``
+    for one that brought nothing to speak of).
+    """
+
+    name: str
+    properties: Mapping[str, str]
+    commit: Callable[[CommitRecord], SinkCommit]
+    foreign: Callable[[], ForeignSnapshot | None]
+
+
+def history_of(
+    view: TableView, sink: SinkName, states: Iterable[Told], *, complete: bool
+) -> History:
+    """Sort the states out, the oldest first. Raises what the states raise."""
+    commits: list[SinkCommit] = []
+    foreign: list[ForeignSnapshot] = []
+    unreadable: list[str] = []
+    for state in states:
+        try:
+            record = decode(sink, state.properties)
+        except RecordUnreadable as error:
+            unreadable.append(f"{state.name}: {error.message}")
+            continue
+        if record is not None:
+            commits.append(state.commit(record))
+        elif (other := state.foreign()) is not None:
+            foreign.append(other)
+    return History(
+        table=view.table,
+        uuid=view.uuid,
+        branch=ONLY_BRANCH,
+        head=view.head,
+        tag=view.tag,
+        tag_on_branch=None if view.tag is None else view.lineage is Lineage.CONTAINS_TAG,
+        claimed=view.tag is not None,
+        complete=complete,
+        commits=tuple(commits),
+        foreign=tuple(foreign),
+        unreadable=tuple(unreadable),
+        tagged=view.record,
+    )
 
 
 @dataclass(frozen=True, slots=True)

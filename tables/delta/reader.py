@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.ports import Lineage, TableView
+from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, sink_of, topics_of
+from headgate.control_protocol.record_codec import sink_of, topics_of
 from headgate.control_protocol.table_history import (
     FileRows,
     ForeignSnapshot,
@@ -24,10 +23,12 @@ from headgate.control_protocol.table_history import (
     LiveFile,
     Newest,
     SinkCommit,
+    Told,
+    history_of,
 )
 from headgate.tables.delta.log import LogEntry
 from headgate.tables.delta.opened import DeltaPlace, columns_of
-from headgate.tables.delta.table import MAIN, DeltaSinkTable
+from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.layouts import with_absent
 from headgate.tables.stores.files import open_files
 
@@ -56,22 +57,7 @@ class DeltaReader:
 
     def history(self, newest: Newest | None = None) -> History:
         line, complete = self._read_line(newest) if newest else self._line
-        commits, foreign, unreadable = self._sorted_out(line)
-        view = self._view
-        return History(
-            table=self._place.name,
-            uuid=view.uuid,
-            branch=MAIN,
-            head=view.head,
-            tag=view.tag,
-            tag_on_branch=None if view.tag is None else view.lineage is Lineage.CONTAINS_TAG,
-            claimed=view.tag is not None,
-            complete=complete,
-            commits=tuple(commits),
-            foreign=tuple(foreign),
-            unreadable=tuple(unreadable),
-            tagged=view.record,
-        )
+        return history_of(self._view, self._sink, map(self._told, line), complete=complete)
 
     def live_files(self) -> list[LiveFile]:
         columns = (self._adds[name].to_pylist() for name in ("path", "num_records", "size_bytes"))
@@ -153,23 +139,14 @@ class DeltaReader:
     def _address(self, path: str) -> str:
         return path if "://" in path else f"{self._place.location}/{path}"
 
-    def _sorted_out(
-        self, line: Sequence[LogEntry]
-    ) -> tuple[list[SinkCommit], list[ForeignSnapshot], list[str]]:
-        commits: list[SinkCommit] = []
-        foreign: list[ForeignSnapshot] = []
-        unreadable: list[str] = []
-        for entry in line:
-            try:
-                record = decode(self._sink, entry.properties)
-            except RecordUnreadable as error:
-                unreadable.append(f"version {entry.version}: {error.message}")
-                continue
-            if record is not None:
-                commits.append(_commit(entry, record))
-            elif entry.version:  # the first one makes the table
-                foreign.append(self._foreign(entry))
-        return commits, foreign, unreadable
+    def _told(self, entry: LogEntry) -> Told:
+        made = not entry.version  # the first one makes the table
+        return Told(
+            f"version {entry.version}",
+            entry.properties,
+            lambda record: _commit(entry, record),
+            lambda: None if made else self._foreign(entry),
+        )
 
     def _foreign(self, entry: LogEntry) -> ForeignSnapshot:
         sink = sink_of(entry.properties)

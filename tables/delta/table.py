@@ -40,6 +40,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, encode, sink_of, topics_of
+from headgate.control_protocol.table_history import ONLY_BRANCH
 from headgate.tables.delta.columns import bound, leaf_types, partition_value
 from headgate.tables.delta.log import LogEntry
 from headgate.tables.delta.opened import (
@@ -52,7 +53,6 @@ from headgate.tables.delta.opened import (
 from headgate.tables.layouts import FileFacts, file_facts
 from headgate.tables.layouts import layout_id_of as layout_id_of_file
 
-MAIN = "main"
 _ATTEMPT = "headgate-attempt"
 """Names one try in commitInfo: two tries of one commit bring different files."""
 _LOOKED_BACK = 200
@@ -77,7 +77,7 @@ class DeltaSinkTable:
     def __init__(self, place: DeltaPlace, sink: SinkName, write: _Write = _write) -> None:
         self._place = place
         self._sink = sink
-        self._application = tag_name(sink, MAIN)
+        self._application = tag_name(sink, ONLY_BRANCH)
         self._write = write
         self._log = place.log()
         self._kept: tuple[DeltaTable, LogEntry] | None = None

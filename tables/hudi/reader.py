@@ -10,11 +10,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.ports import Lineage, TableView
+from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, sink_of, topics_of
+from headgate.control_protocol.record_codec import sink_of, topics_of
 from headgate.control_protocol.table_history import (
     FileRows,
     ForeignSnapshot,
@@ -22,15 +21,14 @@ from headgate.control_protocol.table_history import (
     LiveFile,
     Newest,
     SinkCommit,
+    Told,
+    history_of,
 )
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.java import HudiJava, Instant, Slice
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.table import HudiSinkTable
 from headgate.tables.layouts import with_absent
-
-MAIN = "main"
-"""Hudi has no branches."""
 
 _COMPACTION = "COMPACT"
 
@@ -58,22 +56,8 @@ class HudiReader:
     def history(self, newest: Newest | None = None) -> History:
         line = self._line
         shown = line[-newest.count([_ms(each) for each in line]) :] if newest else line
-        commits, foreign, unreadable = self._sorted_out(shown)
-        view = self._view
-        return History(
-            table=self._place.name,
-            uuid=view.uuid,
-            branch=MAIN,
-            head=view.head,
-            tag=view.tag,
-            tag_on_branch=None if view.tag is None else view.lineage is Lineage.CONTAINS_TAG,
-            claimed=view.tag is not None,
-            complete=not self._java.any_archived(self._meta) and len(shown) == len(line),
-            commits=tuple(commits),
-            foreign=tuple(foreign),
-            unreadable=tuple(unreadable),
-            tagged=view.record,
-        )
+        complete = not self._java.any_archived(self._meta) and len(shown) == len(line)
+        return history_of(self._view, self._sink, map(self._told, shown), complete=complete)
 
     def live_files(self) -> list[LiveFile]:
         brought = {each.requested: each.completed for each in self._line}
@@ -132,23 +116,13 @@ class HudiReader:
             (each.path, each.rows) for each in self._java.statistics(self._meta, instant.requested)
         ]
 
-    def _sorted_out(
-        self, line: Sequence[Instant]
-    ) -> tuple[list[SinkCommit], list[ForeignSnapshot], list[str]]:
-        commits: list[SinkCommit] = []
-        foreign: list[ForeignSnapshot] = []
-        unreadable: list[str] = []
-        for each in line:
-            try:
-                record = decode(self._sink, each.said)
-            except RecordUnreadable as error:
-                unreadable.append(f"instant {each.requested}: {error.message}")
-                continue
-            if record is not None:
-                commits.append(self._commit(each, record))
-            else:
-                foreign.append(self._foreign(each))
-        return commits, foreign, unreadable
+    def _told(self, instant: Instant) -> Told:
+        return Told(
+            f"instant {instant.requested}",
+            instant.said,
+            lambda record: self._commit(instant, record),
+            lambda: self._foreign(instant),
+        )
 
     def _commit(self, instant: Instant, record: CommitRecord) -> SinkCommit:
         brought = self._brought(instant)
