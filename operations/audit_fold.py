@@ -15,9 +15,8 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.data.writers.plan import plan_of_table
 from headgate.data.writers.ranges import chunks_of
 from headgate.operations.audit_report import Finding
-from headgate.operations.fold_comparison import WRONG, Fault, Faults, Held, compare
-from headgate.operations.fold_slices import SLICE_BYTES, Slicing
-from headgate.operations.source_fold import (
+from headgate.operations.fold.comparison import WRONG, Fault, Faults, Held, compare
+from headgate.operations.fold.records import (
     Chunks,
     Fold,
     ReadRecords,
@@ -25,6 +24,7 @@ from headgate.operations.source_fold import (
     fold_source,
     fold_table,
 )
+from headgate.operations.fold.slices import SLICE_BYTES, Slicing
 from headgate.sink.planning import source_plan
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.reader import IcebergReader
@@ -127,7 +127,7 @@ def fold_and_compare(
     with tempfile.TemporaryDirectory(prefix="headgate-audit-") as folder:
         slicing = Slicing(max(rows, records), slice_bytes)
         fold = Fold(plan, Path(folder), slicing)
-        changes, read = fold_source(fold, batch, source.left_out, on_progress, chunks)
+        changes, read = fold_source(fold, batch, source.left_out, on_progress, chunks=chunks)
         live = fold_table(fold, reader)
         numbers = {fold.source(at): at for at in source.ranges}
         held = Held(

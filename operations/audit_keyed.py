@@ -33,7 +33,7 @@ from headgate.operations.audit_source import (
     passed_over,
 )
 from headgate.operations.audit_whole import set_aside
-from headgate.operations.fold_comparison import Fault
+from headgate.operations.fold.comparison import Fault
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import iceberg_of
 

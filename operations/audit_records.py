@@ -114,7 +114,7 @@ def scan_records(
         sink = (apart or {}).get(file.path)
         into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
         for batch in file.batches() if batches is None else batches:
-            _count_in(into_one, batch, columns, file.path, topic)
+            _count_in(into_one, batch, columns, file.path, only_topic=topic)
     for seen in found.partitions.values():
         seen.offsets.run_optimize()
     return found
@@ -175,6 +175,7 @@ def _count_in(
     batch: pa.RecordBatch,
     columns: tuple[str, str, str],
     path: str,
+    *,
     only_topic: str = "",
 ) -> None:
     topic, partition, offset = columns

@@ -103,7 +103,10 @@ def comparable(
             unproven.append(f"{at}: the topic was re-created since")
         else:
             known = _first_row(at, seen, unproven) if begin is None else begin
-            ranges[at] = _retained_part(at, topic.partitions[at.partition], known, end, unproven)
+            log = topic.partitions[at.partition]
+            if known is not None and known < min(log.begin, end):
+                unproven.append(f"{at}: offsets below {log.begin} are no longer in the source")
+            ranges[at] = _retained_part(log, known, end)
     return ranges, unproven
 
 
@@ -119,13 +122,9 @@ def _first_row(
     return first
 
 
-def _retained_part(
-    at: TopicPartition, log: OffsetRange, begin: int | None, end: int, unproven: list[str]
-) -> OffsetRange | None:
+def _retained_part(log: OffsetRange, begin: int | None, end: int) -> OffsetRange | None:
     if begin is None:
         return None
-    if begin < min(log.begin, end):
-        unproven.append(f"{at}: offsets below {log.begin} are no longer in the source")
     first = min(max(begin, log.begin), end)
     return OffsetRange(first, max(first, min(end, log.end)))
 

@@ -23,8 +23,8 @@ from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.put import chunk_of
 from headgate.kafka.fetch import Chunk
 from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare
-from headgate.operations.fold_comparison import Fault, differing
-from headgate.operations.fold_slices import SLICE_BYTES
+from headgate.operations.fold.comparison import Fault, differing
+from headgate.operations.fold.slices import SLICE_BYTES
 from headgate.participant.embedding import Record
 from headgate.sink.load import parse
 from headgate.tables.iceberg.reader import IcebergReader

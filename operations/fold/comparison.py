@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from headgate.native.loops import Flags, Integers
 from headgate.operations.audit_records import EXAMPLES_MAX
-from headgate.operations.fold_slices import DELETES, HIGH, LOW, OFFSET, OURS, SOURCE
+from headgate.operations.fold.slices import DELETES, HIGH, LOW, OFFSET, OURS, SOURCE
 from headgate.tables.iceberg.keyed.key_hash import Words
 
 
@@ -103,8 +103,7 @@ def compare(records: pa.Table, rows: pa.Table, held: Held, faults: Faults) -> No
     of_last, of_rows = ids[: last.num_rows], ids[last.num_rows :]
     place = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
     place[of_last] = np.arange(last.num_rows)
-    slices = _Slice(last, rows, place[of_rows], held, faults)
-    slices.judge(crossed)
+    _Slice(last, rows, place[of_rows], held=held, faults=faults).judge(crossed)
 
 
 def _last(records: pa.Table) -> tuple[pa.Table, Flags]:
@@ -138,7 +137,7 @@ class _Slice:
     """The last records of some keys, and the rows; ``place``: of each row's key among them."""
 
     def __init__(
-        self, last: pa.Table, rows: pa.Table, place: Integers, held: Held, faults: Faults
+        self, last: pa.Table, rows: pa.Table, place: Integers, *, held: Held, faults: Faults
     ) -> None:
         self._last, self._rows, self._place = last, rows, place
         self._held, self._faults = held, faults

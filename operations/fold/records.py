@@ -34,7 +34,7 @@ from headgate.data.writers.ranges import chunks_of
 from headgate.data.writers.sieve import others
 from headgate.data.writers.singling import read_apart
 from headgate.kafka.fetch import Chunk
-from headgate.operations.fold_slices import OURS, Slices, Slicing
+from headgate.operations.fold.slices import OURS, Slices, Slicing
 from headgate.tables.iceberg.keyed.changed_keys import UNKNOWN, Sources
 from headgate.tables.iceberg.keyed.delete_files import positions_of
 from headgate.tables.iceberg.keyed.key_hash import KeyHash
@@ -99,6 +99,7 @@ def fold_source(
     batch: Batch,
     left_out: Mapping[TopicPartition, BitMap64],
     on_progress: Callable[[int], None],
+    *,
     chunks: Chunks = chunks_of,
 ) -> tuple[Slices, ReadRecords]:
     """Read the batch's ranges into slices. ``left_out``: offsets that never were changes.
