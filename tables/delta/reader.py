@@ -94,6 +94,9 @@ class DeltaReader:
         every = zip(files, self._partitions, strict=True)
         return len(files), (self._rows(file, columns, values) for file, values in every)
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _rows(self, file: LiveFile, columns: Sequence[str], values: Mapping[str, Any]) -> FileRows:
         of = columns_of(self._place.name, self._table)
 
