@@ -114,6 +114,12 @@ def uri() -> Iterator[str]:
 
 
 @pytest.fixture
+def world_at() -> type[PostgresWorld]:
+    """Makes worlds on servers of the test's own."""
+    return PostgresWorld
+
+
+@pytest.fixture
 def world(uri: str, tmp_path: Path) -> PostgresWorld:
     return PostgresWorld(uri, tmp_path)
 
