@@ -12,7 +12,7 @@ import uuid
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 import psycopg2
@@ -72,6 +72,12 @@ class PostgresServer:
 
     def connect(self) -> psycopg2.extensions.connection:
         return psycopg2.connect(self._uri("postgres").replace("+psycopg2", ""))
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        with closing(self.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(statement)
+            return cursor.fetchall()
 
     def set(self, name: str, value: str) -> None:
         """Change a setting that can be changed while it runs; it outlives a restart."""

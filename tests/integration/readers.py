@@ -7,7 +7,7 @@ import importlib.util
 import multiprocessing
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from typing import Any, Self
 import duckdb
 import pyarrow as pa
 from object_store import KEY, REGION, SECRET, ObjectStore
+from postgres_server import PostgresServer
 from pyiceberg.table import StaticTable
 
 from headgate.operations.demo.java import cache_folder, fetch_jars
@@ -50,6 +51,13 @@ def read_delta_with_duckdb(location: str) -> pa.Table:
     with duckdb.connect() as connection:
         connection.execute(f"LOAD '{_duckdb_extension('delta')}'")
         return connection.execute("SELECT * FROM delta_scan(?)", [location]).to_arrow_table()
+
+
+def read_postgres(server: PostgresServer, columns: Sequence[str]) -> pa.Table:
+    """These columns of every row of ``db.rows``, through another driver than the example's."""
+    found = server.ask(f"SELECT {', '.join(columns)} FROM db.rows")
+    values = zip(*found, strict=True) if found else [()] * len(columns)
+    return pa.table(dict(zip(columns, map(list, values), strict=True)))
 
 
 @functools.cache

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
+import pyarrow as pa
 from integration.deployment import Deployment
 from integration.faults.stuck_catalog import StuckCatalog, StuckProxy
 from integration.iceberg.rest_server import LyingProxy, rest_server
 from postgres_server import PostgresServer
+from pyiceberg.exceptions import CommitFailedException
 
 from headgate.kafka.control_log import KafkaLogTimes
 from headgate.tables.iceberg.catalog import TIMEOUT_S
@@ -34,10 +37,12 @@ class Stuck(Protocol):
 class CatalogOfChaos(Protocol):
     """``hanging``: faults in which a call may hang until the catalog's own time-out ends it.
 
-    ``later``: what a fault has left to happen when the sink has recovered.
+    ``later``: what a fault has left to happen when the sink has recovered. ``table``: what the sink
+    file says of the table besides.
     """
 
     properties: Mapping[str, str | None]
+    table: Mapping[str, object]
     hanging: frozenset[str]
     later: list[threading.Timer]
 
@@ -45,8 +50,29 @@ class CatalogOfChaos(Protocol):
 
     def faults(self, sink: Deployment) -> Mapping[str, Fault]: ...
 
+    def append(self, sink: Deployment) -> bool:
+        """Somebody else appends a row; whether it is there, and an audit is to know of it."""
 
-class Sqlite:
+    def rows(self, sink: Deployment) -> pa.Table:
+        """By a reader that shares no code with the writers."""
+
+
+class Catalog:
+    """Of Iceberg tables."""
+
+    table: Mapping[str, object] = MappingProxyType({})
+
+    def append(self, sink: Deployment) -> bool:
+        with sink.table() as table, suppress(CommitFailedException):
+            table.append(pa.table({"id": pa.array([-1], pa.int64())}))
+            return True
+        return False
+
+    def rows(self, sink: Deployment) -> pa.Table:
+        return sink.rows()
+
+
+class Sqlite(Catalog):
     hanging: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
@@ -60,7 +86,7 @@ class Sqlite:
         return {"catalog locked": lambda: _locked(sink)}
 
 
-class Postgres:
+class Postgres(Catalog):
     # The server lets a paused committer's row go when the time-out has passed, not before.
     hanging = frozenset({PAUSED_IN_COMMIT})
 
@@ -92,7 +118,7 @@ class Postgres:
         return time.monotonic()
 
 
-class Rest:
+class Rest(Catalog):
     hanging = frozenset({"commit delayed by a minute", "no answer to a landed commit"})
 
     def __init__(self, proxy: LyingProxy) -> None:

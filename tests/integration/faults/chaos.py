@@ -15,15 +15,19 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from integration.deployment import Deployment
-from integration.faults.catalogs import catalog_of
-from integration.faults.stores import store_of
+from integration.faults.catalogs import CatalogOfChaos, catalog_of
+from integration.faults.other_kinds import Delta, PostgresRows
+from integration.faults.stores import StoreOfChaos, store_of
 from integration.faults.strikes import Strikes
+from postgres_server import PostgresServer
+from pytest import MonkeyPatch
 from rich.console import Console
 from rich.table import Table
 
@@ -32,6 +36,7 @@ from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.operations.demo.produce import create_topic
 
 PARTITIONS = 4
+ICEBERG = "iceberg"
 START_S_MAX = 300.0
 POLL_MS_MAX = 12_000
 """Kafka's bound on a member that does not poll; below the long pauses, above the session's."""
@@ -48,21 +53,24 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
     jars = fetch_broker_jars()
     with (
         EmbeddedKafka(home / "kafka", jars) as broker,
-        catalog_of(options.catalog, home) as catalog,
         store_of(options.store) as store,
+        table_of_kind(options, home, store) as catalog,
     ):
         create_topic(broker.bootstrap, "rows", partitions=PARTITIONS)
         change = {
             **(WITH_SPARK if options.writer == "spark" else {}),
             "kafka": {"max.poll.interval.ms": POLL_MS_MAX},
             "catalog.properties": {
-                **catalog.properties,
                 **(store.properties if store is not None else {}),
+                **catalog.properties,
             },
+            "table": catalog.table,
         }
         own: dict[str, Any] = {"group": "rows", "partitions": PARTITIONS, "change": change}
         own["store"] = store.store if store is not None else None
         with Deployment(home, broker.bootstrap, ["rows"], **own) as sink:
+            if options.table != ICEBERG:
+                sink.rows = lambda: catalog.rows(sink)  # type: ignore[method-assign]
             sink.start(options.participants)
             strikes = Strikes(sink, broker, catalog, random.Random(options.seed), store=store)
             with sink.load(options.rate):
@@ -77,6 +85,22 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
             sink.stop()
             judged = sink.judge(unproven=[f"{strikes.foreign_rows} rows"])
             return document(options, strikes, judged)
+
+
+@contextmanager
+def table_of_kind(
+    options: argparse.Namespace, home: Path, store: StoreOfChaos | None
+) -> Iterator[CatalogOfChaos]:
+    """What stands where Iceberg has its catalog."""
+    with ExitStack() as opening:
+        if options.table == "delta":
+            assert store is not None, "there alone data and log fail one without the other"
+            yield Delta(store)
+        elif options.table == "postgres":
+            server = opening.enter_context(PostgresServer())
+            yield PostgresRows(server, home, opening.enter_context(MonkeyPatch.context()))
+        else:
+            yield opening.enter_context(catalog_of(options.catalog, home))
 
 
 def document(
@@ -121,10 +145,15 @@ def main() -> None:
     parser.add_argument("--participants", type=int, default=3)
     parser.add_argument("--rate", type=int, default=1_000, help="records per second")
     parser.add_argument("--writer", choices=["in-process", "spark"], default="in-process")
+    parser.add_argument("--table", choices=[ICEBERG, "delta", "postgres"], default=ICEBERG)
     parser.add_argument("--catalog", choices=["sqlite", "postgres", "rest"], default="sqlite")
     parser.add_argument("--store", choices=["local", "s3"], default="local")
     parser.add_argument("--json", help="file for the figures")
     options = parser.parse_args()
+    if options.table == "delta":
+        options.store = "s3"
+    if options.table != ICEBERG and options.writer == "spark":
+        parser.error(f"--table {options.table} is filled in process")
     if options.store == "s3" and options.catalog == "rest":
         parser.error("Iceberg's server has no S3 here: --store s3 is for sqlite and postgres")
     console = Console(width=100)

@@ -31,7 +31,7 @@ class StoreOfChaos:
 
     def __init__(self, store: ObjectStore, proxy: StoreProxy) -> None:
         self.store = store
-        self._proxy = proxy
+        self.proxy = proxy
         self.properties: Mapping[str, str | None] = {
             **store.s3(proxy.uri),
             "s3.session-token": "for-a-while",
@@ -88,22 +88,22 @@ class StoreOfChaos:
         return time.monotonic()
 
     def _begin(self, kind: str) -> None:
-        self._proxy.released = threading.Event()
+        self.proxy.released = threading.Event()
         if kind in self._refusals:
             answer, (methods, path) = self._refusals[kind]
-            self._proxy.refuse(methods, answer, path=path)
+            self.proxy.refuse(methods, answer, path=path)
         elif kind in self._spoilt:
             answer, (methods, path) = self._spoilt[kind]
-            self._proxy.spoils(methods, answer, path=path)
+            self.proxy.spoils(methods, answer, path=path)
         else:
-            self._proxy.judge = self._late
+            self.proxy.judge = self._late
 
     def _end(self) -> None:
-        self._proxy.pass_on()
-        self._proxy.let_go()
+        self.proxy.pass_on()
+        self.proxy.let_go()
 
     def _late(self, _: Request) -> None:
-        self._proxy.released.wait(LATE_S)
+        self.proxy.released.wait(LATE_S)
 
     def _lose_once(self, sink: Deployment) -> float:
         lost = threading.Event()
@@ -114,9 +114,9 @@ class StoreOfChaos:
             lost.set()
             return RESETS
 
-        self._proxy.spoil = spoil
+        self.proxy.spoil = spoil
         sink.wait_until(lost.is_set, "upload in parts to lose the answer to")
-        self._proxy.pass_on()
+        self.proxy.pass_on()
         return time.monotonic()
 
 

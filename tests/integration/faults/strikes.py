@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 import psutil
-import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 from integration.deployment import Deployment, Participant
 from integration.faults.catalogs import (
@@ -22,7 +21,6 @@ from integration.faults.catalogs import (
     bound_s,
 )
 from integration.faults.stores import StoreOfChaos
-from pyiceberg.exceptions import CommitFailedException
 
 from headgate.control_protocol.errors import RetryLater
 from headgate.operations.demo.broker import EmbeddedKafka
@@ -168,9 +166,7 @@ class Strikes:
         return time.monotonic()
 
     def _append(self) -> float:
-        with self._sink.table() as table, suppress(CommitFailedException):
-            table.append(pa.table({"id": pa.array([-1], pa.int64())}))
-            self.foreign_rows += 1
+        self.foreign_rows += self._catalog.append(self._sink)
         return time.monotonic()
 
     def _fill_disk(self) -> float:

@@ -11,6 +11,7 @@ from typing import Self
 import psycopg2
 from integration.deployment import Deployment
 from integration.iceberg.rest_server import LyingProxy
+from postgres_server import PostgresServer
 
 
 class StuckCatalog:
@@ -90,3 +91,28 @@ class StuckProxy:
 
     def await_commit(self) -> None:
         self._sink.wait_until(self._proxy.kept.is_set, "kept commit")
+
+
+class StuckRow:
+    """The same for the sink's row in a PostgreSQL table: somebody else has it."""
+
+    def __init__(self, sink: Deployment, server: PostgresServer) -> None:
+        self._sink = sink
+        self._server = server
+
+    def __enter__(self) -> Self:
+        self._ours = self._server.connect()
+        self._ours.cursor().execute("SELECT FROM headgate.sinks FOR UPDATE")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ours.close()  # the server may have been killed meanwhile
+
+    def await_commit(self) -> None:
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        self._sink.wait_until(lambda: self._server.ask(waits) != [(0,)], "commit that waits")

@@ -25,9 +25,20 @@ def test_point_10_so_is_one_on_s3(tmp_path: Path) -> None:
     _is_clean(tmp_path, catalog="sqlite", store="s3")
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize(("table", "store"), [("delta", "s3"), ("postgres", "local")])
+def test_point_6_so_is_one_on_a_table_of_another_kind(
+    tmp_path: Path, table: str, store: str
+) -> None:
+    if table == "postgres":
+        pytest.importorskip("psycopg", reason="the example's driver: make env installs it")
+    _is_clean(tmp_path, catalog="sqlite", store=store, table=table)
+
+
 def _is_clean(home: Path, **of: str) -> None:
-    own = {"minutes": 0.01, "seed": 7, "participants": 2, "rate": 500, "writer": "in-process"}
-    seen = run(Namespace(**own, **of), home, Console(width=100))
+    own = {"table": "iceberg", "rate": 500, "writer": "in-process"}
+    brief = {"minutes": 0.01, "seed": 7, "participants": 2}
+    seen = run(Namespace(**{**own, **brief, **of}), home, Console(width=100))
     assert seen["all"]["injected"] >= 1
     assert seen["rows"] > 0
 

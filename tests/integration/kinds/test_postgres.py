@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import postgres_example
-import psycopg2
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 from integration.conftest import Deploy
 from integration.deployment import Deployment
+from integration.faults.stuck_catalog import StuckRow
+from integration.readers import read_postgres
 from integration.sink_file import COLUMNS, COORDINATES, Sections
 from postgres_server import PostgresServer
 
 from headgate.operations.cli import main
 
 pytestmark = pytest.mark.integration
-
-LOCKED = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-NAMES = (*COLUMNS, *COORDINATES)
 
 
 @pytest.fixture(autouse=True)
@@ -40,28 +37,15 @@ def postgres(folder: Path, *servers: PostgresServer, **more: object) -> Sections
     }
 
 
-def asked(server: PostgresServer, statement: str) -> list[tuple[Any, ...]]:
-    with closing(server.connect()) as connection:
-        cursor = connection.cursor()
-        cursor.execute(statement)
-        return cursor.fetchall()
-
-
 def rows(server: PostgresServer) -> pa.Table:
-    """By a driver that shares no code with the writers."""
-    found = asked(server, f"SELECT {', '.join(NAMES)} FROM db.rows")
-    columns = zip(*found, strict=True) if found else [()] * len(NAMES)
-    return pa.table(dict(zip(NAMES, map(list, columns), strict=True)))
+    return read_postgres(server, (*COLUMNS, *COORDINATES))
 
 
 def kill_in_commit(sink: Deployment, server: PostgresServer) -> None:
     """The server dies while a commit waits for the sink's row, which somebody else has."""
-    with closing(server.connect()) as ours:
-        ours.cursor().execute("SELECT FROM headgate.sinks FOR UPDATE")
-        sink.wait_until(lambda: asked(server, LOCKED) == [(True,)], "a commit that waits")
+    with StuckRow(sink, server) as row:
+        row.await_commit()
         server.kill()
-        with pytest.raises(psycopg2.Error):
-            ours.commit()
     server.start()
 
 
@@ -127,7 +111,7 @@ def test_point_4_a_keyed_table_holds_the_last_record_of_each_key(
                 kill_in_commit_of_keys(sink, server, producer)
         sink.wait_until_lag_zero()
         sink.stop()
-        assert dict(asked(server, "SELECT id, zone FROM db.rows WHERE id < 200")) == expected
+        assert dict(server.ask("SELECT id, zone FROM db.rows WHERE id < 200")) == expected
         examined(sink)
 
 
@@ -175,5 +159,5 @@ def test_point_4_values_that_postgresql_does_not_hold_are_bad_records(
         history = sink.history()
         assert history is not None
         assert sum(commit.record.skipped for commit in history.commits) == 1
-        assert asked(server, "SELECT id, zone FROM db.rows") == [(2, "b")]
+        assert server.ask("SELECT id, zone FROM db.rows") == [(2, "b")]
         examined(sink)

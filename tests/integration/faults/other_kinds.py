@@ -1,0 +1,170 @@
+"""Tables of other kinds under chaos: Delta's log on S3, and a PostgreSQL server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import postgres_example
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from integration.deployment import Deployment
+from integration.faults.catalogs import OUTAGE_S, PAUSED_IN_COMMIT, Fault
+from integration.faults.stores import StoreOfChaos
+from integration.faults.stuck_catalog import StuckRow
+from integration.readers import read_postgres
+from integration.sink_file import COLUMNS, COORDINATES
+from object_store import BUCKET
+from postgres_server import PostgresServer
+from store_proxy import HANGS, RESETS, StoreProxy, s3_error
+
+from headgate.tables.delta.places import storage_options
+
+VERSION = r"_delta_log/(\d|_commit_).*json"
+DATA = r"\.parquet"
+SLOW = s3_error(503, "SlowDown")
+NO_CATALOG: Mapping[str, str | None] = {"type": None, "uri": None, "warehouse": None}
+
+
+class Delta:
+    """The log is the lock, and lies beside the data; but they fail one without the other."""
+
+    hanging = frozenset({PAUSED_IN_COMMIT})
+
+    def __init__(self, store: StoreOfChaos) -> None:
+        self._proxy = store.proxy
+        self._location = f"s3://{BUCKET}/chaos/rows"
+        self._options = storage_options(self._location, store.store.s3())
+        self.properties = NO_CATALOG
+        self.table: Mapping[str, object] = {
+            "type": "delta",
+            "location": self._location,
+            "partition_by": ["zone"],
+        }
+        self.later: list[threading.Timer] = []
+
+    def stuck(self, sink: Deployment) -> StuckLog:
+        return StuckLog(sink, self._proxy)
+
+    def faults(self, sink: Deployment) -> Mapping[str, Fault]:
+        return {
+            "log refuses, data does not": lambda: self._refuse(VERSION),
+            "data is refused, the log is not": lambda: self._refuse(DATA),
+            "answers of the log lost": self._lose,
+            "compacted, checkpointed, vacuumed": self._maintain,
+        }
+
+    def append(self, sink: Deployment) -> bool:
+        row = pa.table({"id": pa.array([-1], pa.int64()), "zone": ["a"]})
+        options = {"mode": "append", "schema_mode": "merge", "storage_options": self._options}
+        write_deltalake(self._location, row, **options)  # type: ignore[call-overload]
+        return True
+
+    def rows(self, sink: Deployment) -> pa.Table:
+        return self._table().to_pyarrow_table()
+
+    def _table(self) -> DeltaTable:
+        return DeltaTable(self._location, storage_options=self._options)
+
+    def _refuse(self, path: str) -> float:
+        self._proxy.refuse("PUT|POST", SLOW, path=path)
+        time.sleep(OUTAGE_S)
+        self._proxy.pass_on()
+        return time.monotonic()
+
+    def _lose(self) -> float:
+        self._proxy.spoils("PUT", RESETS, path=VERSION)
+        time.sleep(OUTAGE_S)
+        self._proxy.pass_on()
+        return time.monotonic()
+
+    def _maintain(self) -> float:
+        self._table().optimize.compact()
+        self._table().create_checkpoint()
+        self._table().vacuum(dry_run=False)
+        return time.monotonic()
+
+
+class StuckLog:
+    """A log whose next versions are neither put nor refused, until it is left: they are not."""
+
+    def __init__(self, sink: Deployment, proxy: StoreProxy) -> None:
+        self._sink = sink
+        self._proxy = proxy
+
+    def __enter__(self) -> Self:
+        self._proxy.released = threading.Event()
+        self._proxy.refuse("PUT", HANGS, path=VERSION)
+        self._seen = len(self._proxy.seen)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._proxy.pass_on()
+        self._proxy.let_go()
+
+    def await_commit(self) -> None:
+        self._sink.wait_until(self._asked, "stuck commit")
+
+    def _asked(self) -> bool:
+        asked = self._proxy.seen[self._seen :]
+        return any(r.method == "PUT" and "_delta_log" in r.path for r in asked)
+
+
+class PostgresRows:
+    """Rows and offsets are in one database: it fails, or stands still, with both."""
+
+    # The server lets a paused committer's row go when the time-out has passed, not before.
+    hanging = frozenset({PAUSED_IN_COMMIT})
+
+    def __init__(self, server: PostgresServer, home: Path, patch: pytest.MonkeyPatch) -> None:
+        (home / "example").mkdir()
+        postgres_example.install(home / "example", patch)
+        self._server = server
+        uri = f"postgresql://headgate@{server.host}/postgres"
+        self.properties: Mapping[str, str | None] = {**NO_CATALOG, "uri": uri}
+        self.table = {"type": "postgres", "location": str(home / "staging")}
+        self.later: list[threading.Timer] = []
+
+    def stuck(self, sink: Deployment) -> StuckRow:
+        return StuckRow(sink, self._server)
+
+    def faults(self, sink: Deployment) -> Mapping[str, Fault]:
+        return {
+            "sink's row locked": lambda: self._locked(sink),
+            "PostgreSQL killed": self._kill,
+            "PostgreSQL killed in mid-commit": lambda: self._kill_in_commit(sink),
+        }
+
+    def append(self, sink: Deployment) -> bool:
+        """Nobody does: rows of others are findings of an audit."""
+        return False
+
+    def rows(self, sink: Deployment) -> pa.Table:
+        return read_postgres(self._server, (*COLUMNS, *COORDINATES))
+
+    def _locked(self, sink: Deployment) -> float:
+        with self.stuck(sink):
+            time.sleep(OUTAGE_S)
+        return time.monotonic()
+
+    def _kill(self) -> float:
+        self._server.kill()
+        self._server.start()
+        return time.monotonic()
+
+    def _kill_in_commit(self, sink: Deployment) -> float:
+        with self.stuck(sink) as row:
+            row.await_commit()
+            self._server.kill()
+        self._server.start()
+        return time.monotonic()
