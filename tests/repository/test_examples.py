@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import postgres_example
 import pytest
+from postgres_server import PostgresServer
 from repository.test_dependencies import distribution
 from repository.test_house_style import (
     FUNCTION_LINES_MAX,
@@ -17,6 +22,25 @@ from repository.test_house_style import (
 )
 from repository.tree import PROJECT, ROOT, functions, imports, modules
 
+SINK = """
+name = "trips"
+[source]
+topics = ["trips"]
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+[table]
+type = "postgres"
+identifier = "lake.trips"
+location = "/staging"
+create = true
+[[table.columns]]
+name = "id"
+type = "long"
+[catalog.properties]
+uri = "postgresql://127.0.0.1/lake"
+[spark]
+writer = "in-process"
+"""
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/pyproject.toml"))
 MODULES = sorted(path for folder in EXAMPLES for path in folder.glob("*/*.py"))
 
@@ -73,3 +97,44 @@ def test_an_example_keeps_the_rules_of_the_house(path: Path) -> None:
         assert (function.end_lineno or 0) - function.lineno < FUNCTION_LINES_MAX, function.name
         assert positions(function) <= POSITIONAL_MAX, function.name
     assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+OUTSIDE = """
+from headgate.sink.kinds import kind_names, traits_of
+from headgate.sink.load import load
+import sys
+settings = load(sys.argv[1])
+print(*kind_names(), traits_of(settings).guarantee, sys.modules["headgate_postgres"].__file__)
+"""
+
+
+def test_point_1_an_installed_example_is_found_by_its_entry_point_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg", reason="the example's driver: make env installs it")
+    postgres_example.install(tmp_path, monkeypatch)
+    sink_file, outside = tmp_path / "sink.toml", tmp_path / "outside.py"
+    outside.write_text(OUTSIDE)
+    sink_file.write_text(SINK)
+    asked = [sys.executable, outside, sink_file]
+    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=True)
+    *known, path = done.stdout.split()
+    assert known == ["delta", "hudi", "iceberg", "postgres", "exactly", "once"]
+    assert Path(path).is_relative_to(tmp_path)
+
+
+@pytest.mark.soak
+def test_point_1_an_example_s_own_tests_need_nothing_of_this_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its author runs them: an installed headgate, and a server that somebody has."""
+    pytest.importorskip("psycopg", reason="the example's driver: make env installs it")
+    postgres_example.install(tmp_path, monkeypatch)
+    tests = tmp_path / "tests"
+    shutil.copytree(postgres_example.SOURCE / "tests", tests)
+    shutil.copy(postgres_example.SOURCE / "README.md", tmp_path)
+    with PostgresServer() as server:
+        monkeypatch.setenv("HEADGATE_POSTGRES_URI", server.new_database().replace("+psycopg2", ""))
+        asked = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
+        done = subprocess.run(asked, cwd=tests, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]

@@ -10,7 +10,7 @@ import folder_kind
 import pytest
 from repository.tree import ROOT
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import GuaranteeTooWeak, KindLacks, KindUnknown
 from headgate.control_protocol.table_kinds import Capability, Guarantee, RowKey
@@ -112,6 +112,13 @@ def test_point_4_a_kind_that_takes_key_files_is_told_the_key(
     told = wanted_table(sink(wanted, KEYED))
     assert told.key == RowKey(("id",), "at_partition", "at_offset")
     assert wanted_table(delta()).key is None
+
+
+@pytest.mark.parametrize("kind", ["delta", "hudi", "folder"])
+def test_point_5_hg135_a_sink_of_many_tables_names_no_kind(folder: Any, kind: str) -> None:
+    many = '[tables]\nledger = "db.l"\n[[tables.route]]\ntopic = "(?P<n>.+)"\nto = "db.{n}"'
+    with pytest.raises(TablesUnfit, match=r"both table and tables\.ledger"):
+        sink(f'type = "{kind}"\nlocation = "/lake/trips"', many)
 
 
 @pytest.mark.parametrize(
