@@ -16,6 +16,9 @@ _S3_OPTIONS = {
     "s3.session-token": "AWS_SESSION_TOKEN",
 }
 
+_REQUEST_S, _CONNECT_S = 15.0, 3.0
+"""delta-rs' own bounds let a commit hang for three minutes where the store does not answer."""
+
 
 def refuse_location(location: str) -> None:
     """Raise ``ConfigurationError`` unless a version can be put there if it is absent."""
@@ -30,10 +33,14 @@ def refuse_location(location: str) -> None:
 
 
 def storage_options(location: str, storage: Mapping[str, str]) -> dict[str, str]:
-    """Return delta-rs' options; on S3 versions are put by conditional writes."""
+    """Return delta-rs' options; on S3 versions are put by conditional writes, within bounds."""
     if local_path(location) is not None:
         return {}
     options = {ours: storage[name] for name, ours in _S3_OPTIONS.items() if name in storage}
     if storage.get("s3.endpoint", "").startswith("http://"):
         options["AWS_ALLOW_HTTP"] = "true"
-    return {**options, "aws_conditional_put": "etag"}
+    request_s = float(storage.get("s3.request-timeout", _REQUEST_S))
+    connect_s = float(storage.get("s3.connect-timeout", _CONNECT_S))
+    bounds_s = {"connect_timeout": connect_s, "timeout": request_s, "retry_timeout": request_s}
+    bounds = {name: f"{round(1_000 * seconds)}ms" for name, seconds in bounds_s.items()}
+    return {**options, **bounds, "aws_conditional_put": "etag"}

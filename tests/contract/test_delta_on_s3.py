@@ -7,18 +7,20 @@ import uuid
 import pytest
 from contract.delta_table_world import DeltaWorld
 from object_store import BUCKET, ObjectStore
-from store_proxy import RESETS, StoreProxy
+from store_proxy import HANGS, RESETS, StoreProxy
 
+from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.kind_errors import PutsUnconditional
-from headgate.control_protocol.ports import Landed, Refused
+from headgate.control_protocol.ports import Landed, Refused, Unknown
 from headgate.control_protocol.testing.contract import CoreContract, OthersContract
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 
 VERSION = r"_delta_log/\d{20}\.json"
 
 
-def on(store: ObjectStore, endpoint: str | None = None) -> DeltaWorld:
-    return DeltaWorld(f"s3://{BUCKET}/{uuid.uuid4().hex}/t", storage=store.s3(endpoint))
+def on(store: ObjectStore, endpoint: str | None = None, **more: str) -> DeltaWorld:
+    storage = {**store.s3(endpoint), **more}
+    return DeltaWorld(f"s3://{BUCKET}/{uuid.uuid4().hex}/t", storage=storage)
 
 
 @pytest.mark.soak
@@ -41,6 +43,22 @@ def test_point_3_hg307_a_store_that_overwrites_is_refused(object_store: ObjectSt
         landed(commit(table, view, record(1, 0)))
     written = object_store.keys()
     assert not [key for key in written if "trial" in key]
+
+
+def test_point_3_a_store_that_does_not_answer_is_given_up(object_store: ObjectStore) -> None:
+    """delta-rs by itself would ask for three minutes, and the coordinator with it."""
+    with StoreProxy(object_store.port) as proxy:
+        world = on(object_store, proxy.uri, **{"s3.request-timeout": "0.5"})
+        table = world.open()
+        view = claimed(table)
+        proxy.refuse("PUT", HANGS, path=VERSION)
+        assert isinstance(commit(table, view, record(1, 1, 3), world.file(1)), Unknown)
+        proxy.refuse(".*", HANGS)
+        with pytest.raises(Unreachable):
+            world.open().read()
+        proxy.pass_on()
+        proxy.let_go()
+        assert world.open().read() == view
 
 
 @pytest.mark.parametrize("done", [True, False])

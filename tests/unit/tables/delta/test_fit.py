@@ -319,5 +319,10 @@ def test_point_3_keys_of_a_store_are_told_in_delta_s_names() -> None:
         "AWS_ACCESS_KEY_ID": "key",
         "AWS_REGION": "r",
         "AWS_ALLOW_HTTP": "true",
+        "connect_timeout": "3000ms",
+        "timeout": "15000ms",
+        "retry_timeout": "15000ms",
         "aws_conditional_put": "etag",
     }
+    patient = storage_options("s3://lake/t", {"s3.request-timeout": "2.5"})
+    assert (patient["timeout"], patient["retry_timeout"]) == ("2500ms", "2500ms")
