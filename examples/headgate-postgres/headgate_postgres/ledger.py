@@ -82,19 +82,25 @@ class Ledger:
         rows = self._rows(connection, facts)
         position, said = rows.pop(self._sink, (None, {}))
         record = decode(self._sink, said)
+        last = None if position is not None else self._last(connection, facts)
+        lineage = Lineage.FRESH if last is None else Lineage.TAG_MISSING
         return TableView(
             table=self._identifier,
             uuid=facts.uuid,
             location=location,
             schema_id=facts.layout_id,
             spec_id=0,
-            head=position,
+            head=position if last is None else last.position,
             tag=position,
             record=record,
-            lineage=Lineage.FRESH if position is None else Lineage.CONTAINS_TAG,
-            branch_record=record,
+            lineage=lineage if position is None else Lineage.CONTAINS_TAG,
+            branch_record=record if last is None else decode(self._sink, last.properties),
             others={sink: topics_of(sink, theirs) for sink, (_, theirs) in rows.items()},
         )
+
+    def _last(self, connection: Connection, facts: TableFacts) -> Kept | None:
+        """The newest commit of the history: somebody has removed the sink's row, and not that."""
+        return next(self.commits(connection, facts), None)
 
     def _rows(
         self, connection: Connection, facts: TableFacts
@@ -137,7 +143,7 @@ class Ledger:
         files: Sequence[WrittenFile],
     ) -> bool:
         """Move the sink's row, which is ``locked``; tell whether that was possible."""
-        position, said = (base.tag or 0) + 1, json.dumps(encode(record))
+        position, said = (base.head or 0) + 1, json.dumps(encode(record))
         epoch, place = int(record.transaction.epoch), (facts.oid, self._sink)
         if base.tag is None:
             done = connection.execute(_CLAIM, (*place, position, epoch, said))

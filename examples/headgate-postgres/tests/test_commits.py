@@ -13,7 +13,7 @@ from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.kind_errors import TableUnfit
-from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, Unknown
+from headgate.control_protocol.ports import CommitOutcome, Landed, Lineage, Refused, Unknown
 from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 
@@ -68,6 +68,20 @@ def test_point_4_a_commit_with_the_same_number_in_a_restored_database_is_another
     assert after.tag == stale.tag
     assert isinstance(commit(zombie, stale, record(1, 2, 6), world.file(2)), Refused)
     assert world.numbers() == []
+
+
+def test_point_4_a_row_that_somebody_removed_is_no_first_start(world) -> None:
+    """Filling the table again from the beginning would double its rows."""
+    table = world.open()
+    before = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    world.sql("DELETE FROM headgate.sinks WHERE relation = '{}'::regclass")
+    assert isinstance(commit(table, before, record(1, 2, 6), world.file(2)), Refused)
+    view = world.open().read()
+    assert (view.tag, view.record, view.lineage) == (None, None, Lineage.TAG_MISSING)
+    assert view.branch_record == before.record
+    after = landed(commit(world.open(), view, record(2, 0)))  # a person has accepted it
+    assert after.lineage is Lineage.CONTAINS_TAG
+    assert world.open().read() == after
 
 
 def test_point_4_a_file_that_was_changed_stops_the_sink(world) -> None:
