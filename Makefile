@@ -38,8 +38,8 @@ lint: $(VENV)/.dev ## Format, lint, types
 	$(BIN)/ruff check .
 	@# Types are checked on an install: only there do the root folders form one package.
 	$(BIN)/python tests/repository/tree.py build/checked
-	cd build/checked && MYPYPATH=. ../../$(BIN)/mypy \
-		--config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p headgate
+	cd build/checked && MYPYPATH=.:../../examples/headgate-postgres ../../$(BIN)/mypy \
+		--config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p headgate -p headgate_postgres
 
 hudi: $(HUDI)/.made ## Hudi tables, in an environment of their own (Spark 3.5, Hudi's bundle, ZooKeeper); some minutes
 	$(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdir $(HUDI_TESTS) \

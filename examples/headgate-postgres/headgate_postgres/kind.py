@@ -96,7 +96,7 @@ def _create(connection: Connection, server: Server, wanted: WantedTable) -> None
     columns = [
         sql.SQL("{} {}{}").format(
             sql.Identifier(column.name),
-            sql.SQL(postgres_type(column)),  # type: ignore[arg-type] # our own text
+            sql.SQL(postgres_type(column)),
             sql.SQL(" NOT NULL" if column.required else ""),
         )
         for column in wanted.columns.fields

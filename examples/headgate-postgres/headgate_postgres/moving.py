@@ -6,7 +6,7 @@ anybody waits for; moving happens below the lock of the sink's row, and asks not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 from psycopg import Copy, sql
@@ -143,7 +143,7 @@ class Moving:
         written: Sequence[WrittenFile],
     ) -> None:
         typed = (
-            sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(postgres_type(c)))  # type: ignore[arg-type]
+            sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(postgres_type(c)))
             for c in columns
         )
         self._execute(
@@ -175,7 +175,7 @@ class Moving:
             ) from error
 
     def _execute(self, text: str, *parts: sql.Composable, **named: sql.Composable) -> int:
-        query = sql.SQL(text).format(*parts, **named)  # type: ignore[arg-type]
+        query = sql.SQL(text).format(*parts, **named)
         return self._connection.execute(query).rowcount
 
 
@@ -183,8 +183,8 @@ def _of(written: Sequence[WrittenFile], kind: FileKind) -> list[WrittenFile]:
     return [file for file in written if file.kind is kind]
 
 
-def _names(names: object) -> sql.Composed:
-    return sql.SQL(", ").join(map(sql.Identifier, names))  # type: ignore[call-overload]
+def _names(names: Iterable[str]) -> sql.Composed:
+    return sql.SQL(", ").join([sql.Identifier(name) for name in names])
 
 
 def _equal(key: Sequence[str], one_: str, other: str) -> sql.Composed:
