@@ -283,6 +283,21 @@ def cleaned(world: DeltaWorld, upto: int) -> None:
     assert not (world.uri / "_delta_log" / f"{0:020}.json").exists()
 
 
+def test_point_3_the_table_s_own_checkpoints_keep_the_sink_s_place(tmp_path: Path) -> None:
+    world = DeltaWorld(tmp_path, properties={"delta.checkpointInterval": "2"})
+    table = world.open()
+    view = claimed(table)
+    for number in range(1, 6):
+        view = landed(commit(table, view, record(1, number, number), world.file(number)))
+        assert world.open().read() == view
+    log = world.uri / "_delta_log"
+    assert len(list(log.glob("*.checkpoint.parquet"))) >= 2
+    cleaned(world, 3)
+    assert world.open().read().record == view.record
+    landed(commit(world.open(), world.open().read(), record(1, 6, 6), world.file(6)))
+    assert world.numbers() == [1, 2, 3, 4, 5, 6]
+
+
 def test_point_3_an_idle_sink_that_renews_outlives_the_clean_up_of_the_log(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
