@@ -16,18 +16,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from integration.deployment import Deployment
 from integration.faults.catalogs import CatalogOfChaos, catalog_of
-from integration.faults.other_kinds import Delta, PostgresRows
+from integration.faults.other_kinds import Delta
 from integration.faults.stores import StoreOfChaos, store_of
 from integration.faults.strikes import Strikes
-from postgres_server import PostgresServer
-from pytest import MonkeyPatch
 from rich.console import Console
 from rich.table import Table
 
@@ -92,15 +90,12 @@ def table_of_kind(
     options: argparse.Namespace, home: Path, store: StoreOfChaos | None
 ) -> Iterator[CatalogOfChaos]:
     """What stands where Iceberg has its catalog."""
-    with ExitStack() as opening:
-        if options.table == "delta":
-            assert store is not None, "there alone data and log fail one without the other"
-            yield Delta(store)
-        elif options.table == "postgres":
-            server = opening.enter_context(PostgresServer())
-            yield PostgresRows(server, home, opening.enter_context(MonkeyPatch.context()))
-        else:
-            yield opening.enter_context(catalog_of(options.catalog, home))
+    if options.table == "delta":
+        assert store is not None, "there alone data and log fail one without the other"
+        yield Delta(store)
+        return
+    with catalog_of(options.catalog, home) as catalog:
+        yield catalog
 
 
 def document(
@@ -145,7 +140,7 @@ def main() -> None:
     parser.add_argument("--participants", type=int, default=3)
     parser.add_argument("--rate", type=int, default=1_000, help="records per second")
     parser.add_argument("--writer", choices=["in-process", "spark"], default="in-process")
-    parser.add_argument("--table", choices=[ICEBERG, "delta", "postgres"], default=ICEBERG)
+    parser.add_argument("--table", choices=[ICEBERG, "delta"], default=ICEBERG)
     parser.add_argument("--catalog", choices=["sqlite", "postgres", "rest"], default="sqlite")
     parser.add_argument("--store", choices=["local", "s3"], default="local")
     parser.add_argument("--json", help="file for the figures")

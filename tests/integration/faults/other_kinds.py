@@ -1,26 +1,19 @@
-"""Tables of other kinds under chaos: Delta's log on S3, and a PostgreSQL server."""
+"""A table of another kind under chaos: Delta's log on S3."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import postgres_example
 import pyarrow as pa
-import pytest
 from deltalake import DeltaTable, write_deltalake
 from integration.deployment import Deployment
 from integration.faults.catalogs import OUTAGE_S, PAUSED_IN_COMMIT, Fault
 from integration.faults.stores import StoreOfChaos
-from integration.faults.stuck_catalog import StuckRow
-from integration.readers import read_postgres
-from integration.sink_file import COLUMNS, COORDINATES
 from object_store import BUCKET
-from postgres_server import PostgresServer
 from store_proxy import HANGS, RESETS, StoreProxy, s3_error
 
 from headgate.tables.delta.places import storage_options
@@ -118,53 +111,3 @@ class StuckLog:
     def _asked(self) -> bool:
         asked = self._proxy.seen[self._seen :]
         return any(r.method == "PUT" and "_delta_log" in r.path for r in asked)
-
-
-class PostgresRows:
-    """Rows and offsets are in one database: it fails, or stands still, with both."""
-
-    # The server lets a paused committer's row go when the time-out has passed, not before.
-    hanging = frozenset({PAUSED_IN_COMMIT})
-
-    def __init__(self, server: PostgresServer, home: Path, patch: pytest.MonkeyPatch) -> None:
-        (home / "example").mkdir()
-        postgres_example.install(home / "example", patch)
-        self._server = server
-        uri = f"postgresql://headgate@{server.host}/postgres"
-        self.properties: Mapping[str, str | None] = {**NO_CATALOG, "uri": uri}
-        self.table = {"type": "postgres", "location": str(home / "staging")}
-        self.later: list[threading.Timer] = []
-
-    def stuck(self, sink: Deployment) -> StuckRow:
-        return StuckRow(sink, self._server)
-
-    def faults(self, sink: Deployment) -> Mapping[str, Fault]:
-        return {
-            "sink's row locked": lambda: self._locked(sink),
-            "PostgreSQL killed": self._kill,
-            "PostgreSQL killed in mid-commit": lambda: self._kill_in_commit(sink),
-        }
-
-    def append(self, sink: Deployment) -> bool:
-        """Nobody does: rows of others are findings of an audit."""
-        return False
-
-    def rows(self, sink: Deployment) -> pa.Table:
-        return read_postgres(self._server, (*COLUMNS, *COORDINATES))
-
-    def _locked(self, sink: Deployment) -> float:
-        with self.stuck(sink):
-            time.sleep(OUTAGE_S)
-        return time.monotonic()
-
-    def _kill(self) -> float:
-        self._server.kill()
-        self._server.start()
-        return time.monotonic()
-
-    def _kill_in_commit(self, sink: Deployment) -> float:
-        with self.stuck(sink) as row:
-            row.await_commit()
-            self._server.kill()
-        self._server.start()
-        return time.monotonic()

@@ -26,13 +26,8 @@ def test_point_10_so_is_one_on_s3(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("table", "store"), [("delta", "s3"), ("postgres", "local")])
-def test_point_6_so_is_one_on_a_table_of_another_kind(
-    tmp_path: Path, table: str, store: str
-) -> None:
-    if table == "postgres":
-        pytest.importorskip("psycopg", reason="the example's driver: make env installs it")
-    _is_clean(tmp_path, catalog="sqlite", store=store, table=table)
+def test_point_6_so_is_one_on_a_delta_table(tmp_path: Path) -> None:
+    _is_clean(tmp_path, catalog="sqlite", store="s3", table="delta")
 
 
 def _is_clean(home: Path, **of: str) -> None:
