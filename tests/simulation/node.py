@@ -14,6 +14,7 @@ from simulation.faulty import (
     FaultyTopics,
     FaultyWriter,
 )
+from simulation.keyed_fake import KeyedCatalog, KeyedFakeTable
 from simulation.quarantine import ASIDE
 from simulation.real_catalog import RealCatalog
 from simulation.real_port import CatalogPort, real_table
@@ -134,6 +135,7 @@ class Node:
                 sender,
                 followers=world.quarantine.named if world.quarantine else (),
                 routed=bool(world.quarantine and world.quarantine.ledger),
+                keyed=world.keys is not None,
             ),
             world.climate.coordinators,
             CoordinatorWorld(
@@ -168,7 +170,8 @@ class Node:
 
     def _opened(self, catalog: Any, called: str) -> Follower:
         if not isinstance(catalog, RealCatalog):
-            return FakeTable(catalog, self.world.sink)
+            made = KeyedFakeTable if isinstance(catalog, KeyedCatalog) else FakeTable
+            return made(catalog, self.world.sink)
         table = real_table(self.world, self, catalog, called)
         self._open.append(table)
         return table
