@@ -89,7 +89,7 @@ _OF_PROCESS: Mapping[str, Instrument] = {
     ERRORS: Instrument(
         Kind.COUNTER,
         ("code",),
-        "Warnings and errors logged by this process, by the code that they name.",
+        "Warnings and errors that this process logged for the sink, by the code that they name.",
     ),
 }
 

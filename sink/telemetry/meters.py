@@ -17,6 +17,7 @@ from headgate.control_protocol.events import Envelope, Settlement, StartCommit, 
 from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
 from headgate.control_protocol.ports import BatchWriter, ControlLog, Lead
+from headgate.control_protocol.whose_thread import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.state import State
 from headgate.sink.agreement import agreed, fingerprint
@@ -58,7 +59,9 @@ class SinkMeters:
         self._turned_s = time.monotonic()
         self._turn_s_max = (settings.participant.release_timeout_ms + _CALLS_MS_MAX) / 1000
         self._hide = telemetry.show(self._gauges)
-        self._handler = _ErrorCounter(lambda code: self.count(names.ERRORS, 1, {"code": code}))
+        self._handler = _ErrorCounter(
+            settings.name, lambda code: self.count(names.ERRORS, 1, {"code": code})
+        )
         logging.getLogger("headgate").addHandler(self._handler)
 
     def close(self) -> None:
@@ -279,13 +282,19 @@ class CoordinatorMeters:
 
 
 class _ErrorCounter(logging.Handler):
-    """Counts what the package logs as a warning or worse, by the code that it names."""
+    """Counts what the package logs as a warning or worse, by the code that it names.
 
-    def __init__(self, count: Callable[[str], None]) -> None:
+    What another sink of the process logs is that one's.
+    """
+
+    def __init__(self, sink: str, count: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
+        self._sink = sink
         self._count_code = count
 
     def emit(self, record: logging.LogRecord) -> None:
+        if sink_of_thread() not in (None, self._sink):
+            return
         found = CODE.search(record.getMessage())
         self._count_code(found[0] if found else "none")
 
