@@ -12,7 +12,8 @@ from rich.console import Console
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.rendering import show_all
 from headgate.operations.shared_options import worst
-from headgate.operations.status import StatusReport, status
+from headgate.operations.status import status
+from headgate.operations.status_report import StatusReport
 from headgate.operations.terminal import print_json
 from headgate.sink.load import load
 
