@@ -13,7 +13,14 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from headgate.control_protocol.errors import CODE, RetryLater
-from headgate.control_protocol.events import Envelope, Settlement, StartCommit, WriteStatus
+from headgate.control_protocol.events import (
+    Envelope,
+    Notice,
+    NoticeKind,
+    Settlement,
+    StartCommit,
+    WriteStatus,
+)
 from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
 from headgate.control_protocol.ports import BatchWriter, ControlLog, Lead
@@ -180,6 +187,7 @@ class CoordinatorMeters:
         self._window_s = window_ms(settings.coordinator) / 1000
         self._lock = threading.Lock()
         self._progress = progress.Progress()
+        self._begun_ms = _wall_ms()
         self.maintenance = MaintenanceMeters(meters.count, _wall_ms)
 
     def close(self) -> None:
@@ -232,6 +240,8 @@ class CoordinatorMeters:
             with self._lock:
                 self._progress = progress.answered(self._progress, envelope.sender, event, now)
             return
+        if isinstance(event, Notice) and envelope.sink == self._settings.name:
+            self._count_ended(event, envelope.time_ms)
         if envelope.sender != self._sender or envelope.sink != self._settings.name:
             return
         at, now_s = TransactionId(envelope.epoch, envelope.transaction), time.monotonic()
@@ -245,6 +255,11 @@ class CoordinatorMeters:
                 return
         if isinstance(event, Settlement):
             self._count_settled(event, now_s - before.opened.get(at, now_s))
+
+    def _count_ended(self, event: Notice, time_ms: int) -> None:
+        """Count for a process whose own counters are gone with it; what was before is counted."""
+        if event.kind is NoticeKind.STOPPED and event.code and time_ms >= self._begun_ms:
+            self._meters.count(names.ENDED_PARTICIPANTS, 1, {"code": event.code})
 
     def _count_settled(self, event: Settlement, lasted_s: float) -> None:
         outcome = settlement_outcome(event)
