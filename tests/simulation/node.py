@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from simulation.climate import FOR_EVER_MS
 from simulation.faulty import (
     Dated,
     FaultyLog,
@@ -98,6 +99,9 @@ class Node:
         return first and self.world.climate.split and self.world.clock.now_ms >= CUT_OFF_MS
 
     def release(self, partitions: frozenset[TopicPartition]) -> None:
+        """The world stands still meanwhile: who waits without a bound, would for ever."""
+        if self.world.climate.participants.release_timeout_ms == FOR_EVER_MS:
+            self.world.log.reachable = self.world.source.reachable = True
         self.participant.release(partitions)
 
     # -- Leadership
