@@ -66,9 +66,11 @@ class Round:
     def compact(self) -> None:
         """Raises what catalogs and storage raise; what was written then is taken back, or an
         orphan."""
+        born_max: int | None = None
         while not self.ending.is_set():
             table = self.catalog.load_table(self.table)
-            choice = self._choice(table)
+            choice = self._choice(table, born_max)
+            born_max = born_max or choice.sequence_number
             self.done.live_files = choice.live_files
             self.done.left = [*choice.left, *self._unfit()]
             if not choice.portions:
@@ -92,11 +94,14 @@ class Round:
     def _told(self, done: int, total: int) -> None:
         self.on_progress(f"{self.table}: portions", done, total)
 
-    def _choice(self, table: Table) -> Choice:
+    def _choice(self, table: Table, born_max: int | None = None) -> Choice:
+        """``born_max``: the head's sequence number when the round began."""
         wanted = Wanted(
             self._size_bytes(table),
             self.settings.maintenance.files_min,
             but=frozenset(self.unfit),
+            dead_per_thousand=self.settings.maintenance.dead_per_thousand,
+            born_max=born_max,
         )
         return chosen(table, self.settings.name, self.settings.table.branch, wanted)
 

@@ -1,7 +1,8 @@
-"""Puts compacted files in the place of small ones by one catalog call, or not at all (rule T8).
+"""Puts compacted files in the place of others by one catalog call, or not at all (T8, U11).
 
 A race against a commit is the maintenance's to lose: the same files are tried again on the newer
-head, on which they stand as well while their sources are live and nobody marked rows of them.
+head, on which they stand as well while their sources are live. Rows of these that died meanwhile
+are dead in the new files by the same call.
 """
 
 from __future__ import annotations
@@ -28,17 +29,22 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
+from pyroaring import BitMap64
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.record_codec import maintenance_property
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.condemned import now_s
+from headgate.tables.iceberg.keyed.delete_files import Target, delete_files
+from headgate.tables.iceberg.keyed.delete_manifests import Deletions
+from headgate.tables.iceberg.keyed.head import Head
 from headgate.tables.iceberg.lineage import properties_of
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
+from headgate.tables.iceberg.moved_rows import MovedRows
 from headgate.tables.iceberg.proposal import AssertNumberFree, counted, moved, next_snapshot
-from headgate.tables.iceberg.small_files import Choice, live_entries
-from headgate.tables.stores.files import delete_quietly
+from headgate.tables.iceberg.small_files import Choice, live_entries, sinks_folder
+from headgate.tables.stores.files import delete_quietly, read_whole
 
 COMPACTION = "compaction"
 
@@ -56,11 +62,15 @@ class Settled(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Files with the rows of the choice's sources. ``since_s`` (``now_s``): none is older."""
+    """Files with the live rows of the choice's sources. ``since_s`` (``now_s``): none is older.
+
+    ``moved``: of each portion where its rows went.
+    """
 
     choice: Choice
     files: tuple[WrittenFile, ...]
     since_s: float
+    moved: tuple[MovedRows, ...]
 
     @property
     def removed(self) -> frozenset[str]:
@@ -95,23 +105,30 @@ class Replacement:
     def settle(self) -> Settled:
         """Try once, on the head of now. Raises what loading a table and storage raise."""
         table = self._catalog.load_table(self._identifier)
-        removed = self._still_there(table)
-        if removed is None:
+        standing = self._still_there(table)
+        if standing is None:
             return Settled.GONE
+        removed, head = standing
         metadata = table.metadata
-        head = metadata.snapshot_by_id(metadata.refs[self._branch].snapshot_id)
-        assert head is not None, "its files were just read"
+        parent = metadata.snapshot_by_id(head.snapshot_id or 0)
+        assert parent is not None, "its files were just read"
+        number = metadata.next_sequence_number()
+        added = manifest_files(table, self._written.files)
+        deletions = self._carried_over(table, head, [Target.of(file, number) for file in added])
+        if deletions is None:
+            return Settled.GONE
         snapshot_id = metadata.new_snapshot_id()
         manifests = SnapshotFiles(table, snapshot_id)
-        added = manifest_files(table, self._written.files)
-        number = metadata.next_sequence_number()
         try:
-            listed = manifests.write_replacement(self._written.removed, added, head, number)
+            listed = manifests.write_replacement(
+                self._written.removed, added, parent, number, deletions=deletions
+            )
         except BaseException:
             manifests.take_back()
             raise
-        summary = self._summary(metadata, head, added, removed)
-        snapshot = next_snapshot(metadata, head, listed, snapshot_id=snapshot_id, summary=summary)
+        retired = [entry.data_file for entry in deletions.retired]
+        summary = self._summary(metadata, parent, [*added, *deletions.added], [*removed, *retired])
+        snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
         if self._clock_s() - self._written.since_s > self._age_max_s:
             manifests.take_back()
             return Settled.GONE
@@ -125,22 +142,42 @@ class Replacement:
         delete_quietly(io, [file.path for file in self._written.files])
         return True
 
-    def _still_there(self, table: Table) -> list[ManifestDataFile] | None:
-        """The sources, if all are live and no delete file is new; else it must not land."""
+    def _still_there(self, table: Table) -> tuple[list[ManifestDataFile], Head] | None:
+        """The sources on the head of now, if all are live and no equality delete is new; else it
+        must not land."""
         refs = table.metadata.refs
         if self._tag not in refs or self._branch not in refs:
             return None
-        head = table.metadata.snapshot_by_id(refs[self._branch].snapshot_id)
-        if head is None:
+        snapshot = table.metadata.snapshot_by_id(refs[self._branch].snapshot_id)
+        if snapshot is None:
             return None
-        data, deletes = live_entries(table, head)
-        if {entry.data_file.file_path for entry in deletes} - self._written.choice.deletes:
+        data, head = live_entries(table, snapshot)
+        equality = {file.file_path for file in head.equality_deletes()}
+        if equality - self._written.choice.equality_deletes:
             return None
         wanted = self._written.removed
         found = [entry.data_file for entry in data if entry.data_file.file_path in wanted]
-        ours = sum(file.records for file in self._written.files)
-        same = len(found) == len(wanted) and ours == sum(file.record_count for file in found)
-        return found if same else None
+        records = {s.path: s.records for moved in self._written.moved for s in moved.sources}
+        same = records == {file.file_path: file.record_count for file in found}
+        return (found, head) if same and len(found) == len(records) else None
+
+    def _carried_over(self, table: Table, head: Head, targets: list[Target]) -> Deletions | None:
+        """What died in the sources since they were read is dead in the new files; the sources'
+        own delete files retire. ``None`` where a row lives again that is not in the new files."""
+        io, dead_rows = read_whole(table.io), self._written.choice.dead_rows
+        died: dict[str, BitMap64] = {}
+        for moved_rows in self._written.moved:
+            found = moved_rows.died(lambda path: dead_rows.of(io, head, path))
+            if found is None:
+                return None
+            died |= found
+        dead = [(target, died[target.path]) for target in targets if target.path in died]
+        folder = f"{sinks_folder(table, self._sink)}/compacted"
+        made = delete_files(table.metadata.format_version, folder, dead)
+        retired = [
+            entry for path in sorted(self._written.removed) for entry in head.deletes.get(path, ())
+        ]
+        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
 
     def _call(self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles) -> Settled:
         metadata = table.metadata
