@@ -123,6 +123,8 @@ class Inquiry:
         self._whole: WholeTable | None = None
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None
+        self._deleted_rows = self._history.deleted_rows
+        self._all_deleted = False  # what is not there is what persons have deleted
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history)
@@ -161,18 +163,30 @@ class Inquiry:
         history = self._history
         others = sum(f.added_records - f.deleted_records for f in history.foreign)
         expected = sum(commit.record.records for commit in history.commits) + others
-        if any(file.deletes for file in self._files):
+        if self._others_deleted:
             self._expired.append("others marked rows as deleted: live rows cannot be counted")
-        elif history.complete and expected != self._live_rows:
+        elif history.complete and expected != self._stored_rows:
             self._findings.append(
                 Finding(
                     "row-count",
-                    f"the live files hold {self._live_rows} rows, all commits together {expected}",
+                    f"the live files hold {self._stored_rows} rows, all commits together "
+                    f"{expected}",
                 )
             )
 
     @property
+    def _others_deleted(self) -> bool:
+        """Whether delete files may be somebody else's."""
+        theirs = any(f.row_deletes for f in self._history.foreign if not f.upkeep)
+        return any(file.deletes for file in self._files) and (theirs or not self._history.complete)
+
+    @property
     def _live_rows(self) -> int:
+        return sum(-file.records if file.deletes else file.records for file in self._files)
+
+    @property
+    def _stored_rows(self) -> int:
+        """Dead ones among them."""
         return sum(file.records for file in self._files if not file.deletes)
 
     # ----------------------------------------------------------------- each record, and the source
@@ -189,6 +203,7 @@ class Inquiry:
             found = examine_quarantine(settings, self._reader, record, self._on_progress)
             self._aside, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
+            self._deleted_rows += found.deleted_rows
         for topic in sorted(self._renewed):
             self._unproven.append(
                 f"{topic}: created anew under this sink, so that offsets name two records; only "
@@ -322,12 +337,17 @@ class Inquiry:
         return OffsetRange(first, max(first, min(end, log.end)))
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
-        """What others deleted, or the sink skipped, is not lost; which, the table does not say."""
+        """What persons or others deleted, or the sink skipped, is not lost; which records they
+        were, the table does not say."""
         missing = sum(partition.lost or 0 for partition in self._partitions)
         removed = sum(snapshot.removed_rows for snapshot in self._history.foreign)
-        skipped = self._skipped_records
-        if missing and missing <= removed + skipped:
+        skipped, deleted = self._skipped_records, self._deleted_rows
+        self._all_deleted = 0 < missing == deleted and not removed + skipped
+        if self._all_deleted:
+            return
+        if missing and missing <= removed + skipped + deleted:
             why = [f"others deleted {removed} rows"] if removed else []
+            why += [f"persons deleted {deleted}"] if deleted else []
             why += [f"the sink skipped {skipped}"] if skipped else []
             absent = f"{missing} records of the source are absent"
             self._unproven.append(f"{absent}, and {', '.join(why)}")
@@ -351,9 +371,13 @@ class Inquiry:
             where = "in the table and its quarantine" if self._aside else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"
             self._proven.append(f"no record is {where} twice{beyond}")
-        compared = [partition.lost == 0 for partition in self._partitions]
+        compared = [
+            partition.lost == 0 or (self._all_deleted and partition.lost is not None)
+            for partition in self._partitions
+        ]
         if compared and all(compared):
             but = ", but for those that were passed over" if _forward(self._allowed) else ""
+            but += f", but for {self._deleted_rows} that persons deleted" * self._all_deleted
             self._proven.append(
                 f"every record that the source holds up to the stored offsets is there{but}"
             )
@@ -388,6 +412,7 @@ class Inquiry:
             unproven=(*self._unproven, *self._expired),
             findings=tuple(self._findings),
             remarks=tuple(self._remarks),
+            deleted_rows=self._deleted_rows,
         )
 
 

@@ -32,7 +32,7 @@ class KeyedInquiry(Inquiry):
         history = self._history
         counts = [commit.record.keys for commit in history.commits if commit.record.keys]
         expected = sum(each.inserted - each.deleted for each in counts)
-        if history.foreign or not history.complete:
+        if any(not found.upkeep for found in history.foreign) or not history.complete:
             self._unproven.append(
                 "live rows are not counted: others changed the table, or older commits have expired"
             )
@@ -48,10 +48,6 @@ class KeyedInquiry(Inquiry):
             self._proven.append(
                 f"{expected} rows are live: as many as the commits inserted and did not delete"
             )
-
-    @property
-    def _live_rows(self) -> int:
-        return sum(-file.records if file.deletes else file.records for file in self._files)
 
     def _scan_table(self) -> TableRecords | None:
         if self._damaged:  # nobody can read the rows, or tell which of them are dead

@@ -353,6 +353,33 @@ def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
     carry_out(loaded(ctx, sink), **asked)
 
 
+@main.command()
+@sink_file
+@click.option("--where", metavar="PREDICATE", help="Of the sink's rows: \"email = 'a@b.c'\".")
+@click.option("--quarantine-where", "aside", metavar="PREDICATE", help="Of the quarantine's.")
+@click.option("--table", "tables", multiple=True, help="Only of this one; else of all.")
+@click.option("--dry-run", is_flag=True, help="Say what it would do; change nothing.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@as_json_option
+@click.pass_context
+def delete(
+    ctx: click.Context,
+    /,
+    sink: Path,
+    where: str | None,
+    aside: str | None,
+    tables: tuple[str, ...],
+    **how: Any,
+) -> None:
+    """Delete rows and quarantined records that match (docs/maintenance.md#deleting-rows)."""
+    from headgate.operations.delete_command import delete as carry_out
+    from headgate.operations.delete_rows import Asked
+
+    if where is None and aside is None:
+        raise click.UsageError("say which: --where, --quarantine-where, or both")
+    carry_out(loaded(ctx, sink), Asked(where, aside, tables), **how)
+
+
 @main.command(
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},

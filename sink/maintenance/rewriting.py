@@ -34,8 +34,8 @@ from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_of_table
 from headgate.tables.iceberg.condemned import now_s
 from headgate.tables.iceberg.keyed.delete_files import Positions, positions_of
-from headgate.tables.iceberg.moved_rows import MovedRows, Source
-from headgate.tables.iceberg.replacement import Written
+from headgate.tables.iceberg.moved_rows import MovedRows
+from headgate.tables.iceberg.replacement import Written, moved_rows
 from headgate.tables.iceberg.small_files import Choice, SmallFile, sinks_folder
 
 ROWS_AT_ONCE = 65_536
@@ -109,7 +109,7 @@ class Rewriting:
                     places = self._write(portion, writing)
                     made = writing.finish()  # one portion's file is open at a time
                     finished += made
-                    moved.append(_moved(portion, made, places))
+                    moved.append(moved_rows(portion, made, places))
                     done.append(portion)
                 except Unfit as error:
                     files.pop().discard()
@@ -223,15 +223,6 @@ class Rewriting:
         )
         folder = spec.partition_to_path(Record(*values), schema) if types else ""
         return PartitionKey(binary, folder)
-
-
-def _moved(
-    portion: Sequence[SmallFile], files: Sequence[WrittenFile], places: Positions | None
-) -> MovedRows:
-    sources = tuple(Source(file.path, file.records, file.dead) for file in portion)
-    alive, written = sum(source.alive for source in sources), sum(file.records for file in files)
-    assert alive == written, f"{alive} rows are live, {written} were written"
-    return MovedRows(sources, tuple((file.path, file.records) for file in files), places)
 
 
 def _places(runs: Sequence[Positions]) -> Positions:

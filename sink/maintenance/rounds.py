@@ -16,12 +16,10 @@ from headgate.sink.maintenance.rewriting import Rewriting, Stopped, target_bytes
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.gate import Gate
 from headgate.tables.iceberg.orphans import Ages, Orphans
-from headgate.tables.iceberg.replacement import Replacement, Settled, Written
+from headgate.tables.iceberg.replacement import Replacement, Written
+from headgate.tables.iceberg.side_call import Settled, persistently
 from headgate.tables.iceberg.small_files import Choice, Wanted, chosen
 from headgate.tables.iceberg.upkeep import Upkeep
-
-TRIES = 6
-_PAUSE_S = 1.0
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -123,15 +121,7 @@ class Round:
             age_max_s=self.settings.coordinator.claim_age_max_ms / 1000,
             calling=self.gate.calling,
         )
-        outcome = Settled.GONE
-        for tries in range(TRIES):
-            self.quiet()
-            if self.ending.is_set():
-                break
-            outcome = replacement.settle()
-            if outcome in (Settled.LANDED, Settled.GONE):
-                break
-            self.ending.wait(_PAUSE_S * 2**tries)
+        outcome = persistently(replacement.settle, self.quiet, self.ending)
         if outcome is Settled.LANDED:
             self.done.compacted_files += len(written.removed)
             self.done.into_files += len(written.files)

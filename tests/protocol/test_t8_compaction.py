@@ -26,7 +26,8 @@ from headgate.operations.audit_files import examine_commits, examine_live
 from headgate.sink.maintenance.rounds import Round
 from headgate.tables.iceberg.history import read_history, summary_of
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.replacement import Replacement, Settled, Written
+from headgate.tables.iceberg.replacement import Replacement, Written
+from headgate.tables.iceberg.side_call import Settled
 from headgate.tables.iceberg.small_files import SmallFile, tier
 
 VERSION_3 = {"format-version": "3"}
