@@ -27,6 +27,7 @@ from headgate.operations.audit_files import (
     OnProgress,
     examine_commits,
     examine_live,
+    examine_row_count,
     of_other_sinks,
 )
 from headgate.operations.audit_quarantine import QuarantineEvidence, examine_quarantine
@@ -160,34 +161,13 @@ class Inquiry:
                 )
 
     def _examine_row_count(self) -> None:
-        history = self._history
-        others = sum(f.added_records - f.deleted_records for f in history.foreign)
-        expected = sum(commit.record.records for commit in history.commits) + others
-        if self._others_deleted:
-            self._expired.append("others marked rows as deleted: live rows cannot be counted")
-        elif history.complete and expected != self._stored_rows:
-            self._findings.append(
-                Finding(
-                    "row-count",
-                    f"the live files hold {self._stored_rows} rows, all commits together "
-                    f"{expected}",
-                )
-            )
-
-    @property
-    def _others_deleted(self) -> bool:
-        """Whether delete files may be somebody else's."""
-        theirs = any(f.row_deletes for f in self._history.foreign if not f.upkeep)
-        return any(file.deletes for file in self._files) and (theirs or not self._history.complete)
+        findings, expired = examine_row_count(self._history, self._files)
+        self._findings += findings
+        self._expired += expired
 
     @property
     def _live_rows(self) -> int:
         return sum(-file.records if file.deletes else file.records for file in self._files)
-
-    @property
-    def _stored_rows(self) -> int:
-        """Dead ones among them."""
-        return sum(file.records for file in self._files if not file.deletes)
 
     # ----------------------------------------------------------------- each record, and the source
 
@@ -337,8 +317,7 @@ class Inquiry:
         return OffsetRange(first, max(first, min(end, log.end)))
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
-        """What persons or others deleted, or the sink skipped, is not lost; which records they
-        were, the table does not say."""
+        """What was deleted, or skipped, is not lost; which, the table does not say."""
         missing = sum(partition.lost or 0 for partition in self._partitions)
         removed = sum(snapshot.removed_rows for snapshot in self._history.foreign)
         skipped, deleted = self._skipped_records, self._deleted_rows

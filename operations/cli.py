@@ -366,6 +366,7 @@ def delete(
     ctx: click.Context,
     /,
     sink: Path,
+    *,
     where: str | None,
     aside: str | None,
     tables: tuple[str, ...],
