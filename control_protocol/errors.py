@@ -156,6 +156,12 @@ class KeyUnfit(ConfigurationError):
     code = "HG-145"
 
 
+class EnvelopeUnfit(ConfigurationError):
+    """The topic's records are changes of another kind than ``changes.envelope`` says."""
+
+    code = "HG-148"
+
+
 class NameReserved(ConfigurationError):
     """A column has a name that Iceberg keeps for itself: engines could not read the table."""
 

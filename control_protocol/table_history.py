@@ -241,3 +241,6 @@ class TableReader(Protocol):
         A dot leads into a struct. Raises ``ValueError`` or ``NotImplementedError`` where rows
         cannot be read.
         """
+
+    def close(self) -> None:
+        """Let go of what shows the table as it was."""

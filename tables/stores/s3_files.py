@@ -10,9 +10,11 @@ from __future__ import annotations
 import io
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from threading import Lock
 from typing import Any
+from uuid import uuid4
 
 from pyarrow.fs import FileSystem
 from pyiceberg.io import (
@@ -128,6 +130,17 @@ class S3Files(PyArrowFileIO):
         root = folder.rstrip("/") + "/"
         found = self.store(bucket).under(bucket, key)
         return [(root + name[len(key) :], at) for name, at in found if not name.endswith("/")]
+
+    def puts_conditionally(self, folder: str) -> bool:
+        """Try whether the store keeps what is to be put only if it is absent, below the folder."""
+        bucket, key = bucket_and_key(f"{folder}/headgate-trial-{uuid4()}")
+        store = self.store(bucket)
+        store.put(bucket, key, b"1")
+        try:
+            return not store.put_if_absent(bucket, key, b"2")
+        finally:
+            with suppress(OSError):
+                store.delete(bucket, key)
 
     def tail(self, location: str, count: int) -> tuple[bytes, int]:
         """Return the last ``count`` bytes of an object, or all, and its size: one request."""

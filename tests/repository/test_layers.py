@@ -71,6 +71,7 @@ ADAPTERS = {
         "headgate.kafka.fetch",
         "headgate.native",
         "headgate.operations.audit_records",
+        "headgate.operations.fold",
         "headgate.operations.rehearsal",
         "headgate.sink.maintenance",
         "headgate.sink.preconditions",
