@@ -28,7 +28,6 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg import row_ids
 from headgate.tables.iceberg.keyed.delete_files import Target
 from headgate.tables.iceberg.keyed.head import DeadRows, Head
-from headgate.tables.stores.ahead import in_turn
 from headgate.tables.stores.files import read_whole
 
 FILES_MIN = 20
@@ -156,8 +155,7 @@ def _with_dead_rows(
     table: Table, head: Head, dead_rows: DeadRows, portion: tuple[SmallFile, ...]
 ) -> tuple[SmallFile, ...]:
     io = read_whole(table.io)
-    dead = in_turn(lambda file: dead_rows.of(io, head, file.path), portion)
-    return tuple(replace(file, dead=said) for file, said in zip(portion, dead, strict=True))
+    return tuple(replace(file, dead=dead_rows.of(io, head, file.path)) for file in portion)
 
 
 def tier(files: Sequence[SmallFile], files_min: int) -> Sequence[SmallFile]:

@@ -6,13 +6,14 @@ Manifests never change, so that each is read once while a head lists it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
+    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
@@ -22,7 +23,13 @@ from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
 from headgate.tables.iceberg import row_ids
-from headgate.tables.iceberg.keyed.delete_files import Target, dead_in, identity, referenced
+from headgate.tables.iceberg.keyed.delete_files import (
+    Target,
+    dead_in,
+    identity,
+    referenced,
+    vectors_in,
+)
 from headgate.tables.stores.files import read_whole
 
 
@@ -31,7 +38,8 @@ class Head:
     """The base that a resolution is made for.
 
     ``deletes``: by data file, the delete files that are about it alone. ``shared``: others' files
-    of positions in several data files. ``listed``: what each manifest of deletes lists.
+    of positions in several data files. ``listed``: what each manifest of deletes lists;
+    ``vectors``: the deletion vectors of each Puffin file.
     """
 
     snapshot_id: int | None = None
@@ -39,6 +47,7 @@ class Head:
     deletes: Mapping[str, list[ManifestEntry]] = field(default_factory=dict)
     shared: tuple[ManifestEntry, ...] = ()
     listed: Mapping[str, list[ManifestEntry]] = field(default_factory=dict)
+    vectors: Mapping[str, list[DataFile]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -49,12 +58,13 @@ class Head:
     ) -> Head:
         alone: dict[str, list[ManifestEntry]] = defaultdict(list)
         shared = []
-        for entry in (entry for of_manifest in listed.values() for entry in of_manifest):
+        entries = [entry for of_manifest in listed.values() for entry in of_manifest]
+        for entry in entries:
             if (path := referenced(entry.data_file)) is not None:
                 alone[path].append(entry)
             elif entry.data_file.content == DataFileContent.POSITION_DELETES:
                 shared.append(entry)
-        return cls(snapshot_id, data, alone, tuple(shared), listed)
+        return cls(snapshot_id, data, alone, tuple(shared), listed, _vectors(entries))
 
     def equality_deletes(self) -> Iterator[DataFile]:
         """Which nobody can turn into positions without reading the rows."""
@@ -78,7 +88,7 @@ class DeadRows:
         born = head.data[path].sequence_number
         for entry in (*head.deletes.get(path, ()), *head.shared):
             if (entry.sequence_number or 0) >= born:
-                dead |= self._in(io, entry).get(path, BitMap64())
+                dead |= self._in(io, head, entry).get(path, BitMap64())
         return dead
 
     def remember(self, of: tuple[str, int], path: str, dead: BitMap64) -> None:
@@ -88,9 +98,13 @@ class DeadRows:
     def forget_all_but(self, live: Collection[tuple[str, int]]) -> None:
         self._said = {of: said for of, said in self._said.items() if of in live}
 
-    def _in(self, io: FileIO, entry: ManifestEntry) -> Mapping[str, BitMap64]:
+    def _in(self, io: FileIO, head: Head, entry: ManifestEntry) -> Mapping[str, BitMap64]:
         of = identity(entry.data_file)
-        if of not in self._said:
+        if of not in self._said and entry.data_file.file_format == FileFormat.PUFFIN:
+            # One request each would be thousands, where a commit had touched many data files.
+            unread = [file for file in head.vectors[of[0]] if identity(file) not in self._said]
+            self._said |= vectors_in(io, unread)
+        elif of not in self._said:
             self._said[of] = dead_in(io, entry.data_file)
         return self._said[of]
 
@@ -130,3 +144,11 @@ class Heads:
     def _entries(self, io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
         known = self._deletes.get(manifest.manifest_path)
         return list(row_ids.live_entries(io, manifest)) if known is None else known
+
+
+def _vectors(entries: Iterable[ManifestEntry]) -> dict[str, list[DataFile]]:
+    found: dict[str, list[DataFile]] = defaultdict(list)
+    for file in (entry.data_file for entry in entries):
+        if file.file_format == FileFormat.PUFFIN:
+            found[file.file_path].append(file)
+    return found
