@@ -102,6 +102,12 @@ class HiveCannotSwap(CatalogRefused):
     code = "HG-161"
 
 
+class HiveClientUnfit(ConfigurationError):
+    """The Hive client in the JVM asks the metastore for what it does not know."""
+
+    code = "HG-162"
+
+
 class ColumnRuleUnfit(ConfigurationError):
     """A rule of a column contradicts another, its type, or holds no value that it can take."""
 
@@ -118,6 +124,12 @@ class DescriptorUnfit(ConfigurationError):
     """The types of Protobuf messages cannot be read, or are given as text only."""
 
     code = "HG-119"
+
+
+class SinksClash(ConfigurationError):
+    """Sinks of one process have a name or an address in common, or need what it has once."""
+
+    code = "HG-128"
 
 
 class RouteUnfit(ConfigurationError):

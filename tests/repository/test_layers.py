@@ -17,7 +17,9 @@ PURE_LIBRARY = {
     *("functools", "hashlib", "hmac", "itertools", "json", "math", "re", "types", "typing", "zlib"),
 }
 IMPURE = {
-    "headgate.control_protocol": {"codec", "listener", "parts", "redacted_log", "testing", "wire"},
+    "headgate.control_protocol": {
+        *("codec", "listener", "parts", "redacted_log", "testing", "whose_thread", "wire"),
+    },
     "headgate.coordinator": {"driver", "service"},
     "headgate.participant": {"driver", "job", "own_words", "task"},
 }
@@ -43,6 +45,7 @@ ADAPTERS = {
         "headgate.operations.audit_routed",
         "headgate.operations.catalog_rights",
         "headgate.operations.check_table",
+        "headgate.operations.delete_rows",
         "headgate.operations.leaving",
         "headgate.operations.maintain",
         "headgate.operations.rehearsal",
