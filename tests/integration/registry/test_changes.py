@@ -1,4 +1,4 @@
-"""Point 4: Debezium's changes in Avro, through a registry: the table is their fold, and so proven."""
+"""Point 4: Debezium's changes in Avro, through a registry: the table is proven to be their fold."""
 
 from __future__ import annotations
 
