@@ -120,6 +120,12 @@ class DescriptorUnfit(ConfigurationError):
     code = "HG-119"
 
 
+class SinksClash(ConfigurationError):
+    """Sinks of one process have a name or an address in common, or need what it has once."""
+
+    code = "HG-128"
+
+
 class RouteUnfit(ConfigurationError):
     """A route contradicts itself, or cannot name a table."""
 

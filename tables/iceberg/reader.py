@@ -96,6 +96,9 @@ class IcebergReader:
         count, tasks = scan_tasks(self.table, head, scan)
         return count, (self._rows(task, columns) for task in tasks)
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def drafted(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
         """Read a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
         files = drafted_files(self.table.io, manifest)

@@ -138,7 +138,7 @@ def in_table(sink: Deployment) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    with PostgresServer("wal_level=logical", "timezone=UTC") as server:
+    with PostgresServer(settings=("wal_level=logical", "timezone=UTC")) as server:
         yield server
 
 
