@@ -117,23 +117,24 @@ class IcebergReader:
         return FileRows(
             task.file.file_path,
             task.file.file_size_in_bytes,
-            lambda: self._batches(task, columns, self.table.io),
-            lambda: self._batches(task, columns, self._whole),
+            lambda: batches_of(self.table, task, columns, self.table.io),
+            lambda: batches_of(self.table, task, columns, self._whole),
         )
 
-    def _batches(
-        self, task: FileScanTask, columns: Sequence[str], files: FileIO
-    ) -> Iterator[pa.RecordBatch]:
-        from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 
-        from headgate.tables.iceberg.avro_rows import avro_rows
+def batches_of(
+    table: Table, task: FileScanTask, columns: Sequence[str], files: FileIO
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file in their order, without those that the task's delete files name."""
+    from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 
-        table = self.table
-        if task.file.file_format == FileFormat.AVRO:
-            return avro_rows(files, task, table.schema(), tuple(columns))
-        projection = table.scan(selected_fields=tuple(columns)).projection()
-        reader = ArrowScan(table.metadata, files, projection, AlwaysTrue())
-        return reader.to_record_batches([task])
+    from headgate.tables.iceberg.avro_rows import avro_rows
+
+    if task.file.file_format == FileFormat.AVRO:
+        return avro_rows(files, task, table.schema(), tuple(columns))
+    projection = table.scan(selected_fields=tuple(columns)).projection()
+    reader = ArrowScan(table.metadata, files, projection, AlwaysTrue())
+    return reader.to_record_batches([task])
 
 
 def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
