@@ -22,6 +22,7 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
 )
 from headgate.tables.iceberg.drafts import drafted_files
+from headgate.tables.iceberg.entries import live_entries
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.scan_tasks import scan_tasks
 from headgate.tables.iceberg.table import IcebergTable
@@ -144,7 +145,7 @@ def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
         for manifest in snapshot.manifests(io)
         if manifest.added_snapshot_id == snapshot.snapshot_id
         and manifest.content is ManifestContent.DATA
-        for entry in manifest.fetch_manifest_entry(io)
+        for entry in live_entries(io, manifest)
         if entry.status == ManifestEntryStatus.ADDED
     ]
 
@@ -172,7 +173,7 @@ def _live(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
             added_by=entry.snapshot_id or 0,
             vector=entry.data_file.file_format == FileFormat.PUFFIN,
         )
-        for entry in manifest.fetch_manifest_entry(io)
+        for entry in live_entries(io, manifest)
     ]
 
 
