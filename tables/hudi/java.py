@@ -6,6 +6,7 @@ Values of Java have no type here: what a method returns, only Hudi's own source 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,14 +195,25 @@ class HudiJava:
         replaced = self._java.util.HashMap()
         writer.commitStats(instant, statistics, self._some(extra), action, replaced, inside)
 
-    def bury(self, instant: str) -> None:
-        """Remove what there is of an instant, its files first, unless it is complete by now."""
+    def bury(self, instant: str, condemn: Callable[[str], None]) -> None:
+        """Remove what there is of an instant, its files first, unless it is complete by now.
+
+        Hudi's rollback looks first, and locks then. So it is told within the lock, by ``condemn``,
+        what nobody may complete from now on: those who commit look there within theirs.
+        """
+        with self._locked():
+            if self.completed(self.meta(), instant):
+                return
+            condemn(instant)
         meta = self.meta()
-        if self.completed(meta, instant):
-            return
         if instant not in self.pending(meta):
             self._begin(meta, instant)
-        self._writer().rollback(instant)
+        self._roll_back(instant)
+
+    def rolling_back(self, meta: Any, instant: str) -> bool:
+        """Whether somebody has a rollback of it under way, and maybe some of its files are gone."""
+        service = self._writer().getTableServiceClient()
+        return bool(service.getPendingRollbackInfo(meta, instant, True).isPresent())  # noqa: FBT003
 
     def close(self) -> None:
         """Give up what the write client holds; the next call makes another one."""
@@ -232,6 +244,10 @@ class HudiJava:
     @property
     def _some(self) -> Any:
         return self._hudi.common.util.Option.of
+
+    @property
+    def _none(self) -> Any:
+        return self._hudi.common.util.Option.empty
 
     def _conf(self) -> Any:
         hadoop = self._spark._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
@@ -265,6 +281,19 @@ class HudiJava:
             said=dict(metadata.getExtraMetadata()) if metadata else {},
         )
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold Hudi's lock. Raises what its provider raises."""
+        transactions, nobody = self._writer().getTransactionManager(), self._none()
+        transactions.beginStateChange(nobody, nobody)
+        try:
+            yield
+        finally:
+            transactions.endStateChange(nobody)
+
+    def _roll_back(self, instant: str) -> None:
+        self._writer().rollback(instant)
+
     def _begin(self, meta: Any, instant: str) -> None:
         loader = self._java.lang.Thread.currentThread().getContextClassLoader()
         states = loader.loadClass("org.apache.hudi.common.table.timeline.HoodieInstant$State")
@@ -272,7 +301,7 @@ class HudiJava:
         timeline = meta.getActiveTimeline()
         begun = meta.createNewInstant(requested, meta.getCommitActionType(), instant)
         timeline.createNewInstant(begun)
-        timeline.transitionRequestedToInflight(begun, self._hudi.common.util.Option.empty())
+        timeline.transitionRequestedToInflight(begun, self._none())
 
     def _statistics(self, file: WrittenFile) -> Any:
         path = file.path.removeprefix(f"{self._place.location}/")

@@ -36,13 +36,20 @@ class Reservations:
         self._place = place
         self._sink = sink
         self._notes = place.reserved(sink)
+        self._dead = place.aux / sink / "condemned"
         self._newest = place.aux / sink / "newest.json"
         self._markers = place.folder / ".hoodie" / ".temp"
 
     def note(self, instant: str) -> None:
         """From now on what bears the instant is this sink's."""
-        self._notes.mkdir(parents=True, exist_ok=True)
-        (self._notes / instant).touch()
+        _note(self._notes, instant)
+
+    def condemn(self, instant: str) -> None:
+        """From now on nobody completes it: called within Hudi's lock, and read there."""
+        _note(self._dead, instant)
+
+    def condemned(self) -> frozenset[str]:
+        return _names(self._dead)
 
     def noted(self) -> frozenset[str]:
         return _names(self._notes)
@@ -69,9 +76,10 @@ class Reservations:
         """Forget instants of long ago: they are called by their times, as the newest is."""
         now = datetime.strptime(newest[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
         oldest = (now - REMEMBERED).strftime("%Y%m%d%H%M%S")
-        for instant in self.noted():
-            if instant < oldest:
-                (self._notes / instant).unlink(missing_ok=True)
+        for folder in (self._notes, self._dead):
+            for instant in _names(folder):
+                if instant < oldest:
+                    (folder / instant).unlink(missing_ok=True)
 
     def keep(self, newest: Kept) -> None:
         self._newest.parent.mkdir(parents=True, exist_ok=True)
@@ -88,6 +96,11 @@ class Reservations:
             return None
         record = decode(self._sink, told["record"])
         return Kept(told["instant"], told["tag"], record) if record else None
+
+
+def _note(folder: Path, instant: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / instant).touch()
 
 
 def _names(folder: Path) -> frozenset[str]:

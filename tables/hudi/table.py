@@ -43,6 +43,8 @@ _STAMPS_OPEN = 8
 _SCHEMA = "schema"
 """Hudi's key, in what a commit says, of the columns that it was made with."""
 
+_FORKED = "its files are gone, and so may be rows: see docs/hudi.md, 'A fork'"
+
 _Place = tuple[str, int | None, int | None]
 
 
@@ -128,6 +130,7 @@ class HudiSinkTable:
         meta = java.meta()
         newest = list(islice(java.commits(meta), _LOOKED_AT))
         ours = list(islice(self._ours(java.commits(meta)), 2))
+        self._refuse_risen(java, meta)
         self._refuse_fork(ours)
         self._refuse_changed(config, newest)
         found = decode(self._sink, ours[0].said) if ours else None
@@ -174,8 +177,19 @@ class HudiSinkTable:
                 f"Hudi table {self._place.name}: commit {ours[0].requested} of sink {self._sink} "
                 f"continues {ours[0].said.get(self._previous)}, and not {ours[1].requested}, which "
                 "came between: a coordinator that was stopped for long has landed after all",
-                "its files are gone, and so may be rows: see docs/hudi.md, 'A fork'",
+                _FORKED,
             )
+
+    def _refuse_risen(self, java: HudiJava, meta: object) -> None:
+        """H9: who was asleep in the lock has completed what was rolled back meanwhile."""
+        for instant in sorted(self._reservations.condemned()):
+            if java.completed(meta, instant):
+                raise HudiForked(
+                    f"Hudi table {self._place.name}: commit {instant} of sink {self._sink} was "
+                    "rolled back, and is complete: a coordinator that was stopped for long has "
+                    "landed after all",
+                    _FORKED,
+                )
 
     def _refuse_changed(self, config: TableConfig, newest: list[Instant]) -> None:
         """The sink's next commit would take the columns back that somebody has changed."""
@@ -236,20 +250,22 @@ class HudiSinkTable:
         """
         first = set(islice(reversed(self._stamps), 1))
         for instant in self._unfinished(java, java.meta()) - first:
-            java.bury(instant)
+            java.bury(instant, self._reservations.condemn)
 
     def _begin(self, java: HudiJava, instant: str) -> Refused | None:
         """H4: the instant enters the timeline now; H7: one that was begun is gone on with."""
         meta = java.meta()
         if java.completed(meta, instant):
             return Refused(f"instant {instant} is complete", for_good=True)
+        if instant in self._reservations.condemned():
+            return _rolled_back(instant)
         if instant in java.pending(meta):
             java.go_on(instant)
             return None
         if instant in self._begun:
-            return Refused(f"others rolled instant {instant} back, and its files", for_good=True)
+            return _rolled_back(instant)
         if java.passed(meta, instant):
-            java.bury(instant)
+            java.bury(instant, self._reservations.condemn)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
         java.register(meta, instant)
         self._begun.add(instant)
@@ -282,7 +298,10 @@ class HudiSinkTable:
         view = self._view(self._place.config(), java)
         if _place(view) != _place(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
-        if instant not in java.pending(java.meta()):
+        meta = java.meta()
+        if instant in self._reservations.condemned() or java.rolling_back(meta, instant):
+            return _rolled_back(instant)
+        if instant not in java.pending(meta):
             return Refused(f"the table has moved on: instant {instant} is not pending any more")
         if lost := next((each.path for each in attempt.files if not _is_whole(each)), None):
             return Refused(f"{lost} is gone, or of another size", for_good=True)
@@ -335,8 +354,12 @@ class HudiSinkTable:
             if java.completed(meta, instant):
                 self._reservations.remove_late(instant, _paths(java.statistics(meta, instant)))
             elif instant < landed and instant not in self._stamps:
-                java.bury(instant)
+                java.bury(instant, self._reservations.condemn)
         self._reservations.forget_old(landed)
+
+
+def _rolled_back(instant: str) -> Refused:
+    return Refused(f"others roll instant {instant} back, and its files", for_good=True)
 
 
 def _paths(brought: list[Statistics]) -> frozenset[str]:
