@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hudi_tables.world import HudiWorld, rows
+from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.identifiers import SinkName
@@ -206,7 +206,7 @@ def test_point_2_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
     view, file = claimed(table), world.file(1)
     landed(commit(table, view, record(1, 1, 3), file))
     java = HudiJava(world.place, world.place.config().schema)
-    java.bury(instant_of(file.path), Reservations(world.place, SinkName("sink")).condemn)
+    java.bury(instant_of(file.path), lambda _: pytest.fail("it is complete"))
     assert world.numbers() == [1]
     assert table.read().record == record(1, 1, 3)
 
@@ -345,13 +345,7 @@ def test_point_2_an_instant_that_the_archiver_has_passed_is_refused_for_good(
     make: MakeWorld,
 ) -> None:
     """Committed, it would be taken for one of long ago, and rows of others would go."""
-    small = {
-        "hoodie.keep.min.commits": "3",
-        "hoodie.keep.max.commits": "4",
-        "hoodie.clean.commits.retained": "2",
-        "hoodie.metadata.compact.max.delta.commits": "2",
-    }
-    world = make(properties=small)
+    world = make(properties=ARCHIVED_SOON)
     old = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).stamp())[0]
     table = world.open()
     view = claimed(table)
@@ -365,6 +359,26 @@ def test_point_2_an_instant_that_the_archiver_has_passed_is_refused_for_good(
     assert outcome.for_good
     assert world.data_files() == []
     assert table.read().lineage is Lineage.CONTAINS_TAG
+
+
+def test_point_6_a_commit_that_is_archived_as_soon_as_it_is_complete_is_known(
+    make: MakeWorld,
+) -> None:
+    """Its instant was reserved before all that others have committed meanwhile."""
+    world = make(properties=ARCHIVED_SOON)
+    table = world.open()
+    claimed(table)
+    file = world.file(1)
+    for _ in range(5):
+        world.append_foreign(7)
+    outcome = commit(table, table.read(), record(1, 1, 3), file)
+    java = HudiJava(world.place, world.place.config().schema)
+    assert java.archived(java.meta(), instant_of(file.path)) is not None
+    assert isinstance(outcome, Landed), outcome
+    (world.place.aux / "sink" / "newest.json").unlink()
+    view = world.open().read()
+    assert (view.record, view.lineage) == (record(1, 1, 3), Lineage.CONTAINS_TAG)
+    assert world.numbers() == [1, 7, 7, 7, 7, 7]
 
 
 def test_point_2_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorld) -> None:
@@ -391,7 +405,7 @@ def test_point_2_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     landed(commit(table, view, record(1, 1, 3), world.file(1)))
     java, instant = HudiJava(world.place, world.place.config().schema), instant_of(stamp)
     java.register(java.meta(), instant)
-    told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.previous": "before"}
+    told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.follows": str(view.tag)}
     java.commit(instant, (), told, lambda: None)
     with pytest.raises(HudiForked, match=instant):
         table.read()
