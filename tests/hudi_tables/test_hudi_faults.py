@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,12 +10,11 @@ from typing import Any
 
 import pytest
 from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
-from hudi_tables.zombie import Stops, Zombie
+from hudi_tables.zombie import Zombie
 from hudi_tables.zookeeper import ZooKeeper, zookeeper
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.kind_errors import HudiForked
 from headgate.control_protocol.ports import Landed, TableView
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
@@ -30,7 +28,6 @@ pytestmark = pytest.mark.timeout(1_200)
 
 SESSION_MS = 4_000
 PARTITION = TopicPartition("trips", 0)
-SKEW = "hoodie.time.generator.max_expected_clock_skew_ms"
 
 
 @pytest.fixture
@@ -50,9 +47,9 @@ def rises(world: HudiWorld, tmp_path: Path, bundle: Path) -> Iterator[Callable[.
     claimed(world.open())
     found: list[Zombie] = []
 
-    def risen(stops: Stops, **more: str) -> Zombie:
-        properties = {**world.place.settings, **ARCHIVED_SOON, **more}
-        found.append(Zombie(tmp_path, bundle, properties, stops, 1))
+    def risen() -> Zombie:
+        properties = {**world.place.settings, **ARCHIVED_SOON}
+        found.append(Zombie(tmp_path, bundle, properties, 1))
         return found[-1]
 
     yield risen
@@ -84,7 +81,7 @@ def test_point_6_a_jvm_that_is_killed_inside_of_the_lock_is_followed_by_another(
     world: HudiWorld, rises: Callable[..., Zombie]
 ) -> None:
     """H7: the same instant is gone on with, once the dead JVM's session has ended."""
-    zombie = rises(Stops.IN_THE_HOOK)
+    zombie = rises()
     zombie.await_stop()
     zombie.kill_java()
     first, again = zombie.outcomes()
@@ -97,61 +94,9 @@ def test_point_6_a_jvm_that_is_killed_inside_of_the_lock_is_followed_by_another(
 def test_point_6_an_heir_takes_over_from_a_process_that_is_killed_inside_of_the_lock(
     world: HudiWorld, rises: Callable[..., Zombie]
 ) -> None:
-    zombie = rises(Stops.IN_THE_HOOK)
+    zombie = rises()
     zombie.await_stop()
     zombie.kill()
-    lives_on(world, 2)
-
-
-@pytest.mark.parametrize("stops", [Stops.BEFORE_THE_LOCK, Stops.IN_THE_HOOK])
-def test_point_6_who_sleeps_beyond_the_lease_is_refused(
-    world: HudiWorld, rises: Callable[..., Zombie], stops: Stops
-) -> None:
-    zombie = rises(stops)
-    zombie.await_stop()
-    zombie.sleep()
-    table = world.open()
-    view = eventually_claimed(table, 2)
-    view = landed(commit(table, view, record(2, 1, 3), write(world, table, 1)))
-    zombie.wake()
-    assert not any(each.startswith("Landed") for each in zombie.outcomes()), zombie.outcomes()
-    assert table.read().record == record(2, 1, 3)
-    lives_on(world, 3)
-
-
-def test_point_6_who_sleeps_behind_hudis_last_look_doubles_nothing_and_is_told(
-    world: HudiWorld, rises: Callable[..., Zombie]
-) -> None:
-    """H9: it may land after all, without its files; the sink stops then, and says so."""
-    zombie = rises(Stops.NOWHERE, **{SKEW: "12000"})
-    zombie.wait(lambda: in_metadata(world, zombie), "the metadata table has the commit")
-    time.sleep(1)  # it looks at the pending file, and waits out its clock's error
-    zombie.sleep()
-    table = world.open()
-    eventually_claimed(table, 2)
-    zombie.wake()
-    outcomes = zombie.outcomes()
-    assert not numbers(world), outcomes
-    if not any(each.startswith("Landed") for each in outcomes):
-        lives_on(world, 3)
-    else:
-        with pytest.raises(HudiForked):
-            table.read()
-
-
-def test_point_6_storage_that_fails_between_data_and_timeline_costs_no_row(
-    world: HudiWorld, rises: Callable[..., Zombie]
-) -> None:
-    """The metadata table has the commit, and the folder of the timeline is not to be had."""
-    zombie = rises(Stops.NOWHERE, **{SKEW: "6000"})
-    zombie.wait(lambda: in_metadata(world, zombie), "the metadata table has the commit")
-    timeline = world.folder / ".hoodie" / "timeline"
-    timeline.rename(timeline.with_name("away"))
-    timeline.touch()
-    outcomes = zombie.outcomes()
-    timeline.unlink()
-    timeline.with_name("away").rename(timeline)
-    assert all(each.startswith("Unknown") for each in outcomes), outcomes
     lives_on(world, 2)
 
 
@@ -196,11 +141,6 @@ def write(world: HudiWorld, table: HudiSinkTable, number: int) -> WrittenFile:
 
 def numbers(world: HudiWorld) -> Counter[int]:
     return Counter(row[0] for row in world.read().select("number").collect())
-
-
-def in_metadata(world: HudiWorld, zombie: Zombie) -> bool:
-    timeline = world.folder / ".hoodie" / "metadata" / ".hoodie" / "timeline"
-    return zombie.wrote and any(timeline.glob(f"{zombie.instant}_*.deltacommit"))
 
 
 def inside(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""A coordinator in a process of its own, which stops where a test says: killed or put to sleep.
+"""A coordinator in a process of its own, which stops inside of Hudi's lock, to be killed there.
 
 It commits one file of one number, and tells what became of it. ``python -m hudi_tables.zombie``.
 """
@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,7 +21,6 @@ from hudi_tables.world import HudiWorld, rows, session
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.testing.contract.world import commit, record
-from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.table import HudiSinkTable
 
@@ -30,22 +28,12 @@ WAIT_S_MAX = 200
 _TESTS = Path(__file__).parent.parent
 
 
-class Stops(Enum):
-    """Where it stops."""
-
-    BEFORE_THE_LOCK = "before"
-    IN_THE_HOOK = "hook"
-    NOWHERE = "nowhere"
-
-
 class Zombie:
     """The process from outside. It commits ``number`` in transaction 1.``number``."""
 
-    def __init__(
-        self, home: Path, bundle: Path, properties: dict[str, str], stops: Stops, number: int
-    ) -> None:
+    def __init__(self, home: Path, bundle: Path, properties: dict[str, str], number: int) -> None:
         self._home = home
-        told = [str(home), str(bundle), json.dumps(properties), stops.value, str(number)]
+        told = [str(home), str(bundle), json.dumps(properties), str(number)]
         with (home / "zombie.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "hudi_tables.zombie", *told],
@@ -55,23 +43,8 @@ class Zombie:
                 start_new_session=True,
             )
 
-    @property
-    def wrote(self) -> bool:
-        return (self._home / "instant").exists()
-
-    @property
-    def instant(self) -> str:
-        return (self._home / "instant").read_text()
-
     def await_stop(self) -> None:
         self.wait((self._home / "stopped").exists, "it stops")
-
-    def sleep(self) -> None:
-        os.killpg(self._process.pid, signal.SIGSTOP)
-
-    def wake(self) -> None:
-        (self._home / "go").touch()
-        os.killpg(self._process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -98,7 +71,7 @@ class Zombie:
             time.sleep(0.05)
 
 
-def main(home: Path, bundle: Path, properties: dict[str, str], stops: Stops, number: int) -> None:
+def main(home: Path, bundle: Path, properties: dict[str, str], number: int) -> None:
     jars = {"spark.jars": str(bundle)}
     world = HudiWorld(home, session(bundle), {}, properties=properties, storage=jars)
 
@@ -108,24 +81,17 @@ def main(home: Path, bundle: Path, properties: dict[str, str], stops: Stops, num
             while not (home / "go").exists():
                 time.sleep(0.05)
 
-    def answer(call: Callable[[], None]) -> None:
-        if stops is Stops.BEFORE_THE_LOCK:
-            stop()
-        call()
-
     commits = HudiJava.commit
 
     def in_hook(java: HudiJava, instant: str, files: Any, told: Any, check: Any) -> None:
         def inside() -> None:
             check()
-            if stops is Stops.IN_THE_HOOK:
-                stop()
+            stop()
 
         commits(java, instant, files, told, inside)
 
-    table = HudiSinkTable(world.place, SinkName("sink"), answer)
+    table = HudiSinkTable(world.place, SinkName("sink"))
     view, files = table.read(), world.write(rows(number), table.stamp())
-    written(home / "instant", instant_of(files[0].path))
     with patch.object(HudiJava, "commit", in_hook):
         first = commit(table, view, record(1, number, 3 * number), *files)
         again = commit(table, view, record(1, number, 3 * number), *files)
@@ -144,6 +110,5 @@ if __name__ == "__main__":
         Path(sys.argv[1]),
         Path(sys.argv[2]),
         json.loads(sys.argv[3]),
-        Stops(sys.argv[4]),
-        int(sys.argv[5]),
+        int(sys.argv[4]),
     )
