@@ -361,26 +361,6 @@ def test_point_2_an_instant_that_the_archiver_has_passed_is_refused_for_good(
     assert table.read().lineage is Lineage.CONTAINS_TAG
 
 
-def test_point_6_a_commit_that_is_archived_as_soon_as_it_is_complete_is_known(
-    make: MakeWorld,
-) -> None:
-    """Its instant was reserved before all that others have committed meanwhile."""
-    world = make(properties=ARCHIVED_SOON)
-    table = world.open()
-    claimed(table)
-    file = world.file(1)
-    for _ in range(5):
-        world.append_foreign(7)
-    outcome = commit(table, table.read(), record(1, 1, 3), file)
-    java = HudiJava(world.place, world.place.config().schema)
-    assert java.archived(java.meta(), instant_of(file.path)) is not None
-    assert isinstance(outcome, Landed), outcome
-    (world.place.aux / "sink" / "newest.json").unlink()
-    view = world.open().read()
-    assert (view.record, view.lineage) == (record(1, 1, 3), Lineage.CONTAINS_TAG)
-    assert world.numbers() == [1, 7, 7, 7, 7, 7]
-
-
 def test_point_2_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorld) -> None:
     """H8: a writer that outlived its lock wrote the metadata table, and was refused then."""
     table = world.open()
