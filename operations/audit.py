@@ -123,6 +123,7 @@ class Inquiry:
         self._whole: WholeTable | None = None
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None
+        self._put_again: Mapping[TopicPartition, BitMap64] = {}
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history)
@@ -203,7 +204,10 @@ class Inquiry:
             in_table = seen.partitions.get(at, SeenOffsets()) if seen and told else None
             aside = self._aside.upto(at, span[1]) if self._aside and told else None
             partition, findings = judge_partition(
-                at, span, source.witnesses.get(at), in_table, aside=aside
+                at,
+                *(span, source.witnesses.get(at), in_table),
+                aside=aside,
+                put_again=self._put_again.get(at),
             )
             self._partitions.append(partition)
             lost += [finding for finding in findings if finding.what == "record-lost"]

@@ -341,6 +341,8 @@ def test_point_6_records_of_a_parked_table_go_to_the_quarantine_and_are_not_bad(
         "db.orders: HG-102 dropped",
         "db.event_a: HG-103 not allowed",
     }
+    meant = {row["table_name"] for row in _rows(written.quarantined)}
+    assert meant == {"db.orders", "db.event_a"}, "so that they can be put again (I6)"
     assert sum(result.bad for result in written.partitions.values()) == 0
     assert sum(result.quarantined for result in written.partitions.values()) == 3
     assert written.troubles == {}, "the coordinator knows"
