@@ -21,6 +21,9 @@ _GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 _GAINS_KEPT = 256
 """Who says an older one again makes an END come soon once more, which is harmless."""
 
+_RIVALS_KEPT = 256
+"""Who says an older one's words again is waited for once more (C9)."""
+
 
 def said_again(state: State, said: Envelope) -> bool:
     """C5: a gain counts once; it would make ENDs come soon for nothing.
@@ -58,6 +61,8 @@ def beyond(term: Term, said: Envelope) -> bool:
 
 def news(state: State, said: Envelope) -> tuple[State, bool]:
     """C9: a word that is heard again is no sign that its speaker is alive."""
-    news = said.sequence > state.rivals.get(said.sender, -1)
-    rivals = {**state.rivals, said.sender: said.sequence} if news else state.rivals
-    return replace(state, rivals=rivals), news
+    if said.sequence <= state.rivals.get(said.sender, -1):
+        return state, False
+    others = [rival for rival in state.rivals.items() if rival[0] != said.sender]
+    rivals = dict([*others, (said.sender, said.sequence)][-_RIVALS_KEPT:])
+    return replace(state, rivals=rivals), True

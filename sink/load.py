@@ -220,9 +220,20 @@ def _dotted(at: str, key: str) -> str:
 
 
 def _unknown(at: str, key: str, known: Collection[str]) -> ConfigurationError:
-    return ConfigurationError(
-        f"{at} is not a known key", _nearest(key, known).lstrip("; ") or "see docs/reference.md"
-    )
+    homes = " or ".join(f"[{section}]" for section in _sections_with(key))
+    hint = f"{key} stands in {homes}" if homes else _nearest(key, known).lstrip("; ")
+    return ConfigurationError(f"{at} is not a known key", hint or "see docs/reference.md")
+
+
+def _sections_with(key: str) -> list[str]:
+    """The sections of a sink file that have a key of this name: it may stand in the wrong one."""
+    sections = _types(SinkSettings).items()
+    return [
+        name
+        for name, kind in sections
+        if dataclasses.is_dataclass(kind)
+        and key in {key_of(field) for field in dataclasses.fields(kind)}
+    ]
 
 
 def _nearest(word: Any, known: Collection[str]) -> str:

@@ -141,7 +141,7 @@ class Aside:
         table: str | None = None,
     ) -> None:
         if disposal is Disposal.FAIL:
-            raise self._poison(chunk, reasons)
+            raise self._poison(chunk, reasons, error_class)
         places = self._by_place(chunk.places[list(reasons)])
         if disposal is Disposal.SKIP:
             self.skipped += places
@@ -154,13 +154,16 @@ class Aside:
     def _by_place(self, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.bincount(places, minlength=len(self._partitions)).astype(np.int64)
 
-    def _poison(self, chunk: Chunk, reasons: Mapping[int, str]) -> PoisonRecord:
+    def _poison(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> PoisonRecord:
         first = min(reasons)
         more = f" (and {len(reasons) - 1} more near it)" if len(reasons) > 1 else ""
+        policy = "quarantine.policy"
+        if error_class == TOMBSTONE:
+            policy = "quarantine.tombstones (changes.tombstones where the table has a key)"
         return PoisonRecord(
             self._described(chunk, first, reasons[first], more),
-            "mend the producer or the table, or choose another quarantine.policy; the sink stops "
-            "before this record",
+            f"mend the producer or the table, or choose another {policy}; the sink stops before "
+            "this record",
         )
 
     def _described(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
@@ -168,9 +171,10 @@ class Aside:
         where = f"{at.topic} partition {at.partition} offset {chunk.offsets[row]}"
         if not self._handling.excerpts:
             return f"{where}: {self._place_of(reason)}{more}"
-        sample = _sample(chunk.values[row] or b"")
-        reason = reason[:_MESSAGE_CHARACTERS_MAX]
-        return self._plan.source.redaction(f"{where}: {reason}{more}; the value begins {sample}")
+        reason = f"{where}: {reason[:_MESSAGE_CHARACTERS_MAX]}{more}"
+        value = chunk.values[row]
+        begins = "" if value is None else f"; the value begins {_sample(value)}"
+        return self._plan.source.redaction(f"{reason}{begins}")
 
     def _place_of(self, reason: str) -> str:
         """The reason without anything out of the record."""

@@ -7,7 +7,7 @@ from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.values import ALICE, P0, P1, RIVAL, gain, offsets, record, status, view
 
 from headgate.control_protocol.events import AckCommit, EndCommit, Event, StartCommit
-from headgate.control_protocol.identifiers import ControlOffset
+from headgate.control_protocol.identifiers import ControlOffset, Sender
 from headgate.coordinator.actions import Led, ReadTable, Tell
 from headgate.coordinator.transitions import Phase
 
@@ -108,6 +108,19 @@ def test_x3_a_rival_that_speaks_is_left_alone_for_ever() -> None:
         coordinator.given(Led())
 
     assert coordinator.phase is Phase.FOLLOWING
+
+
+def test_point_6_ever_new_rivals_take_bounded_memory_and_the_newest_counts() -> None:
+    coordinator = superseded()
+    rivals = [Sender("forged", f"{n:012x}") for n in range(1_000)]
+    for rival in rivals:
+        coordinator.hears(EndCommit(), rival, epoch=EPOCH + 1)
+    assert len(coordinator.state.rivals) < len(rivals)
+
+    coordinator.now_ms += SILENCE_MS
+    coordinator.hears(EndCommit(), rivals[-1], epoch=EPOCH + 1, sequence=0)  # said again
+    coordinator.given(Led())
+    assert coordinator.phase is Phase.RECOVERING
 
 
 def test_what_participants_or_older_coordinators_say_is_no_sign_of_the_rival() -> None:

@@ -126,6 +126,12 @@ def test_an_unknown_key_names_the_nearest_one(section: str, key: str, nearest: s
     assert error.hint == f"did you mean {nearest}?"
 
 
+def test_a_key_in_the_wrong_section_names_the_right_one() -> None:
+    error = refusal('writer = "in-process"\n' + MINIMAL)
+    assert error.message == "writer is not a known key"
+    assert error.hint == "writer stands in [spark]"
+
+
 def test_an_unknown_kafka_key_names_the_nearest_one() -> None:
     error = refusal(MINIMAL.replace("[table]", '"sasl.usernam" = "x"\n[table]'))
     assert error.message == 'kafka."sasl.usernam" is not a known key'

@@ -292,6 +292,13 @@ def test_tombstones_are_not_bad(desk: Desk) -> None:
     assert desk.write([None, None, None]).partitions[P0].quarantined == 3
 
 
+def test_a_tombstone_that_stops_the_sink_names_its_own_policy(desk: Desk) -> None:
+    desk.handling = Handling(Disposal.SKIP, Disposal.FAIL)
+    with pytest.raises(PoisonRecord, match=r"offset 1: has no value \(a tombstone\) \(") as stopped:
+        desk.write([good(0), None])
+    assert "choose another quarantine.tombstones" in stopped.value.hint
+
+
 def test_a_coordinator_that_knows_no_quarantine_is_named(desk: Desk) -> None:
     with pytest.raises(ConfigurationError, match="names no quarantine"):
         desk.write([b"{"], named=False)
