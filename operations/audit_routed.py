@@ -17,7 +17,7 @@ from headgate.operations.audit_files import examine_commits, examine_live
 from headgate.operations.audit_records import TableRecords, scan_draft, scan_records
 from headgate.operations.audit_report import Finding
 from headgate.operations.audit_source import rewound
-from headgate.operations.routed_tables import decided_tables, filled_tables
+from headgate.operations.routed_tables import decided_tables, every_table
 from headgate.operations.table_access import iceberg_of
 from headgate.tables.iceberg.reader import IcebergReader
 
@@ -52,7 +52,7 @@ class RoutedInquiry(Inquiry):
                 "tables.record_columns names no topic, partition and offset: single records cannot "
                 "be told apart, only counts"
             )
-        tables = filled_tables(self._settings, self._lead.catalog, record)
+        tables = every_table(self._settings, self._lead.catalog, self._history)
         self._tell_parked(record)
         absent = sorted(decided_tables(self._settings, self._history).keys() - tables.keys())
         rows, complete = 0, self._history.complete and not record.lapsed
