@@ -199,7 +199,7 @@ def _answer(state: State) -> Step:
 
 def _announce(state: State, transaction: TransactionNumber) -> Step:
     # G6: somebody may have said a higher number in its name, which it never heard: it catches up
-    further = min(LEAP_MAX, 16 ** min(state.unheeded, 5))
+    further = min(LEAP_MAX, 1024 ** min(state.unheeded, 2))
     state, status = announced(state, state.statuses + further)
     state, said = draft(state, transaction, status)
     state = replace(state, pending=(*state.pending, OwnStatus(said, status)))

@@ -75,8 +75,10 @@ class Calm:
         self._end_comes_soon(envelope)
         refused = isinstance(event, AbortCommit) or (isinstance(event, Settlement) and event.reason)
         known = isinstance(event, Settlement) and "which is parked" in event.reason  # I2
-        if refused and not known and not self._world.events.homeless_of_late():
-            raise Violation(Kind.WASTE, f"calm, but honest work is not taken: {event.reason}")
+        if refused and not known:
+            if not self._world.events.homeless_of_late():
+                raise Violation(Kind.WASTE, f"calm, but honest work is not taken: {event.reason}")
+            self._read.clear()  # one that nobody had was waited for: the rest is read again
         if isinstance(event, StartCommit) and event.settled_to is None:
             self.epochs += 1
             if self.epochs > self.elections:
