@@ -25,6 +25,7 @@ from simulation.keeper import KEPT_FROM, Keeper
 from simulation.kept import Kept
 from simulation.node import Actor, Killed, Node
 from simulation.oracle import Oracle
+from simulation.payday import payday
 from simulation.quarantine import Quarantine, has_one
 from simulation.real_catalog import real_catalog
 from simulation.silence import Silence
@@ -100,6 +101,7 @@ class World:
             if has_one(seed)
             else None
         )
+        self.payday = payday(seed)
         self.wholes = wholes(self) if real else []
         self.keeper = Keeper(self) if real and seed >= KEPT_FROM else None
         self.columns = Columns(seed, self.catalog) if has_some(seed) and not real else None
