@@ -120,6 +120,12 @@ class DescriptorUnfit(ConfigurationError):
     code = "HG-119"
 
 
+class SinksClash(ConfigurationError):
+    """Sinks of one process have a name or an address in common, or need what it has once."""
+
+    code = "HG-128"
+
+
 class RouteUnfit(ConfigurationError):
     """A route contradicts itself, or cannot name a table."""
 
@@ -154,6 +160,12 @@ class KeyUnfit(ConfigurationError):
     """Columns of ``table.key`` cannot name rows, or a setting does not go with a keyed table."""
 
     code = "HG-145"
+
+
+class EnvelopeUnfit(ConfigurationError):
+    """The topic's records are changes of another kind than ``changes.envelope`` says."""
+
+    code = "HG-148"
 
 
 class NameReserved(ConfigurationError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.errors import ConfigurationError, StopSink
+from headgate.control_protocol.errors import CatalogRefused, ConfigurationError, StopSink
 
 
 class KindUnknown(ConfigurationError):
@@ -27,6 +27,12 @@ class TableUnfit(ConfigurationError):
     """The table has features or columns that a sink of its kind cannot write."""
 
     code = "HG-153"
+
+
+class PutsUnconditional(CatalogRefused):
+    """The store overwrites what is to be put only if it is absent: versions of a log would go."""
+
+    code = "HG-307"
 
 
 class HudiUnsafe(ConfigurationError):

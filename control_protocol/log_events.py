@@ -39,6 +39,7 @@ class LogEvent(StrEnum):
     TABLE_PARKED = "table.parked"
     TABLE_RESUMED = "table.resumed"
     RECORDS_UNMATCHED = "records.unmatched"
+    RECORDS_BAD = "records.bad"
     COLUMNS_CHANGED = "columns.changed"
     COLUMNS_REFUSED = "columns.refused"
     COLUMNS_AWAITED = "columns.awaited"

@@ -234,3 +234,6 @@ class TableReader(Protocol):
         A dot leads into a struct. Raises ``ValueError`` or ``NotImplementedError`` where rows
         cannot be read.
         """
+
+    def close(self) -> None:
+        """Let go of what shows the table as it was."""

@@ -38,6 +38,9 @@ class Capability(StrEnum):
     """``evolve`` adds what records need (rules S3, S5); the table is a ``ports.Lead``."""
 
     FOLLOWERS = "quarantine and many tables"
+    KEYS = "rows by key"
+    """A commit takes key files beside row files (rules U1 to U4, U8 to U10)."""
+
     MAINTENANCE = "maintenance"
     ROLLBACK = "rollback"
     """A person's claim may continue an older state of the table (``headgate rollback``)."""
@@ -52,13 +55,23 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True)
+class RowKey:
+    """The columns of a table's key, and those that say which record a row is of (rule U2)."""
+
+    key: tuple[str, ...]
+    partition: str
+    offset: str
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WantedTable:
     """What a sink file says of its table, with values of no table format.
 
     ``storage`` holds the keys of [catalog.properties], secrets among them. ``columns`` are those
     that the file declares; ``create``: whether a missing table is made of them. An idle sink
     commits at least once in ``renewed_ms`` all the same. ``by_spark``: whether Spark jobs write its
-    files.
+    files. ``key``: what names its rows, of a kind with ``Capability.KEYS``.
     """
 
     name: str
@@ -71,6 +84,7 @@ class WantedTable:
     storage: Mapping[str, str] = field(default_factory=dict)
     renewed_ms: int = 24 * 3_600_000
     by_spark: bool = False
+    key: RowKey | None = None
 
 
 class Dressing(Protocol):
@@ -93,6 +107,14 @@ class Dressing(Protocol):
         """Return the Arrow table with ``columns`` behind its own; the file has ``begin`` rows."""
 
 
+class HeldValues(Protocol):
+    """Which values a table holds, where it does not hold all of its columns' types; it can be
+    pickled."""
+
+    def unfit(self, rows: Any) -> Mapping[int, str]:
+        """Say of an Arrow batch, by row, why the table cannot hold it: such records are bad."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How participants write files of a table.
@@ -100,6 +122,7 @@ class Layout:
     ``layout_id`` is another number for other columns or another partitioning; the table's view
     has it as ``schema_id``. ``partition_by`` names columns: all rows of a file share their values,
     which the file holds as well. Files go below ``location``/data, unless ``dressing`` says where.
+    ``values``: which records are bad, though their values have the columns' types.
     """
 
     uuid: str
@@ -109,6 +132,7 @@ class Layout:
     partition_by: tuple[str, ...] = ()
     storage: Mapping[str, str] = field(default_factory=dict)
     dressing: Dressing | None = None
+    values: HeldValues | None = None
 
 
 def layout_number(text: str) -> int:

@@ -11,6 +11,7 @@ from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.election import leads
 
@@ -60,7 +61,10 @@ class CoordinatorService:
             self._retired = threading.Event()
             self.turn_began_s = self._monotonic_s()
             self._thread = threading.Thread(
-                target=self._run, args=(self._retired,), name="headgate-coordinator", daemon=True
+                target=for_the_same_sink(self._run),
+                args=(self._retired,),
+                name="headgate-coordinator",
+                daemon=True,
             )
             self._thread.start()
         self._refuse_to_hang()

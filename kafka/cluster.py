@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka as kafka
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -126,6 +126,16 @@ class Cluster:
             return TopicId(str(futures[name].result().topic_id))
         except kafka.KafkaException as error:
             raise _told(f"topic {name}", error) from error
+
+    def compacts(self, topic: str) -> bool:
+        """Whether the brokers remove records of a topic for newer ones with the same key."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        futures = self._admin.describe_configs([resource], request_timeout=ANSWER_S_MAX)
+        try:
+            policy = futures[resource].result()["cleanup.policy"].value
+        except kafka.KafkaException as error:
+            raise _told(f"the settings of topic {topic}", error) from error
+        return "compact" in str(policy)
 
     def group(self, name: str) -> Granted:
         """A group, whether or not it exists. A new cluster's first one has to wait a moment."""

@@ -17,10 +17,13 @@ SILENCE_S_MAX = 10.0
 _PARTITION_EOF = kafka.KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's public name for it
 
 
-def newest_values(
+KeyAndValue = tuple[bytes | None, bytes | None]
+
+
+def newest_records(
     kafka_config: Mapping[str, str], topic: str, records_max: int
-) -> list[bytes | None]:
-    """Values of up to ``records_max`` records, as many from the end of each partition.
+) -> list[KeyAndValue]:
+    """Keys and values of up to ``records_max`` records, as many from the end of each partition.
 
     Raises ``ConfigurationError`` when there is no such topic, ``Unreachable`` when the brokers do
     not answer, or not for ten seconds.
@@ -48,7 +51,7 @@ def newest_values(
         consumer.close()
 
 
-def _read(consumer: kafka.Consumer, topic: str, records_max: int) -> list[bytes | None]:
+def _read(consumer: kafka.Consumer, topic: str, records_max: int) -> list[KeyAndValue]:
     described = consumer.list_topics(topic, timeout=ANSWER_S_MAX).topics[topic]
     if described.error is not None:
         raise ConfigurationError(
@@ -61,19 +64,19 @@ def _read(consumer: kafka.Consumer, topic: str, records_max: int) -> list[bytes 
         low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
         begins.append(kafka.TopicPartition(topic, number, max(low, high - each)))
     consumer.assign(begins)
-    values: list[bytes | None] = []
+    found: list[KeyAndValue] = []
     ended: set[int | None] = set()
     patience = time.monotonic() + SILENCE_S_MAX
-    while len(ended) < len(begins) and len(values) < records_max:
+    while len(ended) < len(begins) and len(found) < records_max:
         for message in consumer.consume(1_000, timeout=0.5):
             patience = time.monotonic() + SILENCE_S_MAX
             error = message.error()
             if error is None:
-                values.append(message.value())
+                found.append((message.key(), message.value()))
             elif error.code() == _PARTITION_EOF:
                 ended.add(message.partition())
             else:
                 raise kafka.KafkaException(error)
         if time.monotonic() > patience:
             raise Unreachable(f"the brokers sent nothing of {topic} for {SILENCE_S_MAX:.0f} s")
-    return values[:records_max]
+    return found[:records_max]

@@ -36,6 +36,7 @@ from headgate.operations.audit_source import (
     SourceEvidence,
     Witness,
     begins,
+    comparable,
     examine_commit_counts,
     judge_partition,
     passed_over,
@@ -123,7 +124,6 @@ class Inquiry:
         self._whole: WholeTable | None = None
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None
-        self._put_again: Mapping[TopicPartition, BitMap64] = {}
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history)
@@ -203,32 +203,31 @@ class Inquiry:
             told = seen is not None and at.topic not in self._renewed
             in_table = seen.partitions.get(at, SeenOffsets()) if seen and told else None
             aside = self._aside.upto(at, span[1]) if self._aside and told else None
-            partition, findings = judge_partition(
-                at,
-                *(span, source.witnesses.get(at), in_table),
-                aside=aside,
-                put_again=self._put_again.get(at),
+            partition, findings = self._judge(
+                at, span, source.witnesses.get(at), in_table, aside=aside
             )
             self._partitions.append(partition)
             lost += [finding for finding in findings if finding.what == "record-lost"]
             self._findings += [finding for finding in findings if finding.what != "record-lost"]
         self._weigh_lost(lost)
-        findings, unproven = set_aside(self._history, self._settings)
-        self._findings += findings
-        self._unproven += unproven
+        self._weigh_skipped()
         self._compare_counts(source)
         self._weigh_whole(record, seen)
         self._conclude(seen)
 
+    def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
+        """The columns that say which record a row is of; the topic, where none names it."""
+        return self._settings.table.record_columns.coordinates, ""
+
     def _scan_table(self) -> TableRecords | None:
-        columns = self._settings.table.record_columns.coordinates
+        columns, topic = self._coordinates()
         if columns is None:
             self._unproven.append(
                 "table.record_columns names no topic, partition and offset: single records cannot "
                 "be told apart, only counts"
             )
             return None
-        absent = [name for name in columns if name not in self._reader.columns()]
+        absent = [name for name in columns if name and name not in self._reader.columns()]
         if absent or self._history.head is None:
             self._unproven.append(f"the table has no column {', '.join(absent) or 'filled yet'}")
             return None
@@ -240,6 +239,7 @@ class Inquiry:
                 rewound=rewound(self._allowed),
                 on_progress=self._on_progress,
                 apart=of_other_sinks(self._files, self._history),
+                topic=topic,
             )
         except (ValueError, NotImplementedError) as error:  # as equality deletes are not
             self._unproven.append(f"the rows cannot be read here: {error}")
@@ -293,37 +293,10 @@ class Inquiry:
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
     ) -> dict[TopicPartition, OffsetRange | None]:
-        """What to read of the source; ``None`` for a partition whose begin nobody knows."""
-        ranges: dict[TopicPartition, OffsetRange | None] = {}
-        for at, (begin, end) in spans.items():
-            topic = source.topics.get(at.topic)
-            if topic is None or at.partition not in topic.partitions:
-                self._unproven.append(f"{at} is not in the source any more")
-            elif record.topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
-                self._unproven.append(f"{at}: the topic was re-created since")
-            else:
-                first = self._first_row(at, seen) if begin is None else begin
-                ranges[at] = self._retained(at, topic.partitions[at.partition], first, end)
+        known = seen.partitions if seen else {}
+        ranges, unproven = comparable(source.topics, record.topic_ids, spans, known)
+        self._unproven += unproven
         return ranges
-
-    def _first_row(self, at: TopicPartition, seen: TableRecords | None) -> int | None:
-        """The best known begin of a partition whose first claim has expired."""
-        if seen is None or at not in seen.partitions or not seen.partitions[at].offsets:
-            self._unproven.append(f"{at}: where the sink began has expired")
-            return None
-        first = int(seen.partitions[at].offsets.min())
-        self._unproven.append(f"{at}: records before {first}: where the sink began has expired")
-        return first
-
-    def _retained(
-        self, at: TopicPartition, log: OffsetRange, begin: int | None, end: int
-    ) -> OffsetRange | None:
-        if begin is None:
-            return None
-        if begin < min(log.begin, end):
-            self._unproven.append(f"{at}: offsets below {log.begin} are no longer in the source")
-        first = min(max(begin, log.begin), end)
-        return OffsetRange(first, max(first, min(end, log.end)))
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
         """What others deleted, or the sink skipped, is not lost; which, the table does not say."""
@@ -337,6 +310,22 @@ class Inquiry:
             self._unproven.append(f"{absent}, and {', '.join(why)}")
         else:
             self._findings += lost
+
+    def _judge(
+        self,
+        at: TopicPartition,
+        span: tuple[int | None, int],
+        witness: Witness | None,
+        seen: SeenOffsets | None,
+        *,
+        aside: BitMap64 | None,
+    ) -> tuple[PartitionAudit, list[Finding]]:
+        return judge_partition(at, span, witness, seen, aside=aside)
+
+    def _weigh_skipped(self) -> None:
+        findings, unproven = set_aside(self._history, self._settings)
+        self._findings += findings
+        self._unproven += unproven
 
     @property
     def _skipped_records(self) -> int:
@@ -355,14 +344,19 @@ class Inquiry:
             where = "in the table and its quarantine" if self._aside else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"
             self._proven.append(f"no record is {where} twice{beyond}")
+        whole = self._conclude_source()
+        (self._remarks if whole else self._unproven).extend(self._expired)
+        self._expired = []
+
+    def _conclude_source(self) -> bool:
+        """Whether the table holds all that the source does, which is said."""
         compared = [partition.lost == 0 for partition in self._partitions]
         if compared and all(compared):
             but = ", but for those that were passed over" if _forward(self._allowed) else ""
             self._proven.append(
                 f"every record that the source holds up to the stored offsets is there{but}"
             )
-        (self._remarks if compared and all(compared) else self._unproven).extend(self._expired)
-        self._expired = []
+        return bool(compared) and all(compared)
 
     # --------------------------------------------------------------------------------- the verdict
 

@@ -93,13 +93,15 @@ def scan_records(
     on_progress: OnProgress,
     apart: Mapping[str, SinkName] | None = None,
     into: TableRecords | None = None,
+    topic: str = "",
 ) -> TableRecords:
     """Read the three coordinate columns of every live file except the skipped ones.
 
-    ``apart``: files of other sinks, whose records are kept apart under ``others``. ``into``: what
-    other tables of the sink hold, to which this one's is added.
+    ``topic``: the only one there is, where no column names it. ``apart``: files of other sinks,
+    whose records are kept apart under ``others``. ``into``: what other tables of the sink hold, to
+    which this one's is added.
     """
-    count, every_file = reader.scan(columns)
+    count, every_file = reader.scan([name for name in columns if name])
     files = (file for file in every_file if file.path not in skipped_files)
     found = into or TableRecords(rewound=rewound)
 
@@ -112,7 +114,7 @@ def scan_records(
         sink = (apart or {}).get(file.path)
         into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
         for batch in file.batches() if batches is None else batches:
-            _count_in(into_one, batch, columns, file.path)
+            _count_in(into_one, batch, columns, file.path, only_topic=topic)
     for seen in found.partitions.values():
         seen.offsets.run_optimize()
     return found
@@ -169,10 +171,16 @@ def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _count_in(
-    found: TableRecords, batch: pa.RecordBatch, columns: tuple[str, str, str], path: str
+    found: TableRecords,
+    batch: pa.RecordBatch,
+    columns: tuple[str, str, str],
+    path: str,
+    *,
+    only_topic: str = "",
 ) -> None:
     topic, partition, offset = columns
-    rows = pa.table({name: _column(batch, name) for name in columns})
+    named = {name: _column(batch, name) for name in columns if name}
+    rows = pa.table({topic: pa.repeat(only_topic, batch.num_rows), **named})
     for group in (
         rows.group_by([topic, partition], use_threads=False)
         .aggregate([(offset, "list")])

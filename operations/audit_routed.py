@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from pyiceberg.table import Table
 from pyroaring import BitMap64
@@ -14,9 +15,9 @@ from headgate.data.writers.diverted import DivertedRecords, given_back
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import examine_commits, examine_live
-from headgate.operations.audit_records import TableRecords, scan_draft, scan_records
-from headgate.operations.audit_report import Finding
-from headgate.operations.audit_source import rewound
+from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_draft, scan_records
+from headgate.operations.audit_report import Finding, PartitionAudit
+from headgate.operations.audit_source import Witness, judge_partition, rewound
 from headgate.operations.routed_tables import decided_tables, every_table
 from headgate.operations.table_access import iceberg_of
 from headgate.tables.iceberg.reader import IcebergReader
@@ -29,6 +30,9 @@ class RoutedInquiry(Inquiry):
 
     _out_of_sight = 0
     """Rows that were decided for tables that are not there, or may not be read."""
+
+    _put_again: Mapping[TopicPartition, BitMap64] = MappingProxyType({})
+    """Offsets of the quarantine's records that their tables have been given back (I6)."""
 
     @property
     def _lead(self) -> Table:
@@ -127,8 +131,19 @@ class RoutedInquiry(Inquiry):
             self._remarks.append(told)
         return sum(record.records for record in paid) - again + owed, history.complete
 
+    def _judge(
+        self,
+        at: TopicPartition,
+        span: tuple[int | None, int],
+        witness: Witness | None,
+        seen: SeenOffsets | None,
+        *,
+        aside: BitMap64 | None,
+    ) -> tuple[PartitionAudit, list[Finding]]:
+        again = self._put_again.get(at)
+        return judge_partition(at, span, witness, seen, aside=aside, put_again=again)
+
     def _records_put_again(self, tables: Mapping[str, Table]) -> Mapping[TopicPartition, BitMap64]:
-        """I6: offsets of the quarantine's records that their tables have been given back."""
         found: dict[TopicPartition, BitMap64] = {}
         records = {name: self._reader_of(table).view().record for name, table in tables.items()}
         marks = {name: record.replayed for name, record in records.items() if record}

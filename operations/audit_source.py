@@ -85,6 +85,50 @@ class SourceEvidence:
     witnesses: dict[TopicPartition, Witness] = field(default_factory=dict)
 
 
+def comparable(
+    topics: Mapping[str, TopicState],
+    topic_ids: Mapping[str, TopicId],
+    spans: Mapping[TopicPartition, tuple[int | None, int]],
+    seen: Mapping[TopicPartition, SeenOffsets],
+) -> tuple[dict[TopicPartition, OffsetRange | None], list[str]]:
+    """What to read of the source, ``None`` for a partition whose begin nobody knows; and what
+    cannot be proven therefore. ``topic_ids``: those that the stored offsets are of."""
+    ranges: dict[TopicPartition, OffsetRange | None] = {}
+    unproven: list[str] = []
+    for at, (begin, end) in spans.items():
+        topic = topics.get(at.topic)
+        if topic is None or at.partition not in topic.partitions:
+            unproven.append(f"{at} is not in the source any more")
+        elif topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
+            unproven.append(f"{at}: the topic was re-created since")
+        else:
+            known = _first_row(at, seen, unproven) if begin is None else begin
+            log = topic.partitions[at.partition]
+            if known is not None and known < min(log.begin, end):
+                unproven.append(f"{at}: offsets below {log.begin} are no longer in the source")
+            ranges[at] = _retained_part(log, known, end)
+    return ranges, unproven
+
+
+def _first_row(
+    at: TopicPartition, seen: Mapping[TopicPartition, SeenOffsets], unproven: list[str]
+) -> int | None:
+    """The best known begin of a partition whose first claim has expired."""
+    if at not in seen or not seen[at].offsets:
+        unproven.append(f"{at}: where the sink began has expired")
+        return None
+    first = int(seen[at].offsets.min())
+    unproven.append(f"{at}: records before {first}: where the sink began has expired")
+    return first
+
+
+def _retained_part(log: OffsetRange, begin: int | None, end: int) -> OffsetRange | None:
+    if begin is None:
+        return None
+    first = min(max(begin, log.begin), end)
+    return OffsetRange(first, max(first, min(end, log.end)))
+
+
 def judge_partition(
     at: TopicPartition,
     span: tuple[int | None, int],
@@ -194,12 +238,14 @@ def examine_commit_counts(
         compared += 1
         source = sum(_records(witnesses[at], span) for at, span in ranges.items())
         record = after.record
-        if source != record.records + record.quarantined + record.skipped:
+        if source != record.read:
             spans = ", ".join(f"{at} {span}" for at, span in sorted(ranges.items()))
+            changed = record.read - record.quarantined - record.skipped
+            what = "changes" if record.keys else "rows"
             findings.append(
                 Finding(
                     "commit-count",
-                    f"{after.where}: {record.records} rows, {record.quarantined} quarantined and "
+                    f"{after.where}: {changed} {what}, {record.quarantined} quarantined and "
                     f"{record.skipped} skipped, but the source holds {source} records in {spans}",
                 )
             )

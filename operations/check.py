@@ -24,6 +24,7 @@ from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, quiet
 from headgate.kafka.control_topic import control_topic_exists
 from headgate.native.loops import InPython, loops
 from headgate.operations.check_kind import KindCheck
+from headgate.operations.check_records import check_records, looked_at
 from headgate.operations.check_state import NotChecked, StateCheck
 from headgate.operations.check_table import TableCheck
 from headgate.operations.check_transform import check_transform
@@ -76,6 +77,8 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
             questions.ask("control events", lambda: _events(settings, cluster))
         if settings.quarantine.dead_letter_topic:
             questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
+        if looked_at(settings) and questions.well("source topics"):
+            questions.ask("records", lambda: check_records(settings))
         if settings.tables and questions.well("source topics"):
             questions.ask("routes", lambda: routes(settings))
     asks_group = questions.well("source topics", "consumer group")

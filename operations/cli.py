@@ -12,12 +12,20 @@ import os
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.operations.shared_options import as_json_option, echo_positions, loaded, sink_file
+from headgate.operations.shared_options import (
+    as_json_option,
+    echo_positions,
+    loaded,
+    loaded_all,
+    sink_file,
+    sink_files,
+    worst,
+)
 from headgate.operations.status_command import status
 from headgate.operations.stop_command import restart, start, stop
 from headgate.operations.terminal import console, print_json
@@ -101,7 +109,7 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
 
 
 @main.command()
-@click.argument("sinks", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
+@sink_files
 @click.option("--listen", default="", metavar="HOST:PORT", help="Else http.listen, or port 8080.")
 @click.pass_context
 def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
@@ -109,8 +117,8 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
     from headgate.operations.face.serve import serve as serve_all
     from headgate.sink.terminal import show_log
 
-    every = {sink: loaded(ctx, sink) for sink in sinks}
-    show_log(next(iter(every.values())))
+    every = loaded_all(ctx, sinks)
+    show_log(list(every.values()))
     serve_all(every, listen)
 
 
@@ -229,7 +237,7 @@ def offsets(
 
 
 @main.command()
-@sink_file
+@sink_files
 @click.option(
     "--dry-run",
     "rehearsed",
@@ -240,9 +248,13 @@ def offsets(
     help="Show what the newest records of each partition (1,000) would become; write nothing.",
 )
 @click.pass_context
-def run(ctx: click.Context, sink: Path, rehearsed: int | None) -> None:
-    """Be a participant until SIGINT or SIGTERM."""
-    settings = loaded(ctx, sink)
+def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> None:
+    """Be a participant until SIGINT or SIGTERM; of several sinks, side by side."""
+    if len(sinks) > 1:
+        if rehearsed is not None:
+            raise click.UsageError("--dry-run takes one sink file")
+        _run_several(ctx, sinks)
+    settings = loaded(ctx, sinks[0])
     if rehearsed is not None:
         from headgate.operations.rehearsal import rehearse
         from headgate.operations.rendering import show_rehearsal
@@ -253,7 +265,17 @@ def run(ctx: click.Context, sink: Path, rehearsed: int | None) -> None:
     from headgate.operations.run import run as participate
 
     verbose = bool(ctx.find_root().params["verbose"])
-    participate(settings, verbose=verbose, sink_file=sink)
+    participate(settings, verbose=verbose, sink_file=sinks[0])
+
+
+def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
+    from headgate.operations.run import run_several
+
+    files = loaded_all(ctx, sinks)
+    errors = run_several(files, verbose=bool(ctx.find_root().params["verbose"]))
+    for name, error in errors.items():
+        click.echo(f"headgate: sink {name}: {error}", err=True)
+    ctx.exit(worst(error.exit_code for error in errors.values()))
 
 
 @main.command()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.kafka.sample import newest_values
+from headgate.data.envelopes.changes import Envelope
+from headgate.kafka.sample import newest_records
+from headgate.operations.proposed_changes import ProposedChanges, propose_changes
 from headgate.operations.proposed_columns import Proposal, propose
 from headgate.sink.load import parse
 
@@ -56,6 +59,7 @@ warehouse = "file://{home}/{name}-warehouse"
 [table]
 identifier = "default.{name}"
 create = true                        # from the columns below, when it is missing
+{key}
 partition_by = []                    # such as ["day(happened_at)", "bucket(16, id)"]
 
 {columns}
@@ -65,8 +69,8 @@ partition = "kafka_partition"
 offset = "kafka_offset"
 timestamp = "kafka_timestamp"
 
-[format]
-type = "json"
+{changes}[format]
+type = "{format}"
 
 [coordinator]
 commit_interval_ms = 60_000          # how fresh the table is; 1_000 is fine too
@@ -97,6 +101,12 @@ type = "string"
 # default = "none"                   # where a record has no such field
 """
 
+_APPENDED = {
+    "key": '# key = ["id"]                     # records replace and delete rows: docs/changes.md',
+    "changes": "",
+    "format": "json",
+}
+
 
 def init(
     name: str,
@@ -111,21 +121,11 @@ def init(
     ``ConfigurationError``; with a topic ``Unreachable`` too, and nothing is written then.
     """
     path = folder / f"{name}.toml"
-    proposal = None
-    parts = {
-        "name": name,
-        "file": path.name,
-        "home": folder.resolve(),
-        "topic": _quoted(topic or name),
-        "kafka": "\n".join(
-            f"{_quoted(key)} = {_quoted(value)}" for key, value in (_KAFKA | dict(kafka)).items()
-        ),
-    }
-    text = _TEMPLATE.format(**parts, columns=_COLUMNS)
+    text, proposal = sink_file(name, folder, topic, kafka)
     settings = parse(text)  # refuses a name that cannot be a sink's before anything is written
     if topic is not None:
-        proposal = propose(newest_values(settings.kafka, topic, SAMPLE_RECORDS))
-        text = _TEMPLATE.format(**parts, columns=_columns(topic, proposal))
+        changes = propose_changes(newest_records(settings.kafka, topic, SAMPLE_RECORDS))
+        text, proposal = sink_file(name, folder, topic, kafka, changes=changes)
         parse(text)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -137,7 +137,54 @@ def init(
     return path, proposal
 
 
-def _columns(topic: str, proposal: Proposal) -> str:
+def sink_file(
+    name: str,
+    folder: Path,
+    topic: str | None,
+    kafka: Mapping[str, str],
+    *,
+    changes: ProposedChanges | None = None,
+) -> tuple[str, Proposal | None]:
+    """The text of the file, for records where something is known of them.
+
+    Raises ``ConfigurationError`` where no column can be proposed.
+    """
+    parts = {
+        "name": name,
+        "file": f"{name}.toml",
+        "home": folder.resolve(),
+        "topic": _quoted(topic or name),
+        "kafka": "\n".join(
+            f"{_quoted(key)} = {_quoted(value)}" for key, value in (_KAFKA | dict(kafka)).items()
+        ),
+    }
+    if changes is None:
+        return _TEMPLATE.format(**parts, **_APPENDED, columns=_COLUMNS), None
+    proposal = replace(propose(changes.rows), records=changes.looks.records)
+    said, key = _changes(changes, proposal)
+    columns = _columns(topic or name, proposal, key)
+    return _TEMPLATE.format(**parts, **said, columns=columns), proposal
+
+
+def _changes(
+    changes: ProposedChanges, proposal: Proposal
+) -> tuple[Mapping[str, str], Sequence[str]]:
+    """What the file says of changes, and the columns of their key."""
+    said = {**_APPENDED, "format": changes.format_name}
+    if changes.envelope is Envelope.PLAIN or not proposal.columns:
+        return said, ()
+    key, guessed = changes.key_among(proposal)
+    if not key:
+        return said, ()
+    why = "a guess: it must be the primary key" if guessed else "as the messages' keys have it"
+    said["key"] = f"key = {json.dumps(key)}  # {why}"
+    said["changes"] = (
+        f"[changes]{' ' * 28}# docs/changes.md\nenvelope = {_quoted(changes.envelope)}\n\n"
+    )
+    return said, key
+
+
+def _columns(topic: str, proposal: Proposal, key: Sequence[str]) -> str:
     if not proposal.columns:
         raise ConfigurationError(
             f"topic {topic}: no column can be proposed from {proposal.records} records; "
@@ -146,7 +193,8 @@ def _columns(topic: str, proposal: Proposal) -> str:
         )
     lines = [f"# Proposed from {proposal.records} records: look whether they hold for all others."]
     for name, kind in proposal.columns:
-        lines += ["[[table.columns]]", f"name = {_quoted(name)}", f"type = {_quoted(kind)}", ""]
+        lines += ["[[table.columns]]", f"name = {_quoted(name)}", f"type = {_quoted(kind)}"]
+        lines += ["required = true", ""] if name in key else [""]
     lines += [f"# Left out, {_quoted(name)}: {reason}" for name, reason in proposal.left_out]
     return "\n".join(lines) + "\n" * bool(proposal.left_out)
 

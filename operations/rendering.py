@@ -17,7 +17,7 @@ from rich.text import Text
 from headgate.control_protocol.record import KEY_COUNTS
 from headgate.control_protocol.redaction import printable
 from headgate.operations.audit_report import AuditReport, Verdict
-from headgate.operations.status import PartitionStatus, StatusReport
+from headgate.operations.status_report import BadRecord, PartitionStatus, StatusReport
 from headgate.sink.condition import LastError
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ def show_status(console: Console, report: StatusReport) -> None:
             ],
         )
     )
+    _show_bad(console, report.bad_records)
     show_notes(console, report.notes)
 
 
@@ -164,6 +165,13 @@ def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, s
             )
         )
     console.print(_table(("sink", "condition", "lag", "epoch", "last rows", "error"), rows))
+
+
+def _show_bad(console: Console, records: Iterable[BadRecord]) -> None:
+    for bad in records:
+        where = f"{bad.topic} partition {bad.partition} offset {bad.offset}"
+        told = printable(f"{where}, in transaction {bad.transaction}: {bad.reason}")
+        console.print(Text.assemble((f"  {'bad record':<18}", "dim"), told), soft_wrap=True)
 
 
 def _show_error(console: Console, error: LastError, now_ms: int) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from headgate.control_protocol.errors import SinksClash
 
 if TYPE_CHECKING:
     from headgate.control_protocol.record import CommitRecord
     from headgate.sink.settings import SinkSettings
 
 sink_file = click.argument("sink", type=click.Path(dir_okay=False, path_type=Path))
+sink_files = click.argument(
+    "sinks", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path)
+)
 as_json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON document for scripts."
 )
@@ -24,6 +30,19 @@ def loaded(ctx: click.Context, sink: Path) -> SinkSettings:
     ctx.find_root().obj = load(sink)
     settings: SinkSettings = ctx.find_root().obj
     return settings
+
+
+def loaded_all(ctx: click.Context, sinks: Sequence[Path]) -> Mapping[Path, SinkSettings]:
+    """Return the settings of several sink files. Raises as ``load``, and for a file named twice."""
+    if len(set(sinks)) < len(sinks):
+        raise SinksClash("a sink file is named twice", "name each file once")
+    return {sink: loaded(ctx, sink) for sink in sinks}
+
+
+def worst(codes: Iterable[int]) -> int:
+    """Return the exit code of the one that needs a person most: 1, else the largest."""
+    found = set(codes)
+    return 1 if 1 in found else max(found, default=0)
 
 
 def echo_positions(record: CommitRecord) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.control_protocol.codec import SkipReason
@@ -19,12 +19,26 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.record import CommitRecord, Debt, KeyCounts
-from headgate.control_protocol.table_history import History, Newest, nothing_of
+from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_history import History, Newest, TableReader, nothing_of
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.lag_ages import lag_ages
 from headgate.operations.routed_tables import told_of_routed
-from headgate.operations.table_access import opened_reader, refusal, unpaid_debts
+from headgate.operations.status_report import (
+    BadRecord,
+    OffsetsReport,
+    ParticipantStatus,
+    PartitionStatus,
+    StatusReport,
+    TransactionStatus,
+    lag_of,
+)
+from headgate.operations.table_access import (
+    iceberg_of,
+    opened_reader,
+    refusal,
+    unpaid_debts,
+)
 from headgate.sink.condition import (
     EXIT_CODES,
     Condition,
@@ -57,96 +71,6 @@ _REFUSED = {
 INTERVALS_MISSED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStatus:
-    """``next_offset`` by the table; ``log`` and ``lag`` (in offsets) when the source answers."""
-
-    topic: str
-    partition: int
-    next_offset: int
-    log_begin: int | None = None
-    log_end: int | None = None
-    lag: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionStatus:
-    """One commit of the table, newest first."""
-
-    transaction: str
-    snapshot_id: int
-    committed_ms: int
-    records: int
-    claim: bool
-    quarantined: int = 0
-    skipped: int = 0
-    valid_through_ms: int | None = None
-    keys: KeyCounts | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ParticipantStatus:
-    """A participant by its last sign of life, ``seen_ms_ago`` by the clocks of two machines."""
-
-    member: str
-    incarnation: str
-    state: str
-    partitions: tuple[str, ...]
-    buffered_records: int
-    seen_ms_ago: int
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetsReport:
-    """``notes``: what could not be asked, and why; ``exit_code`` is then that of the reason."""
-
-    partitions: tuple[PartitionStatus, ...]
-    notes: tuple[str, ...]
-    exit_code: int
-
-
-@dataclass(frozen=True, slots=True)
-class StatusReport:
-    """``condition``: docs/status.md lists them, and the exit codes. ``epoch`` 0: no claim yet."""
-
-    sink: str
-    condition: str
-    table: str
-    uuid: str
-    branch: str
-    snapshot_id: int | None
-    epoch: int
-    transaction: str | None
-    coordinator: str | None
-    open_transaction: str | None
-    paused: bool
-    owed_rows: int
-    last_commit_ms: int | None
-    valid_through_ms: int | None
-    partitions: tuple[PartitionStatus, ...]
-    transactions: tuple[TransactionStatus, ...]
-    participants: tuple[ParticipantStatus, ...]
-    participants_known: bool
-    last_error: LastError | None
-    notes: tuple[str, ...]
-    exit_code: int
-    stalled: tuple[str, ...] = ()
-    lag_seconds: Mapping[str, float] = field(default_factory=dict)
-    stopped_by: str | None = None
-
-    @property
-    def lag(self) -> int | None:
-        return _lag(self.partitions)
-
-    @property
-    def last_rows_ms(self) -> int | None:
-        """When a commit last brought rows, among those that are shown; claims bring none."""
-        return next((each.committed_ms for each in self.transactions if each.records), None)
-
-    def as_json(self) -> Mapping[str, Any]:
-        return {**asdict(self), "lag": self.lag}
-
-
 def status(
     settings: SinkSettings, transactions: int = TRANSACTIONS_SHOWN, *, with_age: bool = False
 ) -> StatusReport:
@@ -157,7 +81,8 @@ def status(
     notes = _Notes(settings)
     now_ms = time.time_ns() // 1_000_000
     since_ms = now_ms - overdue_ms(settings)
-    history, wrong, owed = _table(settings, Newest(transactions, since_ms), notes)
+    found = _table(settings, Newest(transactions, since_ms), notes)
+    history, wrong = found.history, found.wrong
     notes.texts += filter(None, [weaker(settings)])
     record = history.record
     logs = _logs(settings, notes, unread_since_ms=since_ms)
@@ -174,7 +99,7 @@ def status(
             reachable=notes.reachable,
             epoch=record.transaction.epoch if record else 0,
             paused=record.paused if record else False,
-            lag=_lag(partitions),
+            lag=lag_of(partitions),
             alive=len(said.alive),
             ended=said.ended,
             error=error,
@@ -183,17 +108,13 @@ def status(
             overdue=record is None and (said.since_ms or now_ms) < now_ms - overdue_ms(settings),
         )
     )
-    return StatusReport(
+    report = StatusReport(
         sink=settings.name,
         condition=condition.value,
         table=settings.table.identifier,
-        uuid=history.uuid,
-        branch=history.branch,
-        **_recorded(record),
-        snapshot_id=history.head,
+        **_recorded(history),
         open_transaction=open_transaction(envelopes),
-        owed_rows=sum(debt.rows for debt in owed),
-        last_commit_ms=history.commits[-1].committed_ms if history.commits else None,
+        owed_rows=sum(debt.rows for debt in found.owed),
         partitions=partitions,
         transactions=tuple(_transactions(history, transactions)),
         participants=tuple(_alive(said, now_ms)),
@@ -204,13 +125,21 @@ def status(
         if condition is Condition.UNKNOWN and notes.exit_code
         else EXIT_CODES[condition] or notes.exit_code,
         stalled=tuple(map(str, stalled)),
-        lag_seconds=_lag_ages(settings, partitions, now_ms) if with_age and notes.reachable else {},
+        bad_records=found.bad,
     )
+    if with_age and notes.reachable:
+        return replace(report, lag_seconds=_lag_ages(settings, partitions, now_ms))
+    return report
 
 
-def _recorded(record: CommitRecord | None) -> Mapping[str, Any]:
+def _recorded(history: History) -> Mapping[str, Any]:
+    record = history.record
     who = record.actor or record.coordinator.member if record else ""
     return {
+        "uuid": history.uuid,
+        "branch": history.branch,
+        "snapshot_id": history.head,
+        "last_commit_ms": history.commits[-1].committed_ms if history.commits else None,
         "epoch": record.transaction.epoch if record else 0,
         "transaction": str(record.transaction) if record else None,
         "coordinator": str(record.coordinator) if record else None,
@@ -246,21 +175,45 @@ def offsets(settings: SinkSettings) -> OffsetsReport:
     return OffsetsReport(partitions, tuple(notes.texts), notes.exit_code or (1 if error else 0))
 
 
-def _table(
-    settings: SinkSettings, newest: Newest, notes: _Notes
-) -> tuple[History, LastError | None, tuple[Debt, ...]]:
-    """What the table says, what is wrong with it (a coordinator would stop there), what it owes."""
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What the table says, what is wrong with it (a coordinator would stop there), what it owes,
+    and the last of the records that are in its quarantine."""
+
+    history: History
+    wrong: LastError | None = None
+    owed: tuple[Debt, ...] = ()
+    bad: tuple[BadRecord, ...] = ()
+
+
+def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _Table:
     try:
         with opened_reader(settings) as reader:
             history = reader.history(newest)
             refused = refusal(settings, reader)
             owed = unpaid_debts(settings, reader, history.record)
             notes.texts += map(settings.redacted, told_of_routed(settings, reader, history))
+            bad = _bad_records(settings, reader, history, notes)
     except TableMissing:
         if not settings.table.create:
             raise
-        return nothing_of(settings.table.identifier, settings.table.branch), None, ()
-    return history, LastError.of(refused, settings.redacted) if refused else None, owed
+        return _Table(nothing_of(settings.table.identifier, settings.table.branch))
+    wrong = LastError.of(refused, settings.redacted) if refused else None
+    return _Table(history, wrong, owed, bad)
+
+
+def _bad_records(
+    settings: SinkSettings, reader: TableReader, history: History, notes: _Notes
+) -> tuple[BadRecord, ...]:
+    if not any(commit.record.quarantined for commit in history.commits):
+        return ()
+    from headgate.operations.bad_records import last_bad_records  # brings pandas, as above
+
+    try:
+        return last_bad_records(settings, iceberg_of(reader))
+    except HeadgateError as error:
+        notes.texts.append(settings.redacted(f"the last bad records are not known: {error}"))
+        return ()
 
 
 def _refused_start(settings: SinkSettings) -> LastError | None:
@@ -349,12 +302,6 @@ def _stalled(
         and at in logs
         and offset < max(logs[at].unread_before or 0, logs[at].range.begin)
     )
-
-
-def _lag(partitions: Iterable[PartitionStatus]) -> int | None:
-    lags = [partition.lag for partition in partitions]
-    known = [lag for lag in lags if lag is not None]
-    return sum(known) if lags and len(known) == len(lags) else None
 
 
 def _transactions(history: History, number: int) -> Iterable[TransactionStatus]:

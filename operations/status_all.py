@@ -11,7 +11,9 @@ from rich.console import Console
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.rendering import show_all
-from headgate.operations.status import StatusReport, status
+from headgate.operations.shared_options import worst
+from headgate.operations.status import status
+from headgate.operations.status_report import StatusReport
 from headgate.operations.terminal import print_json
 from headgate.sink.load import load
 
@@ -42,8 +44,7 @@ def show(console: Console, folder: Path, *, as_json: bool) -> int:
         )
     else:
         show_all(console, [(each.file, each.report, each.error) for each in found])
-    codes = {each.exit_code for each in found}
-    return 1 if 1 in codes else max(codes, default=0)
+    return worst(each.exit_code for each in found)
 
 
 def statuses(folder: Path) -> Sequence[Told]:

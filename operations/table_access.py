@@ -88,7 +88,8 @@ def refuse_other_kind(settings: SinkSettings) -> None:
 def opened_reader(settings: SinkSettings) -> Iterator[TableReader]:
     """The sink's table as it is now, of whatever kind. Raises as ``opened_table``."""
     if kind := other_kind(settings):
-        yield kind.reader(wanted_table(settings), settings.name)
+        with closing(kind.reader(wanted_table(settings), settings.name)) as reader:
+            yield reader
         return
     with opened_table(settings) as table:
         yield IcebergReader(table, settings.name, settings.table.branch)

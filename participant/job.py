@@ -28,7 +28,7 @@ def main() -> int:
     try:
         settings = load(options.config)
         redacted = settings.redacted
-        show_log(settings)
+        show_log([settings])
         run(settings, on_progress=lambda _: _end_with(parent, stop), stop=stop)
     except HeadgateError as error:
         print(redacted(str(error)), file=sys.stderr)  # noqa: T201 - this is a command

@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
-from headgate.control_protocol.errors import ConfigurationError, HeadgateError, JvmMissing
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    JvmMissing,
+    SinksClash,
+)
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
@@ -316,14 +321,19 @@ def batch_writer(settings: SinkSettings, planning: Planning) -> Iterator[BatchWr
             session.close()
 
 
+def second_with_spark(settings: SinkSettings) -> SinksClash:
+    """Return the error of a second sink of a process that writes with Spark."""
+    return SinksClash(
+        f"sink {settings.name} writes with Spark, and so does another sink of this process",
+        'give it a process of its own, or set spark.writer = "in-process"',
+    )
+
+
 @contextmanager
 def _sparks_only_sink(settings: SinkSettings) -> Iterator[None]:
     """A process has one Spark session: who closes it would close it for other sinks too."""
     if not _SPARK.acquire(blocking=False):
-        raise ConfigurationError(
-            f"sink {settings.name} writes with Spark, and so does another sink of this process",
-            'give it a process of its own, or set spark.writer = "in-process"',
-        )
+        raise second_with_spark(settings)
     try:
         yield
     finally:

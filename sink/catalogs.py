@@ -23,9 +23,8 @@ def open_catalog(
     does not start.
     """
     catalog = settings.catalog
-    properties = {**catalog.properties, **({"init_catalog_tables": "false"} if looking else {})}
     if catalog.backend is Backend.PYICEBERG:
-        return load_catalog(catalog.name, properties, timeout_s)
+        return load_catalog(catalog.name, catalog.properties, timeout_s, looking=looking)
     from headgate.data.spark.jvm import open_jvm
 
     jvm = open_jvm(spark_options(settings))

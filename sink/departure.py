@@ -22,6 +22,7 @@ from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import control_topic_exists
 from headgate.sink.agreement import agreed, fingerprint
@@ -120,6 +121,6 @@ class Complaints:
         redacted = self._settings.redacted(text)[:_ERROR_CHARS_MAX]
         trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_ms)
         self._saying = threading.Thread(
-            target=say, args=[self._settings, self._sender, trouble], daemon=True
+            target=for_the_same_sink(say), args=[self._settings, self._sender, trouble], daemon=True
         )
         self._saying.start()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.coordinator.dead_letters import letter_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class Forwarder:
         self._open_topic = open_topic
         self._woken = threading.Event()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="headgate-dead-letters", daemon=True)
+        self._thread = threading.Thread(
+            target=for_the_same_sink(self._run), name="headgate-dead-letters", daemon=True
+        )
         self._thread.start()
 
     def wake(self) -> None:

@@ -20,6 +20,7 @@ from headgate.sink.opened_tables import Coordinated, Maintained
 from headgate.sink.planning import Planning, shaping
 from headgate.sink.preconditions import refuse_place, refuse_schema
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.creation import key_ids
 from headgate.tables.layouts import schema_of
 
 
@@ -40,8 +41,10 @@ def ready_kind(settings: SinkSettings, kind: TableKind) -> KindTables:
 
 
 def refuse_layout(layout: Layout, settings: SinkSettings) -> None:
-    """Raise ``TableChanged`` where records could never become files of this table."""
-    refuse_schema(schema_of(layout.columns), settings)
+    """Raise ``TableChanged`` or ``KeyUnfit`` where records could never become files of it."""
+    schema = schema_of(layout.columns)
+    refuse_schema(schema, settings)
+    key_ids(schema, settings.table.key)
     refuse_place(layout.location)
 
 

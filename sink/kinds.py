@@ -17,6 +17,7 @@ from headgate.control_protocol.kind_errors import GuaranteeTooWeak, KindLacks, K
 from headgate.control_protocol.table_kinds import (
     Capability,
     Guarantee,
+    RowKey,
     TableKind,
     Traits,
     WantedTable,
@@ -113,7 +114,15 @@ def wanted_table(settings: SinkSettings) -> WantedTable:
         storage=settings.catalog.properties,
         renewed_ms=settings.coordinator.tag_refresh_interval_ms,
         by_spark=settings.spark.writes,
+        key=_row_key(settings),
     )
+
+
+def _row_key(settings: SinkSettings) -> RowKey | None:
+    table, places = settings.table, settings.table.record_columns
+    if not table.key:
+        return None
+    return RowKey(table.key, places.partition, places.offset, places.topic)
 
 
 def check_kind(settings: SinkSettings) -> None:
@@ -153,7 +162,7 @@ def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
         'table.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, evolves),
         "[maintenance]": (Capability.MAINTENANCE, upkeep),
         "table.sort_by": (None, table.sort_by),
-        "table.key": (None, table.key),
+        "table.key": (Capability.KEYS, table.key),
         "catalog.backend": (None, catalog.backend is not Backend.PYICEBERG),
     }
     return [(capability, setting) for setting, (capability, is_set) in asked.items() if is_set]

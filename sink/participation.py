@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from headgate.control_protocol.whose_thread import working_for
 from headgate.participant.state import State
 from headgate.sink.assembly import new_sender, opened
 from headgate.sink.departure import departing
@@ -34,15 +35,17 @@ class Sink:
     def __init__(self, settings: SinkSettings, measures: SinkMeters | None = None) -> None:
         """Open everything and join the group."""
         self._left = False
+        self._name = settings.name
         sender = new_sender()
-        with ExitStack() as opening:
+        with working_for(self._name), ExitStack() as opening:
             opening.enter_context(departing(settings, sender))
             self._driver = opening.enter_context(opened(settings, sender, measures))
             self._open = opening.pop_all()
 
     def turn(self, timeout_ms: int = TURN_MS) -> None:
         """Take part for about so long."""
-        self._driver.run_once(timeout_ms)
+        with working_for(self._name):
+            self._driver.run_once(timeout_ms)
 
     def adopt(self, settings: SinkSettings) -> None:
         """Go by other intervals and limits, from the next START on."""
@@ -61,11 +64,12 @@ class Sink:
         """Finish and announce what is written, and give the partitions up; no turn follows."""
         if not self._left:
             self._left = True
-            self._driver.close()
+            with working_for(self._name):
+                self._driver.close()
 
     def close(self) -> None:
         """Leave in order, and close everything."""
-        with self._open:
+        with working_for(self._name), self._open:
             self.leave()
 
     def __enter__(self) -> Self:
@@ -80,4 +84,5 @@ class Sink:
         if error is None:
             self.close()
         else:
-            self._open.__exit__(kind, error, trace)
+            with working_for(self._name):
+                self._open.__exit__(kind, error, trace)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.control_protocol.errors import SinkStopped
+from headgate.control_protocol.errors import HeadgateError, SinkStopped
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import working_for
 from headgate.participant.state import State
 from headgate.sink.agreement import agreed, fingerprint
 from headgate.sink.assembly import new_sender
@@ -21,7 +23,7 @@ from headgate.sink.departure import say
 from headgate.sink.participation import Sink
 from headgate.sink.reload import Refused, Reload, applies_live
 from headgate.sink.resting import may_work, rest
-from headgate.sink.service_manager import ServiceManager
+from headgate.sink.service_manager import Manager, ServiceManager
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry.measuring import measured
 from headgate.sink.telemetry.meters import SinkMeters
@@ -59,32 +61,51 @@ def run(
     stop = stop or threading.Event()
     manager = ServiceManager()
     reload = Reload(sink_file) if sink_file else None
-    with _signals(stop, reload):
-        goes_on: SinkSettings | None = settings
-        while goes_on and not stop.is_set():
-            with measuring(goes_on) as measures:
-                goes_on = _work(goes_on, _Turn(stop, manager, measures, on_progress, reload))
+    with asked_by_signals(stop, [reload] if reload else []):
+        run_in(Process(stop, manager, measuring, reload, on_progress), settings)
         manager.stopping()
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
-    """Who is told that a process's loop has come round, and what ends it."""
+class Process:
+    """What a sink has of its process: what ends it, who is told of each turn, and its file."""
 
     stop: threading.Event
-    manager: ServiceManager
+    manager: Manager
+    measuring: Measuring = measured
+    reload: Reload | None = None
+    on_progress: Callable[[Progress], None] | None = None
+
+
+def run_in(process: Process, settings: SinkSettings) -> None:
+    """Run one sink's participant in this thread until ``process.stop``. Raises as ``run``."""
+    with working_for(settings.name):
+        goes_on: SinkSettings | None = settings
+        while goes_on and not process.stop.is_set():
+            with process.measuring(goes_on) as measures:
+                goes_on = _work(goes_on, _Turn(process, measures))
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Who is told that a sink's loop has come round, and what ends it."""
+
+    process: Process
     measures: SinkMeters | None
-    on_progress: Callable[[Progress], None] | None
-    reload: Reload | None
+
+    @property
+    def stop(self) -> threading.Event:
+        return self.process.stop
 
     def came_round(self, status: str) -> None:
         if self.measures:
             self.measures.turned()
-        self.manager.turned(status)
+        self.process.manager.turned(status)
 
     def reloaded(self, settings: SinkSettings, sender: Sender) -> SinkSettings | None:
         """Other settings, if the sink file has some; people are told."""
-        found = self.reload.look(settings) if self.reload else None
+        reload = self.process.reload
+        found = reload.look(settings) if reload else None
         if isinstance(found, Refused):
             text = f"the sink file changes nothing: {found.error.message}"
             say(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
@@ -127,7 +148,7 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
             wish = stopped
         _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
         if turn.stop.is_set():
-            turn.manager.stopping()
+            turn.process.manager.stopping()
         if turn.measures:
             turn.measures.drain()
         sink.leave()
@@ -140,8 +161,8 @@ def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | 
     while not turn.stop.is_set():
         sink.turn()
         turn.came_round("coordinates" if sink.leads else "takes part")
-        if turn.on_progress:
-            turn.on_progress(Progress(sink.state, sink.leads))
+        if turn.process.on_progress:
+            turn.process.on_progress(Progress(sink.state, sink.leads))
         read = turn.reloaded(settings, sink.state.sender)
         if read and not applies_live(settings, read):
             return read
@@ -152,10 +173,26 @@ def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | 
 
 
 @contextmanager
-def _signals(stop: threading.Event, reload: Reload | None) -> Iterator[None]:
-    """SIGINT and SIGTERM ask for an orderly end, a second one means what it always does.
+def logged(settings: SinkSettings) -> Iterator[None]:
+    """Log that a participant starts, and how it ends."""
+    _say(LogEvent.SINK_STARTED, f"sink {settings.name}: a participant starts")
+    try:
+        yield
+    except HeadgateError as error:
+        _say(LogEvent.SINK_FAILED, f"sink {settings.name}: {error}", logging.ERROR)
+        raise
+    _say(LogEvent.SINK_STOPPED, f"sink {settings.name}: this participant has left in order")
 
-    SIGHUP asks for the sink file, where there is one. Only the main thread may listen to them.
+
+def _say(event: LogEvent, text: str, level: int = logging.INFO) -> None:
+    _log.log(level, "%s", text, extra=about(event))
+
+
+@contextmanager
+def asked_by_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator[None]:
+    """Listen: SIGINT and SIGTERM ask for an orderly end, a second one means what it always does.
+
+    SIGHUP asks for the sink files, where there are some. Only the main thread may listen to them.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -165,12 +202,16 @@ def _signals(stop: threading.Event, reload: Reload | None) -> Iterator[None]:
         stop.set()
         signal.signal(number, before[number])
 
+    def ask_for_files(*_: object) -> None:
+        for reload in reloads:
+            reload.ask()
+
     ends = (signal.SIGINT, signal.SIGTERM)
     before = {int(s): signal.getsignal(s) for s in (*ends, signal.SIGHUP)}
     for end in ends:
         signal.signal(end, ask)
-    if reload:
-        signal.signal(signal.SIGHUP, lambda *_: reload.ask())
+    if reloads:
+        signal.signal(signal.SIGHUP, ask_for_files)
     try:
         yield
     finally:

@@ -74,11 +74,10 @@ class Reload:
 
     def look(self, settings: SinkSettings) -> SinkSettings | Refused | None:
         """Return other settings than these, or why there are none; ``None``: nothing is new."""
-        if not self._due():
+        if not self.touched():
             return None
         try:
-            read = load(self._path)
-            _refuse_another(settings, read)
+            read = self.read(settings)
             if read == settings:
                 return None
             how = self._holds(settings, read)
@@ -90,7 +89,18 @@ class Reload:
         _log.info("sink %s: %s", settings.name, text, extra=about(LogEvent.SINK_RELOADED))
         return read
 
-    def _due(self) -> bool:
+    def read(self, settings: SinkSettings) -> SinkSettings:
+        """Return what the file says now. Raises ``HeadgateError``, as for another sink's file."""
+        read = load(self._path)
+        if read.name != settings.name:
+            raise ConfigurationError(
+                f"it names sink {read.name}, and this process runs sink {settings.name}",
+                "start another process for another sink",
+            )
+        return read
+
+    def touched(self) -> bool:
+        """Return whether the file was written, or somebody asks for it, since the last look."""
         if self._asked.is_set():
             self._asked.clear()
             self._seen = self._stamp()
@@ -108,11 +118,3 @@ class Reload:
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _refuse_another(settings: SinkSettings, read: SinkSettings) -> None:
-    if read.name != settings.name:
-        raise ConfigurationError(
-            f"it names sink {read.name}, and this process runs sink {settings.name}",
-            "start another process for another sink",
-        )

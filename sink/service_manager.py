@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
+from collections.abc import Collection
+from typing import Protocol
 
 _EVERY_S_MAX = 10.0
+
+
+class Manager(Protocol):
+    """Who is told how a sink's loop does."""
+
+    def turned(self, status: str) -> None:
+        """Take that the loop has come round."""
+
+    def stopping(self) -> None:
+        """Take that the process was asked to end."""
 
 
 class ServiceManager:
@@ -49,3 +62,53 @@ class ServiceManager:
                 told.send(text.encode())
         except OSError:
             return
+
+
+class OfAll:
+    """Tells one manager of several sinks, each in a thread: a turn is one that all have made.
+
+    A sink whose loop hangs is not covered up by the others; one that has ended is waited for no
+    more, until its next turn.
+    """
+
+    def __init__(self, manager: Manager, sinks: Collection[str]) -> None:
+        self._manager = manager
+        self._lock = threading.Lock()
+        self._at_work = set(sinks)
+        self._turned: set[str] = set()
+
+    def of(self, sink: str) -> Manager:
+        """Return whom that sink's loop tells."""
+        return _One(self, sink)
+
+    def turned(self, sink: str) -> None:
+        with self._lock:
+            self._at_work.add(sink)
+            self._turned.add(sink)
+            self._tell()
+
+    def ended(self, sink: str) -> None:
+        """Wait no more for a sink that ended by itself."""
+        with self._lock:
+            self._at_work.discard(sink)
+            self._turned.discard(sink)
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._at_work <= self._turned:
+            self._turned.clear()
+            self._manager.turned(f"{len(self._at_work)} sinks at work")
+
+
+class _One:
+    """Implements ``Manager`` for one of several."""
+
+    def __init__(self, all_: OfAll, sink: str) -> None:
+        self._all = all_
+        self._sink = sink
+
+    def turned(self, status: str) -> None:  # noqa: ARG002 - each has one of its own
+        self._all.turned(self._sink)
+
+    def stopping(self) -> None:
+        """Say nothing: who asked the process to end has said so."""

@@ -1,4 +1,4 @@
-"""PostgreSQL as a SQL catalog's database, to be killed and restarted; from Debian's package."""
+"""PostgreSQL servers to be killed, restarted and promoted; from Debian's package."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from headgate.operations.demo.broker import free_port
 from headgate.operations.demo.children import WITH_LIFELINE
 
 DEBIAN = Path("/usr/lib/postgresql")
+PROGRAMS = ("initdb", "postgres", "pg_basebackup")
 ACCOUNTS = ("postgres", "nobody")
 START_SECONDS_MAX = 60
 
 
 def postgres_programs() -> Path:
-    """The folder of ``postgres`` and ``initdb``; skips where they are not installed."""
+    """The folder of the ``PROGRAMS``; skips where they are not installed."""
     found = shutil.which("initdb")
     folders = [Path(found).parent] if found else []
     folders += sorted(DEBIAN.glob("*/bin"), reverse=True)
     for folder in folders:
-        if (folder / "initdb").exists() and (folder / "postgres").exists():
+        if all((folder / program).exists() for program in PROGRAMS):
             return folder
     pytest.skip("no PostgreSQL here: neither initdb in PATH nor Debian's package postgresql")
 
@@ -43,7 +44,9 @@ class PostgresServer:
     ``kill`` and ``start`` keep data and port. It dies with this process in every case.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, primary: PostgresServer | None = None) -> None:
+        """``primary``: the server whose streaming replica this one is, until ``promote``."""
+        self._primary = primary
         self._programs = postgres_programs()
         self._account = _account()
         self._port = free_port()
@@ -53,6 +56,11 @@ class PostgresServer:
     def uri(self) -> str:
         """As SQLAlchemy wants it."""
         return self._uri("postgres")
+
+    @property
+    def host(self) -> str:
+        """Its part of an address that names several."""
+        return f"127.0.0.1:{self._port}"
 
     def new_database(self) -> str:
         """The address of one that holds nothing yet, not even a catalog's own tables."""
@@ -65,15 +73,32 @@ class PostgresServer:
     def connect(self) -> psycopg2.extensions.connection:
         return psycopg2.connect(self._uri("postgres").replace("+psycopg2", ""))
 
+    def set(self, name: str, value: str) -> None:
+        """Change a setting that can be changed while it runs; it outlives a restart."""
+        with closing(self.connect()) as connection:
+            connection.autocommit = True
+            cursor = connection.cursor()
+            cursor.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+            cursor.execute("SELECT pg_reload_conf()")
+
+    def promote(self) -> None:
+        """Make the replica a primary; returns when it is one."""
+        with closing(self.connect()) as connection:
+            connection.cursor().execute("SELECT pg_promote()")
+
     def _uri(self, database: str) -> str:
-        return f"postgresql+psycopg2://headgate@127.0.0.1:{self._port}/{database}"
+        return f"postgresql+psycopg2://headgate@{self.host}/{database}"
 
     def __enter__(self) -> Self:
         # Not below pytest's folders: those are closed to the account that has to run it.
         self._home = Path(tempfile.mkdtemp(prefix="headgate-postgres-"))
         if self._account:
             shutil.chown(self._home, self._account)
-        self._run("initdb", "-D", "data", "-U", "headgate", "-A", "trust", "-E", "UTF8", "-N")
+        if self._primary:
+            origin = self._primary.uri.replace("+psycopg2", "")
+            self._run("pg_basebackup", "-D", "data", "-R", "-N", "-c", "fast", "-d", origin)
+        else:
+            self._run("initdb", "-D", "data", "-U", "headgate", "-A", "trust", "-E", "UTF8", "-N")
         self.start()
         return self
 

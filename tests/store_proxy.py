@@ -89,7 +89,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self, request: Request, asked: bytes) -> None:
         behind = HTTPConnection("127.0.0.1", self.server.port_behind, timeout=60)
-        headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP}
+        dropped = HOP_BY_HOP | self.server.dropped
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in dropped}
         headers["Content-Length"] = str(len(asked))
         headers["Accept-Encoding"] = "identity"
         behind.request(self.command, self.path, asked, headers)
@@ -160,6 +161,8 @@ class StoreProxy(ThreadingHTTPServer):
         self.spoil: Callable[[Request], Answer | None] = lambda _: None
         self.after: Callable[[Request, bytes], bytes] = lambda _, body: body
         self.seen: list[Request] = []
+        self.dropped: set[str] = set()
+        """Headers of requests, in lower case, that do not reach the store."""
         self.released = Event()
 
     @property

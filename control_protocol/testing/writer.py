@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import HeadgateError, Unreachable
-from headgate.control_protocol.events import Destination, TableStart, WrittenFile
+from headgate.control_protocol.events import Destination, FileKind, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import (
@@ -42,6 +42,10 @@ class FakeStorage:
         size_bytes = _RECORD_BYTES * len(records)
         return WrittenFile(path, len(records), size_bytes)
 
+    def write_keys(self, prefix: str, records: list[SourceRecord]) -> WrittenFile:
+        """A key file (rule U2)."""
+        return replace(self.write(prefix, records), kind=FileKind.KEYS)
+
 
 class FakeBatchWriter:
     """A ``BatchWriter``: done ``work_ms`` after ``submit``, or when ``finish`` says so (``None``).
@@ -51,6 +55,7 @@ class FakeBatchWriter:
     is ahead (rule Q5); the storage is one for all tables. ``route`` says which of START's
     followers takes a bad record, ``takes`` which table that it does not name any other one.
     ``wants`` are the columns that a record needs, ``has`` those of the schema that START names.
+    ``deletes``: whether a record deletes its key's row (rule U2).
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class FakeBatchWriter:
         self.wants: Callable[[SourceRecord], frozenset[str]] = lambda _record: frozenset()
         self.has: Callable[[TableStart], frozenset[str]] = lambda _table: frozenset()
         self.takes: Callable[[SourceRecord], tuple[Destination, str]] | None = None
+        self.deletes: Callable[[SourceRecord], bool] = lambda _record: False
         self._known: frozenset[SourceRecord] = frozenset()
 
     def submit(self, batch: Batch) -> None:
@@ -163,12 +169,19 @@ class FakeBatchWriter:
             results[at] = self._result(at, offsets, found, len(found) - len(good))
             if count := sum(record in diverted for record in found):
                 results[at] = replace(results[at], bad=results[at].bad - count)
+            if count := sum(map(self.deletes, good)):
+                taken = results[at].records - count
+                results[at] = replace(results[at], records=taken, deleted=count)
             rows += good
             aside += sorted(bad)
         if self.takes is not None:
             quarantined, _ = self._aside(batch, aside)
             return BatchWritten(batch.number, results, (), quarantined, self._routed(batch, rows))
-        files = self._files(batch.table, rows)
+        files = self._files(batch.table, [row for row in rows if not self.deletes(row)])
+        deleted = [record for record in rows if self.deletes(record)]
+        if deleted:
+            prefix = f"{batch.table.file_prefix}/"
+            files = (*files, self._storage.write_keys(prefix, deleted))
         self._storage.columns |= {file.path: self.has(batch.table) for file in files}
         return BatchWritten(batch.number, results, files, *self._aside(batch, aside))
 

@@ -19,6 +19,7 @@ from headgate.control_protocol.errors import HeadgateError, TransformRaised, Wri
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.data.spark.accounts import settled
 from headgate.data.spark.pipeline import one_stage, raised_in_task, run_job, worker_died
 from headgate.data.spark.routed_stages import accounted, set_aside, spans
@@ -69,7 +70,9 @@ class SparkBatchWriter:
         self._cancelling = threading.Thread(target=lambda: None)
         self._died = False
         # One thread for all jobs: classic Spark keeps a thread of the JVM for each of ours.
-        self._thread = threading.Thread(target=self._run, name="headgate-spark", daemon=True)
+        self._thread = threading.Thread(
+            target=for_the_same_sink(self._run), name="headgate-spark", daemon=True
+        )
         self._thread.start()
 
     def submit(self, batch: Batch) -> None:

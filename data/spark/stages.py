@@ -171,6 +171,7 @@ class _Share:
                 aside=aside,
                 condemned=plan.condemned,
                 evolution=plan.watched_for(share.table.refused),
+                values=plan.values,
             )
             with closing(chunks_of(plan, share)) as chunks:
                 for chunk in chunks:

@@ -20,7 +20,9 @@ from headgate.control_protocol.errors import (
     TooManyBadRecords,
 )
 from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.encodings import FORMAT
 from headgate.data.writers.partitioned_rows import PartitionedRows
@@ -31,6 +33,8 @@ from headgate.kafka.fetch import Chunk
 _SAMPLE_BYTES = 200
 _MESSAGE_CHARACTERS_MAX = 1_000
 _BUFFER_BYTES = 8 * 1024 * 1024
+
+_log = redacted_logger(__name__)
 
 TOMBSTONE, BAD_VALUE, BAD_PART = "tombstone", "value", "key or headers"
 ROUTE, TABLE = "route", "table"
@@ -56,6 +60,7 @@ class Aside:
         }
         self._seen = 0
         self._quarantine: _Quarantine | None = None
+        self._first = ""
         self.reasons: Counter[str] = Counter()
         """Of records without a table."""
         count = len(self._partitions)
@@ -114,6 +119,8 @@ class Aside:
         ``TooManyBadRecords``."""
         self._dispose(self._handling.policy, chunk, reasons, error_class)
         self.bad += self._by_place(chunk.places[list(reasons)])
+        if reasons and not self._first:
+            self._first = self._described(chunk, min(reasons), reasons[min(reasons)])
         bad = int(self.bad.sum())
         limits = self._handling.limits
         objection = limits.too_many(bad) or limits.too_often(bad, self._seen)
@@ -125,6 +132,10 @@ class Aside:
             )
 
     def finish(self) -> tuple[WrittenFile, ...]:
+        if self._first:
+            count, event = int(self.bad.sum()), LogEvent.RECORDS_BAD
+            extra = about(event, records=count)
+            _log.info("%d bad records in a batch, the first: %s", count, self._first, extra=extra)
         return self._quarantine.finish() if self._quarantine else ()
 
     def discard(self) -> None:

@@ -19,6 +19,7 @@ from headgate.data.writers.data_files import DataFiles, FileShape, file_shape
 from headgate.data.writers.deleted_keys import DeletedKeys
 from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.failures import go_on, write_failed
+from headgate.data.writers.held_values import held_values
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.sieve import Sieve, others
@@ -95,13 +96,14 @@ class _Changed:
         delete = changes.tombstones is Tombstones.DELETE
         self._sieve = Sieve(batch, aside, plan.condemned, tombstones=delete)
         self._reading = ChangeReading(plan, batch, shape.arrow_schema)
+        self._read = held_values(self._reading.read, plan.values)
         self._records = np.zeros(len(batch.ranges), np.int64)
         self._deleted = np.zeros(len(batch.ranges), np.int64)
 
     def take(self, chunk: Chunk) -> None:
         """Write its rows and keys. Raises ``SourceTruncated``, and as ``aside``."""
         chunk = self._sieve.sifted(chunk)
-        read = read_apart(chunk, self._reading.schema, self._reading.read)
+        read = read_apart(chunk, self._reading.schema, self._read)
         for bad, error_class in read.bad:
             self._aside.take(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}

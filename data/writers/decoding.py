@@ -12,12 +12,14 @@ import pyarrow as pa
 from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch, PartitionResult
+from headgate.control_protocol.table_kinds import HeldValues
 from headgate.data.formats import names
 from headgate.data.formats.lookout import Lookout, WatchfulFormat
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.formats.ruled_columns import RuledColumns
 from headgate.data.writers.aside import BAD_PART, BAD_VALUE, Aside
+from headgate.data.writers.held_values import held_values
 from headgate.data.writers.mending import Mending
 from headgate.data.writers.needs import Evolution, Needs
 from headgate.data.writers.plan import SourcePlan
@@ -42,8 +44,8 @@ class Decoding:
     ``mapping``: the table's name mapping, when it has one. ``aside`` takes what becomes no row:
     among others the ``condemned``, for these reasons by their offsets. ``records`` counts, by
     place, those that became rows. With ``evolution`` fields that the table lacks are looked for,
-    and ``needs`` tells of them. Raises ``ConfigurationError`` for names or options that do not go
-    together.
+    and ``needs`` tells of them. ``values``: those that the table holds. Raises
+    ``ConfigurationError`` for names or options that do not go together.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class Decoding:
         aside: Aside,
         condemned: Mapping[TopicPartition, Mapping[int, str]] | None = None,
         evolution: Evolution | None = None,
+        values: HeldValues | None = None,
     ) -> None:
         self._source = source
         self._mending: Mending | None = None
         self._batch = batch
         self._aside = aside
         self._sieve = Sieve(batch, aside, condemned)
+        self._read_held = held_values(self._read, values)
         self._schema = schema
         self._record_columns = RecordColumns(source, schema, list(batch.ranges))
         self._options = ValueOptions.taken(source.format_options)
@@ -135,7 +139,7 @@ class Decoding:
         return decoded
 
     def _rows(self, chunk: Chunk) -> Decoded:
-        read = read_apart(chunk, self._schema, self._read)
+        read = read_apart(chunk, self._schema, self._read_held)
         if self.needs:
             return Decoded(read.rows[:0], chunk.where(np.zeros(len(chunk.offsets), np.bool_)))
         for bad, error_class in read.bad:

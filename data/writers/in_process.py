@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.data.writers.failures import Abandoned, failed
 
 _CLOSE_MS = 30_000
@@ -23,7 +24,9 @@ class InProcessWriter:
         self._submitted: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[tuple[Batch, BatchOutcome]] = queue.SimpleQueue()
         self._current: Batch | None = None
-        self._thread = threading.Thread(target=self._run, name="headgate-writer", daemon=True)
+        self._thread = threading.Thread(
+            target=for_the_same_sink(self._run), name="headgate-writer", daemon=True
+        )
         self._thread.start()
 
     def submit(self, batch: Batch) -> None:

@@ -68,4 +68,5 @@ def plan_of_layout(
         location=layout.location,
         shaping=(shaping or Shaping()).settled(table, {}),
         dressing=layout.dressing,
+        values=layout.values,
     )

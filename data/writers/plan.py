@@ -29,7 +29,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
-from headgate.control_protocol.table_kinds import Dressing
+from headgate.control_protocol.table_kinds import Dressing, HeldValues
 from headgate.data.envelopes.changes import Changes
 from headgate.data.formats import names
 from headgate.data.formats.column_rules import ColumnRule
@@ -117,6 +117,7 @@ class WriterPlan:
     make the batch fail, by offset with the reason (``narrowing``). ``tables``: those lately used of
     the tables that routes name; ``listed``: by namespace, the tables there are; ``closed``: why
     none is made of those that records name. ``dressing``: what stamped files hold besides (P13).
+    ``values``: which of them the table holds.
     """
 
     source: SourcePlan
@@ -135,6 +136,7 @@ class WriterPlan:
     listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     closed: str = NOTHING_IS_MADE
     dressing: Dressing | None = None
+    values: HeldValues | None = None
 
     @property
     def data_location(self) -> str:

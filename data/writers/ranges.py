@@ -79,6 +79,7 @@ def write_chunks(
             aside=aside,
             condemned=plan.condemned,
             evolution=plan.watched_for(batch.table.refused),
+            values=plan.values,
         )
         rows = PartitionedRows(shape.partitioner, files)
         for chunk in chunks:

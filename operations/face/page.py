@@ -16,7 +16,7 @@ from itertools import pairwise
 from headgate.control_protocol.record import KEY_COUNTS
 from headgate.control_protocol.redaction import printable
 from headgate.operations.face.pictures import Series, by_name, number, over_time
-from headgate.operations.status import StatusReport, TransactionStatus
+from headgate.operations.status_report import StatusReport, TransactionStatus
 from headgate.sink.condition import EXIT_CODES, Condition
 
 REFRESH_S = 10
@@ -85,6 +85,7 @@ def sink_page(report: StatusReport, now_ms: int) -> str:
         _participants(report),
         "<h2>Last commits</h2>",
         _commits(report.transactions[:20]),
+        *_bad_records(report),
     ]
     return _page(f"{report.sink}: {report.condition}", body, now_ms)
 
@@ -232,6 +233,17 @@ def _commits(commits: Sequence[TransactionStatus]) -> str:
         rows.append((_e(what), str(c.snapshot_id), _time(c.committed_ms), *numbers))
     heads = ("transaction", "snapshot", "committed", "rows", "quarantined", "skipped", *changes)
     return _table(heads, rows, set(range(3, len(heads))))
+
+
+def _bad_records(report: StatusReport) -> list[str]:
+    if not report.bad_records:
+        return []
+    rows = [
+        (_e(f"{b.topic}/{b.partition}"), f"{b.offset:,}", _e(b.transaction), _e(b.reason))
+        for b in report.bad_records
+    ]
+    heads = ("partition", "offset", "transaction", "reason")
+    return ["<h2>Last bad records</h2>", _table(heads, rows, {1}, {3})]
 
 
 def _table(

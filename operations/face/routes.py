@@ -14,7 +14,7 @@ from headgate.operations.face import moves, page
 from headgate.operations.face.access import Role, own_host, role_of
 from headgate.operations.face.answers import HTML, Answer, document, of_error, refusal, text
 from headgate.operations.face.served import ServedSink
-from headgate.operations.status import StatusReport
+from headgate.operations.status_report import StatusReport
 from headgate.sink.face_settings import HttpSettings
 
 _API = "/api/v1/sinks"

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.operations.status import StatusReport, status
+from headgate.operations.status import status
+from headgate.operations.status_report import StatusReport
 from headgate.sink.condition import Condition
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry import instruments as names

@@ -17,6 +17,7 @@ from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.operations.face.answers import CAREFUL, Answer, refusal
 from headgate.operations.face.routes import Face, Request, answer
 from headgate.sink.face_settings import HttpSettings, address, check_listening
@@ -95,6 +96,7 @@ class _Server(ThreadingHTTPServer):
         self.face = face
         self._tls = tls
         self._room = threading.BoundedSemaphore(_AT_ONCE)
+        self._serve_one = for_the_same_sink(super().process_request_thread)
         self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
         super().__init__(where, _Handler)
 
@@ -113,7 +115,7 @@ class _Server(ThreadingHTTPServer):
             request.settimeout(_IDLE_S)  # the handshake is done here: a slow one holds nobody else
             if self._tls is not None:
                 request = self._tls.wrap_socket(request, server_side=True)
-            super().process_request_thread(request, client_address)
+            self._serve_one(request, client_address)
         except OSError as error:
             _log.debug("%s: %s", client_address, error)
             self.shutdown_request(request)

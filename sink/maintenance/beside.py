@@ -11,6 +11,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from headgate.control_protocol.record import UNNAMED, CommitRecord
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.sink.followers import iceberg_table
 from headgate.sink.maintenance.rounds import Done, Round
 from headgate.sink.routed_tables import section_of
@@ -41,7 +42,9 @@ class Maintenance:
         self._ended = ended
         self._ending = threading.Event()
         self._unfit: dict[str, dict[str, str]] = {}
-        self._thread = threading.Thread(target=self._run, name="headgate-maintenance", daemon=True)
+        self._thread = threading.Thread(
+            target=for_the_same_sink(self._run), name="headgate-maintenance", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:

@@ -52,6 +52,7 @@ STORED_OFFSET = "headgate_stored_offset"
 LOG_END_OFFSET = "headgate_log_end_offset"
 OWED_ROWS = "headgate_owed_rows"
 PARTICIPANTS = "headgate_participants"
+ENDED_PARTICIPANTS = "headgate_ended_participants_total"
 MAINTENANCE_ROUNDS = "headgate_maintenance_rounds_total"
 MAINTENANCE_REWRITTEN = "headgate_maintenance_rewritten_files_total"
 MAINTENANCE_ORPHANS = "headgate_maintenance_deleted_orphans_total"
@@ -89,7 +90,7 @@ _OF_PROCESS: Mapping[str, Instrument] = {
     ERRORS: Instrument(
         Kind.COUNTER,
         ("code",),
-        "Warnings and errors logged by this process, by the code that they name.",
+        "Warnings and errors that this process logged for the sink, by the code that they name.",
     ),
 }
 
@@ -142,6 +143,9 @@ _OF_SINK: Mapping[str, Instrument] = {
     ),
     OWED_ROWS: Instrument(Kind.GAUGE, (), "Rows that the quarantine has not received yet."),
     PARTICIPANTS: Instrument(Kind.GAUGE, (), "Participants with a recent sign of life."),
+    ENDED_PARTICIPANTS: Instrument(
+        Kind.COUNTER, ("code",), "Participants that said which error ended them."
+    ),
     MAINTENANCE_ROUNDS: Instrument(
         Kind.COUNTER,
         ("table", "outcome"),

@@ -13,6 +13,7 @@ from contextlib import closing
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.kafka.first_records import first_timestamps
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.sink.settings import SinkSettings
@@ -31,7 +32,9 @@ class LagLookout:
         self._settings = settings
         self._meters = meters
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="headgate-lag", daemon=True)
+        self._thread = threading.Thread(
+            target=for_the_same_sink(self._run), name="headgate-lag", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:

@@ -13,10 +13,18 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from headgate.control_protocol.errors import CODE, RetryLater
-from headgate.control_protocol.events import Envelope, Settlement, StartCommit, WriteStatus
+from headgate.control_protocol.events import (
+    Envelope,
+    Notice,
+    NoticeKind,
+    Settlement,
+    StartCommit,
+    WriteStatus,
+)
 from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
 from headgate.control_protocol.ports import BatchWriter, ControlLog, Lead
+from headgate.control_protocol.whose_thread import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.state import State
 from headgate.sink.agreement import agreed, fingerprint
@@ -58,7 +66,9 @@ class SinkMeters:
         self._turned_s = time.monotonic()
         self._turn_s_max = (settings.participant.release_timeout_ms + _CALLS_MS_MAX) / 1000
         self._hide = telemetry.show(self._gauges)
-        self._handler = _ErrorCounter(lambda code: self.count(names.ERRORS, 1, {"code": code}))
+        self._handler = _ErrorCounter(
+            settings.name, lambda code: self.count(names.ERRORS, 1, {"code": code})
+        )
         logging.getLogger("headgate").addHandler(self._handler)
 
     def close(self) -> None:
@@ -177,6 +187,7 @@ class CoordinatorMeters:
         self._window_s = window_ms(settings.coordinator) / 1000
         self._lock = threading.Lock()
         self._progress = progress.Progress()
+        self._begun_ms = _wall_ms()
         self.maintenance = MaintenanceMeters(meters.count, _wall_ms)
 
     def close(self) -> None:
@@ -229,6 +240,8 @@ class CoordinatorMeters:
             with self._lock:
                 self._progress = progress.answered(self._progress, envelope.sender, event, now)
             return
+        if isinstance(event, Notice) and envelope.sink == self._settings.name:
+            self._count_ended(event, envelope.time_ms)
         if envelope.sender != self._sender or envelope.sink != self._settings.name:
             return
         at, now_s = TransactionId(envelope.epoch, envelope.transaction), time.monotonic()
@@ -242,6 +255,11 @@ class CoordinatorMeters:
                 return
         if isinstance(event, Settlement):
             self._count_settled(event, now_s - before.opened.get(at, now_s))
+
+    def _count_ended(self, event: Notice, time_ms: int) -> None:
+        """Count for a process whose own counters are gone with it; what was before is counted."""
+        if event.kind is NoticeKind.STOPPED and event.code and time_ms >= self._begun_ms:
+            self._meters.count(names.ENDED_PARTICIPANTS, 1, {"code": event.code})
 
     def _count_settled(self, event: Settlement, lasted_s: float) -> None:
         outcome = settlement_outcome(event)
@@ -279,13 +297,19 @@ class CoordinatorMeters:
 
 
 class _ErrorCounter(logging.Handler):
-    """Counts what the package logs as a warning or worse, by the code that it names."""
+    """Counts what the package logs as a warning or worse, by the code that it names.
 
-    def __init__(self, count: Callable[[str], None]) -> None:
+    What another sink of the process logs is that one's.
+    """
+
+    def __init__(self, sink: str, count: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
+        self._sink = sink
         self._count_code = count
 
     def emit(self, record: logging.LogRecord) -> None:
+        if sink_of_thread() not in (None, self._sink):
+            return
         found = CODE.search(record.getMessage())
         self._count_code(found[0] if found else "none")
 

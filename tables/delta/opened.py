@@ -12,12 +12,12 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import TableMissing, Unreachable
-from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.kind_errors import PutsUnconditional, TableUnfit
 from headgate.control_protocol.table_kinds import Layout, WantedTable, layout_number
 from headgate.tables.delta.columns import columns_from_delta, may_partition
 from headgate.tables.delta.log import Log
 from headgate.tables.delta.places import storage_options
-from headgate.tables.stores.files import open_files
+from headgate.tables.stores.files import on_s3, open_files
 from headgate.tables.stores.local import local_path
 
 _FEATURES = frozenset(
@@ -63,6 +63,17 @@ class DeltaPlace:
 
     def log(self) -> Log:
         return Log(open_files(self.storage, self.location), self.location)
+
+    def refuse_store(self) -> None:
+        """Raise ``PutsUnconditional`` where two could put the same version, ``OSError``."""
+        files = open_files(self.storage, self.location)
+        if on_s3(files) and not files.puts_conditionally(f"{self.location}/data/headgate"):
+            raise PutsUnconditional(
+                f"the store of Delta table {self.name} at {self.location} overwrites what is "
+                "there, though it was asked to put it only if it is absent",
+                "two coordinators could overwrite each other's versions; use a store that knows "
+                "conditional writes, or fill an Iceberg table",
+            )
 
     def load(self) -> DeltaTable:
         """Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -14,11 +13,8 @@ from deltalake import DeltaTable
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import sink_of, topics_of
 from headgate.control_protocol.table_history import (
     FileRows,
-    ForeignSnapshot,
     History,
     LiveFile,
     Newest,
@@ -26,13 +22,11 @@ from headgate.control_protocol.table_history import (
     Told,
     history_of,
 )
-from headgate.tables.delta.log import LogEntry
+from headgate.tables.delta.digests import Digest, Walk, rows_of
 from headgate.tables.delta.opened import DeltaPlace, columns_of
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.layouts import with_absent
 from headgate.tables.stores.files import open_files
-
-_NOTHING_CHANGES = "replace"
 
 
 class DeltaReader:
@@ -56,12 +50,13 @@ class DeltaReader:
         return [field.name for field in self._table.schema().fields]
 
     def history(self, newest: Newest | None = None) -> History:
-        line, complete = self._read_line(newest) if newest else self._line
-        return history_of(self._view, self._sink, map(self._told, line), complete=complete)
+        walk = self._walked(newest) if newest else self._walk
+        states = map(self._told, reversed(walk.digests))
+        return history_of(self._view, self._sink, states, complete=walk.complete)
 
     def live_files(self) -> list[LiveFile]:
         columns = (self._adds[name].to_pylist() for name in ("path", "num_records", "size_bytes"))
-        brought = {path: entry.version for entry in self._line[0] for path in _paths(entry.added)}
+        brought = self._walk.brought
         return [
             LiveFile(
                 path=self._address(path),
@@ -75,10 +70,10 @@ class DeltaReader:
         ]
 
     def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
-        entry = self._entries.get(commit.snapshot_id)
+        entry = self._log.entry(commit.snapshot_id)
         if entry is None:
             return None
-        return [(self._address(unquote(add["path"])), _rows_of(add)) for add in entry.added]
+        return [(self._address(unquote(add["path"])), rows_of(add)) for add in entry.added]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         size = len(self._files.new_input(file.path))
@@ -93,6 +88,9 @@ class DeltaReader:
         files = self.live_files()
         every = zip(files, self._partitions, strict=True)
         return len(files), (self._rows(file, columns, values) for file, values in every)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def _rows(self, file: LiveFile, columns: Sequence[str], values: Mapping[str, Any]) -> FileRows:
         of = columns_of(self._place.name, self._table)
@@ -118,78 +116,28 @@ class DeltaReader:
     # -------------------------------------------------------------------------------------- the log
 
     @cached_property
-    def _line(self) -> tuple[list[LogEntry], bool]:
-        return self._read_line()
+    def _walk(self) -> Walk:
+        return self._walked()
 
-    def _read_line(self, newest: Newest | None = None) -> tuple[list[LogEntry], bool]:
-        """Oldest first, and whether the first one is the table's. Each is a request of its own."""
-        found: list[LogEntry] = []
+    def _walked(self, newest: Newest | None = None) -> Walk:
+        """Each version is a request of its own, and forgotten but for what it comes to."""
+        walk = Walk(self._adds["path"].to_pylist() if newest is None else ())
         for entry in self._log.line(self._table.version()):
             if entry is None:
                 break
-            found.append(entry)
-            if newest and newest.ends(len(found), entry.committed_ms):
+            walk.take(entry)
+            if newest and newest.ends(len(walk.digests), entry.committed_ms):
                 break
-        return found[::-1], bool(found) and not found[-1].version
-
-    @cached_property
-    def _entries(self) -> Mapping[int, LogEntry]:
-        return {entry.version: entry for entry in self._line[0]}
+        return walk
 
     def _address(self, path: str) -> str:
         return path if "://" in path else f"{self._place.location}/{path}"
 
-    def _told(self, entry: LogEntry) -> Told:
-        made = not entry.version  # the first one makes the table
+    def _told(self, digest: Digest) -> Told:
+        made = not digest.version  # the first one makes the table
         return Told(
-            f"version {entry.version}",
-            entry.properties,
-            lambda record: _commit(entry, record),
-            lambda: None if made else self._foreign(entry),
+            f"version {digest.version}",
+            digest.properties,
+            digest.commit,
+            lambda: None if made else digest.foreign(self._sink),
         )
-
-    def _foreign(self, entry: LogEntry) -> ForeignSnapshot:
-        sink = sink_of(entry.properties)
-        sink = None if sink == self._sink else sink
-        changes = [a for a in (*entry.added, *entry.removed) if a.get("dataChange", True)]
-        replaces = entry.restores or not changes
-        return ForeignSnapshot(
-            snapshot_id=entry.version,
-            operation=_NOTHING_CHANGES if replaces else entry.operation,
-            added_records=0 if replaces else sum(map(_rows_of, entry.added)),
-            deleted_records=0 if replaces else sum(self._removed_rows(r) for r in entry.removed),
-            row_deletes=0 if replaces else sum(_row_deletes(add) for add in entry.added),
-            sink=sink,
-            topic_ids=topics_of(sink, entry.properties) if sink else {},
-        )
-
-    def _removed_rows(self, removed: Mapping[str, Any]) -> int:
-        """A remove need not say how many rows go with the file: the add did."""
-        return _rows_of(removed) or self._known_rows.get(removed["path"], 0)
-
-    @cached_property
-    def _known_rows(self) -> Mapping[str, int]:
-        return {add["path"]: _rows_of(add) for entry in self._line[0] for add in entry.added}
-
-
-def _commit(entry: LogEntry, record: CommitRecord) -> SinkCommit:
-    return SinkCommit(
-        snapshot_id=entry.version,
-        committed_ms=entry.committed_ms,
-        record=record,
-        added_records=sum(map(_rows_of, entry.added)),
-        added_files=len(entry.added),
-    )
-
-
-def _paths(actions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    return (unquote(action["path"]) for action in actions)
-
-
-def _rows_of(action: Mapping[str, Any]) -> int:
-    """What its statistics say."""
-    return int(json.loads(action.get("stats") or "{}").get("numRecords", 0))
-
-
-def _row_deletes(added: Mapping[str, Any]) -> int:
-    return int((added.get("deletionVector") or {}).get("cardinality", 0))

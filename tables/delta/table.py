@@ -82,6 +82,7 @@ class DeltaSinkTable:
         self._log = place.log()
         self._kept: tuple[DeltaTable, LogEntry] | None = None
         self._layouts: dict[int, _Columns] = {}
+        self._store_tried = False
 
     def read(self) -> TableView:
         return self.seen(self._load())
@@ -102,6 +103,12 @@ class DeltaSinkTable:
         places = (str(table.metadata().id), head or None, self._tag(table))
         if places != (base.uuid, base.head, base.tag):
             return Refused("the table has moved on since it was read; nothing was sent")
+        if not self._store_tried:
+            try:
+                self._place.refuse_store()
+            except OSError as error:
+                return Unknown(f"nothing was sent: {error}")
+            self._store_tried = True
         number = uuid.uuid4().hex
         added = [self._added(table, file) for file in attempt.files]
         try:

@@ -92,6 +92,9 @@ class HudiReader:
             raise NotImplementedError("the table has log files, whose updates are not read here")
         return len(self._slices), (self._rows(each, columns) for each in self._slices)
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _rows(self, live: Slice, columns: Sequence[str]) -> FileRows:
         def batches() -> Iterator[Any]:
             with pq.ParquetFile(live.path) as file:

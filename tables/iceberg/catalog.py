@@ -22,7 +22,7 @@ from pyiceberg.exceptions import (
     OAuthError,
     UnauthorizedError,
 )
-from pyiceberg.io import FileIO
+from pyiceberg.io import PY_IO_IMPL, FileIO
 from pyiceberg.serializers import FromInputFile, ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
@@ -40,6 +40,7 @@ from headgate.tables.iceberg.catalog_kinds import refuse_java_kind, refuse_kind,
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.stores.files import PATIENCE, is_far, is_ours, open_files
+from headgate.tables.stores.local_files import LocalFiles, path_of
 from headgate.tables.stores.object_stores import refused_operation
 
 if TYPE_CHECKING:
@@ -81,10 +82,13 @@ def load_catalog(
     properties: Mapping[str, str],
     timeout_s: float = TIMEOUT_S,
     jvm: Jvm | None = None,
+    *,
+    looking: bool = False,
 ) -> Catalog:
     """The catalog ``name``, in pyiceberg's own properties, that never waits for ever.
 
     With a ``jvm`` Java speaks to it, and the properties are those of Iceberg's Java library.
+    ``looking``: most likely nothing is written, and a database stays as it is.
 
     ``timeout_s`` bounds each HTTP request (connecting, and each wait for bytes) of a REST catalog,
     and of who gives it tokens,
@@ -101,7 +105,9 @@ def load_catalog(
         if jvm is not None:
             kind = refuse_java_kind(name, properties)
             return _with_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s))
-        return _with_own_files(_writing_version_3(_opener(name, properties, timeout_s)()))
+        told = {**properties, **({"init_catalog_tables": "false"} if looking else {})}
+        catalog = _writing_version_3(_opener(name, told, timeout_s)())
+        return _with_own_files(catalog, looking=looking)
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
         failure = catalog_failure(error, f"catalog {name!r} cannot be opened")
         raise type(failure)(_without(properties, failure.message), failure.hint) from None
@@ -227,14 +233,19 @@ def _writing_version_3(catalog: Catalog) -> Catalog:
     return catalog
 
 
-def _with_own_files(catalog: Catalog) -> Catalog:
-    """The catalog itself, whose tables on S3 have our files, wherever it asks for some."""
+def _with_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
+    """The catalog itself, whose tables on S3 have our files, wherever it asks for some.
+
+    So have those on this machine for who only looks.
+    """
     theirs = catalog._load_file_io  # noqa: SLF001 - this catalog's only, as below
 
     def files(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         merged = {**catalog.properties, **properties}
         if is_ours(merged, location) or is_far(location):
             return open_files(merged, location)
+        if looking and location and path_of(location) and PY_IO_IMPL not in merged:
+            return LocalFiles(merged, location)
         return theirs(properties, location)
 
     catalog._load_file_io = files  # type: ignore[method-assign]  # noqa: SLF001

@@ -22,6 +22,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.table_changes import Changed, Want
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.tables.iceberg.catalog import rights_taken
 from headgate.tables.iceberg.joint import JointPayments, Outcome, Payment
 
@@ -213,5 +214,7 @@ class FollowerTables:
 
     def _executor(self) -> ThreadPoolExecutor:
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headgate-followers")
+            self._pool = ThreadPoolExecutor(
+                AT_ONCE, "headgate-followers", initializer=for_the_same_sink(lambda: None)
+            )
         return self._pool

@@ -28,7 +28,6 @@ from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Follow
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.catalog_kinds import not_atomic
 from headgate.tables.iceberg.prepared import Prepared
-from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT, BoundedRestCatalog
 from headgate.tables.iceberg.table import IcebergTable
 
 _REFUSED = (
@@ -85,11 +84,15 @@ class JointPayments:
     """
 
     def __init__(self, catalog: Catalog) -> None:
+        # Brings requests: only where tables are paid together.
+        from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT, BoundedRestCatalog
+
+        self._call = str(JOINT_COMMIT)
         if not isinstance(catalog, BoundedRestCatalog):
             raise not_atomic(catalog.name)
         if not catalog.lists_joint_commits:
             raise NotAtomic(
-                f"tables.atomic is set, and {JOINT_COMMIT} is not among what the server of catalog "
+                f"tables.atomic is set, and {self._call} is not among what the server of catalog "
                 f"{catalog.name!r} says it has",
                 "remove tables.atomic: tables are paid one by one then",
             )
@@ -139,7 +142,7 @@ class JointPayments:
             # What was written stays: it was sent, and an answer is no proof that nothing landed.
             raise JointCommitsMissing(
                 f"tables.atomic is set, and the server of catalog {self._catalog.name!r} has no "
-                f"{JOINT_COMMIT}: {error}",
+                f"{self._call}: {error}",
                 "remove tables.atomic: what is decided is paid table by table then",
             ) from error
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed

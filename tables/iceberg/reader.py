@@ -64,6 +64,14 @@ class IcebergReader:
         snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
         return _added(self.table.io, snapshot) if snapshot else None
 
+    def died(self, commit: SinkCommit) -> int | None:
+        """How many rows the commit's delete files say are dead that were not before.
+
+        ``None``: nobody knows now.
+        """
+        snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
+        return _died(self.table.io, snapshot) if snapshot else None
+
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         """By one request on S3, which has the footer in it, unless that is unusually long."""
         import pyarrow.parquet as pq  # not for every command
@@ -87,6 +95,9 @@ class IcebergReader:
         scan = self.table.scan(snapshot_id=head, selected_fields=tuple(columns))
         count, tasks = scan_tasks(self.table, head, scan)
         return count, (self._rows(task, columns) for task in tasks)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def drafted(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
         """Read a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
@@ -135,6 +146,18 @@ def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
         for entry in manifest.fetch_manifest_entry(io)
         if entry.status == ManifestEntryStatus.ADDED
     ]
+
+
+def _died(io: FileIO, snapshot: Snapshot) -> int:
+    """What its delete files hold, less what those held that they replace (rule U6)."""
+    signs = {ManifestEntryStatus.ADDED: 1, ManifestEntryStatus.DELETED: -1}
+    return sum(
+        signs.get(entry.status, 0) * entry.data_file.record_count
+        for manifest in snapshot.manifests(io)
+        if manifest.added_snapshot_id == snapshot.snapshot_id
+        and manifest.content is ManifestContent.DELETES
+        for entry in manifest.fetch_manifest_entry(io, discard_deleted=False)
+    )
 
 
 def _live(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:

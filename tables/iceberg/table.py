@@ -268,10 +268,12 @@ class IcebergTable:
 
     def _proposal(self, table: Table, attempt: CommitAttempt) -> Proposal:
         unclaimed = not table.metadata.snapshots and self._branch != MAIN_BRANCH
-        if unclaimed and (attempt.files or any(debt.manifest for debt in attempt.debts)):
+        brings_rows = bool(attempt.files) or any(debt.manifest for debt in attempt.debts)
+        if unclaimed and brings_rows:
             raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
         key = self._keyed.stored(table.metadata) if self._keyed else None
-        self._refuse_other_key(table.metadata, key, attempt)
+        if self._keyed is not None or brings_rows:  # a person's claim says nothing of the key
+            self._refuse_other_key(table.metadata, key)
         return Proposal(
             base=attempt.base,
             metadata=table.metadata,
@@ -285,12 +287,8 @@ class IcebergTable:
             key=key,
         )
 
-    def _refuse_other_key(
-        self, metadata: TableMetadata, key: str | None, attempt: CommitAttempt
-    ) -> None:
-        """U1. A person's claim, and a payment, say nothing of the key."""
-        if self._keyed is None and not attempt.files:
-            return
+    def _refuse_other_key(self, metadata: TableMetadata, key: str | None) -> None:
+        """U1."""
         stored = metadata.properties.get(key_property(self._sink))
         filled = marker_property(self._sink) in metadata.properties
         refuse_other_key(self._identifier, stored, key, filled=filled)

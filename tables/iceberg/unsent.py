@@ -1,4 +1,4 @@
-"""Which rows of a quarantine its sink has not sent to the dead-letter topic yet.
+"""Which rows of a quarantine its sink has not sent to the dead-letter topic yet, and the newest.
 
 Told by the sink's own snapshots, because a compaction's files hold old rows. Only where these
 have expired, or nothing is known to be sent, is the table scanned.
@@ -6,8 +6,10 @@ have expired, or nothing is known to be sent, is the table scanned.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -26,6 +28,7 @@ from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.lineage import ancestry, by_id, properties_of
 
 _ROWS_AT_ONCE = 100
+_ROWS_LOOKED_AT = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +55,40 @@ class UnsentRows:
 
         Raises what loading a table raises; storage fails in the ways of its drivers.
         """
-        try:
-            table = self._catalog.load_table(self._identifier)
-        except Exception as error:
-            raise catalog_failure(error, f"table {self._identifier} cannot be read") from error
+        table = self._loaded()
         if progress and progress.table_uuid != str(table.metadata.table_uuid):
             progress = None
         line = self._line(table, progress)
         if progress and line and _reaches(line[-1][0], progress):
             for snapshot, record in reversed(line):
                 if record and snapshot.snapshot_id != progress.snapshot_id:
-                    files = _added(table, snapshot) if record.records else ()
-                    rows = _rows(table, snapshot, files, AlwaysTrue())
+                    files = added(table, snapshot) if record.records else ()
+                    rows = rows_of(table, snapshot, files, AlwaysTrue())
                     yield Portion(rows, _upto(table, snapshot, record))
             return
         for snapshot, record in line[:1]:
             if record:
                 rows = self._scanned(table, snapshot, progress)
                 yield Portion(rows, _upto(table, snapshot, record))
+
+    def newest(self, count: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+        """Return the last rows of the newest commit that brought some, of the first thousands.
+
+        Raises as ``since``.
+        """
+        table = self._loaded()
+        for snapshot, record in self._line(table, None):
+            if record and record.records:
+                files = added(table, snapshot)
+                rows = rows_of(table, snapshot, files, AlwaysTrue(), columns=columns)
+                return list(deque(islice(rows, _ROWS_LOOKED_AT), maxlen=count))
+        return []
+
+    def _loaded(self) -> Table:
+        try:
+            return self._catalog.load_table(self._identifier)
+        except Exception as error:
+            raise catalog_failure(error, f"table {self._identifier} cannot be read") from error
 
     def _line(
         self, table: Table, progress: Progress | None
@@ -90,7 +109,7 @@ class UnsentRows:
         if progress:
             wanted = And(wanted, GreaterThanOrEqual(term="epoch", value=progress.epoch))
         scan = table.scan(wanted, snapshot_id=snapshot.snapshot_id)
-        return _rows(table, snapshot, scan.plan_files(), wanted)
+        return rows_of(table, snapshot, scan.plan_files(), wanted)
 
 
 def _reaches(oldest: Snapshot, progress: Progress) -> bool:
@@ -99,7 +118,7 @@ def _reaches(oldest: Snapshot, progress: Progress) -> bool:
     return oldest.snapshot_id == progress.snapshot_id or oldest.sequence_number == next_number
 
 
-def _added(table: Table, snapshot: Snapshot) -> Iterator[FileScanTask]:
+def added(table: Table, snapshot: Snapshot) -> Iterator[FileScanTask]:
     for manifest in snapshot.manifests(table.io):
         ours = manifest.added_snapshot_id == snapshot.snapshot_id
         if ours and manifest.content == ManifestContent.DATA:
@@ -108,11 +127,16 @@ def _added(table: Table, snapshot: Snapshot) -> Iterator[FileScanTask]:
                     yield FileScanTask(entry.data_file)
 
 
-def _rows(
-    table: Table, snapshot: Snapshot, files: Iterable[FileScanTask], wanted: BooleanExpression
+def rows_of(
+    table: Table,
+    snapshot: Snapshot,
+    files: Iterable[FileScanTask],
+    wanted: BooleanExpression,
+    *,
+    columns: tuple[str, ...] = COLUMNS,
 ) -> Iterator[dict[str, Any]]:
-    """One file at a time, and few of its rows as Python objects."""
-    projection = table.scan(selected_fields=COLUMNS, snapshot_id=snapshot.snapshot_id).projection()
+    """Read one file at a time, and few of its rows as Python objects."""
+    projection = table.scan(selected_fields=columns, snapshot_id=snapshot.snapshot_id).projection()
     reader = ArrowScan(table.metadata, table.io, projection, wanted)
     for file in files:
         for batch in reader.to_record_batches([file]):

@@ -17,6 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.tables.iceberg.condemned import Condemned
 from headgate.tables.iceberg.gate import Gate
 from headgate.tables.iceberg.removal import Removal, snapshot_ids
@@ -87,7 +88,9 @@ class Upkeep:
                 return
             if self._threads:
                 name = "headgate-upkeep"
-                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._thread = threading.Thread(
+                    target=for_the_same_sink(self._work), name=name, daemon=True
+                )
                 self._thread.start()
                 return
         self._work()

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from headgate.control_protocol.whose_thread import for_the_same_sink
+
 _Answer = TypeVar("_Answer")
 
 
@@ -20,7 +22,9 @@ def within(seconds: float, what: str, call: Callable[[], _Answer]) -> _Answer:
         except BaseException as error:  # noqa: BLE001 - it is raised by who waits
             failure.append(error)
 
-    thread = threading.Thread(target=run, name="headgate-store-call", daemon=True)
+    thread = threading.Thread(
+        target=for_the_same_sink(run), name="headgate-store-call", daemon=True
+    )
     thread.start()
     thread.join(seconds)
     if failure:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import io
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from threading import Lock
 from typing import Any
+from uuid import uuid4
 
 from pyarrow.fs import FileSystem
 from pyiceberg.io import (
@@ -43,6 +45,7 @@ from pyiceberg.typedef import Properties
 from pyiceberg.utils.properties import get_first_property_value, property_as_bool, property_as_int
 
 from headgate.tables.stores.files import SCHEMES
+from headgate.tables.stores.local_files import DESCRIBES
 from headgate.tables.stores.s3_store import TIMEOUT_S, Keys, Place, S3Store, endpoint_of
 from headgate.tables.stores.s3_upload import PART_BYTES, S3Upload
 
@@ -50,7 +53,6 @@ S3_PART_BYTES = "s3.multipart.part-size-bytes"
 """Iceberg's own name of it, which pyiceberg does not know."""
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-_DESCRIBES = (".avro", ".metadata.json", ".metadata.json.gz")
 
 
 class KeptFiles:
@@ -90,7 +92,7 @@ class S3Files(PyArrowFileIO):
     """Files of tables on S3, where no ``py-io-impl`` is set. Other schemes are pyarrow's."""
 
     def new_input(self, location: str) -> Any:
-        if not location.startswith(_PREFIXES) or not location.endswith(_DESCRIBES):
+        if not location.startswith(_PREFIXES) or not location.endswith(DESCRIBES):
             return super().new_input(location)
         return S3Object(self, location)
 
@@ -128,6 +130,17 @@ class S3Files(PyArrowFileIO):
         root = folder.rstrip("/") + "/"
         found = self.store(bucket).under(bucket, key)
         return [(root + name[len(key) :], at) for name, at in found if not name.endswith("/")]
+
+    def puts_conditionally(self, folder: str) -> bool:
+        """Try whether the store keeps what is to be put only if it is absent, below the folder."""
+        bucket, key = bucket_and_key(f"{folder}/headgate-trial-{uuid4()}")
+        store = self.store(bucket)
+        store.put(bucket, key, b"1")
+        try:
+            return not store.put_if_absent(bucket, key, b"2")
+        finally:
+            with suppress(OSError):
+                store.delete(bucket, key)
 
     def tail(self, location: str, count: int) -> tuple[bytes, int]:
         """Return the last ``count`` bytes of an object, or all, and its size: one request."""
@@ -195,12 +208,12 @@ class S3Object(InputFile, OutputFile):
         kept = KEPT.get(self._kept_as)
         if kept is None:
             kept = self._files.store(self._bucket).get(self._bucket, self._key)
-            if self.location.endswith(_DESCRIBES):
+            if self.location.endswith(DESCRIBES):
                 KEPT.keep(self._kept_as, kept)
         return io.BytesIO(kept)
 
     def create(self, overwrite: bool = False) -> Any:  # noqa: ARG002, FBT001, FBT002 - pyiceberg's
-        keep = self._keep if self.location.endswith(_DESCRIBES) else None
+        keep = self._keep if self.location.endswith(DESCRIBES) else None
         store, part_bytes = self._files.store(self._bucket), self._files.part_bytes
         return S3Upload(store, self._bucket, self._key, written=keep, part_bytes=part_bytes)
 

@@ -37,6 +37,7 @@ DELETED_AT_ONCE = 1000
 _CONNECTIONS = 32
 TIMEOUT_S = 3.0
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+_THERE_STATUSES = (409, 412)
 _REFUSED_STATUSES = (401, 403)
 
 _CHUNK_BYTES = 64 * 1024
@@ -119,6 +120,20 @@ class S3Store:
 
     def put(self, bucket: str, key: str, data: bytes) -> None:
         self._ask((bucket, key), lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=data))
+
+    def put_if_absent(self, bucket: str, key: str, data: bytes) -> bool:
+        """Tell whether the object was absent; else it stays as it is, if the store knows that."""
+
+        def ask(s3: Any) -> bool:
+            try:
+                s3.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+            except ClientError as error:
+                if error.response["ResponseMetadata"]["HTTPStatusCode"] in _THERE_STATUSES:
+                    return False
+                raise
+            return True
+
+        return self._ask((bucket, key), ask)
 
     def get(self, bucket: str, key: str) -> bytes:
         return self._read(bucket, key)[0]

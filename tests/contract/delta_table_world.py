@@ -21,18 +21,30 @@ from headgate.data.writers.plan import SourcePlan
 from headgate.tables.delta.kind import DeltaKind
 from headgate.tables.delta.opened import DeltaPlace
 from headgate.tables.delta.table import DeltaSinkTable
+from headgate.tables.stores.files import on_s3, open_files
 
 ROWS_PER_FILE = 3
 COLUMNS = Struct((Column("number", "long", required=False), Column("row", "long", required=False)))
 
 
 class DeltaWorld:
-    """The contract's world over delta-rs, below a folder."""
+    """The contract's world over delta-rs, below a folder; or, with ``storage``, an address."""
 
-    def __init__(self, folder: Path, *, properties: dict[str, str] | None = None) -> None:
-        self.uri = folder / "a table"
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        properties: dict[str, str] | None = None,
+        storage: dict[str, str] | None = None,
+    ) -> None:
+        self.uri: Any = folder / "a table" if isinstance(folder, Path) else folder
         self.wanted = WantedTable(
-            "db.trips", str(self.uri), create=True, columns=COLUMNS, properties=properties or {}
+            "db.trips",
+            str(self.uri),
+            create=True,
+            columns=COLUMNS,
+            properties=properties or {},
+            storage=storage or {},
         )
         self.place = DeltaPlace.of(self.wanted)
         self._lies: list[bool] = []
@@ -64,10 +76,11 @@ class DeltaWorld:
         return sorted(found)[::ROWS_PER_FILE]
 
     def table(self) -> DeltaTable:
-        return DeltaTable(self.uri)
+        return DeltaTable(self.uri, storage_options=self.place.options)
 
     def append_foreign(self, number: int) -> None:
-        write_deltalake(self.uri, rows(number), mode="append")
+        options = self.place.options
+        write_deltalake(self.uri, rows(number), mode="append", storage_options=options)
 
     def compact(self) -> None:
         self.table().optimize.compact()
@@ -80,7 +93,12 @@ class DeltaWorld:
         DeltaKind().ensure(self.wanted)
 
     def drop(self) -> None:
-        shutil.rmtree(self.uri)
+        if isinstance(self.uri, Path):
+            shutil.rmtree(self.uri)
+            return
+        files = open_files(self.place.storage, self.uri)
+        assert on_s3(files)
+        assert files.delete_many([location for location, _ in files.under(self.uri)]) == {}
 
     def lose_next_answer(self, *, landed: bool) -> None:
         self._lies.append(landed)

@@ -317,7 +317,8 @@ class Canon:
 
     def _claim(self, claim: Claim) -> Hashable:
         span = (claim.range.begin, claim.range.end)
-        return span, claim.records, claim.quarantined, claim.max_timestamp_ms
+        counts = (claim.records, claim.deleted, claim.quarantined)
+        return span, counts, claim.max_timestamp_ms
 
     def _file(self, file: WrittenFile) -> Hashable:
         return self._path(file.path)

@@ -20,6 +20,7 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import (
     Destination,
     Envelope,
+    FileKind,
     LogRecord,
     WriteStatus,
     WrittenFile,
@@ -290,7 +291,8 @@ def written(bounds: Bounds, batch: Batch, member: str) -> BatchWritten:
         good += [place for place in there if place not in bounds.bad]
         for place in bad:
             routed[(sum(place) + batch.transaction.epoch) % len(starts)].append(place)
-        results[at] = _result(bounds, at, span, len(bad))
+        deleted = sum(place in bounds.deletes for place in there)
+        results[at] = _result(bounds, at, span, len(bad), deleted)
     files = [
         _files(start.file_prefix, member, places)
         for start, places in zip(starts, routed, strict=True)
@@ -298,13 +300,26 @@ def written(bounds: Bounds, batch: Batch, member: str) -> BatchWritten:
     others = {
         Destination(s.table): more for s, more in zip(starts[1:], files[1:], strict=True) if more
     }
-    own = _files(batch.table.file_prefix, member, good)
+    own = _files(batch.table.file_prefix, member, [p for p in good if p not in bounds.deletes])
+    keys = [place for place in good if place in bounds.deletes]
+    for file in _files(batch.table.file_prefix, f"{member}-keys", keys):
+        own += (replace(file, kind=FileKind.KEYS),)
     return BatchWritten(batch.number, results, own, files[0] if files else (), others)
 
 
-def _result(bounds: Bounds, at: TopicPartition, span: OffsetRange, bad: int) -> PartitionResult:
+def _result(
+    bounds: Bounds, at: TopicPartition, span: OffsetRange, bad: int, deleted: int
+) -> PartitionResult:
     newest = timestamp_ms(at.partition, span.end - 1) if bounds.timed and len(span) else None
-    return PartitionResult(span, len(span) - bad, len(span), newest, quarantined=bad, bad=bad)
+    return PartitionResult(
+        span,
+        len(span) - bad - deleted,
+        len(span),
+        newest,
+        quarantined=bad,
+        bad=bad,
+        deleted=deleted,
+    )
 
 
 def _files(prefix: str, member: str, places: list[tuple[int, int]]) -> tuple[WrittenFile, ...]:

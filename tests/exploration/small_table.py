@@ -44,6 +44,10 @@ class Table:
     bad: frozenset[Place] = frozenset()
     timed: bool = False
     schema: int = 0
+    deletes: frozenset[Place] = frozenset()
+    """Records that delete; with any, all records of a partition share a key."""
+    live: frozenset[Place] = frozenset()
+    """Of a table with a key: the rows that no later record has replaced or deleted."""
 
     def view(self) -> TableView:
         lineage = Lineage.FRESH if self.tag is None else Lineage.CONTAINS_TAG
@@ -69,10 +73,16 @@ class Table:
         return replace(
             self,
             rows=tuple(map(tuple, rows)),
+            live=self._after(paths) if self.deletes else frozenset(),
             tag=snapshot_id,
             head=snapshot_id,
             record=attempt.record,
         )
+
+    def _after(self, paths: list[str]) -> frozenset[Place]:
+        """U3: of each key the last record wins, in whatever file it is."""
+        written = sorted(place for path in paths for place in written_in(path))
+        return frozenset(dict([*self.live, *written]).items() - self.deletes)
 
     def grown(self, update: Update) -> Table:
         """The table after the update (S5): one that changes nothing is none."""
@@ -108,6 +118,17 @@ def rows_are_the_source(table: Table, followers: tuple[Table, ...]) -> None:
                     f"{at}: offset {offset} is {times} times there and {beside} times in or owed "
                     f"to followers, {following} is next",
                 )
+    if table.deletes:
+        _live_rows_are_the_fold(table)
+
+
+def _live_rows_are_the_fold(table: Table) -> None:
+    """U1: of each key the row of its last record, unless that deletes."""
+    assert table.record is not None
+    last = {(at.partition, end - 1) for at, end in table.record.offsets.items() if end}
+    if table.live != last - table.deletes:
+        wrong = sorted(table.live ^ (last - table.deletes))
+        raise Violation(Kind.LOSS, f"these rows live, or are missing, wrongly: {wrong}")
 
 
 def owed(table: Table, followers: tuple[Table, ...]) -> list[Debt]:

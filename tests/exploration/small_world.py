@@ -59,6 +59,8 @@ class Bounds:
     ``joined``: it begins with every partition gained and the first claim in the table. ``bad``:
     partition and offset of the records that go into ``followers``, into another one in each epoch.
     ``new``: those that need a column which the lead does not have in the beginning.
+    ``deletes``: the table has a key, which all records of a partition share, and these delete its
+    row.
     ``parts``: a status with files travels in two. ``timed``: records have timestamps, and what does
     not move for a while is idle.
     """
@@ -81,6 +83,7 @@ class Bounds:
     parts: bool = False
     timed: bool = False
     new: frozenset[Place] = frozenset()
+    deletes: frozenset[Place] = frozenset()
 
     @property
     def coordinator_settings(self) -> CoordinatorSettings:
@@ -249,7 +252,7 @@ def rightly(before: Table, after: World) -> World:
 def first_world(bounds: Bounds) -> World:
     nothing = tuple((0,) * count for count in bounds.records)
     return World(
-        table=Table(nothing, bad=bounds.bad, timed=bounds.timed),
+        table=Table(nothing, bad=bounds.bad, timed=bounds.timed, deletes=bounds.deletes),
         followers=tuple(Table(nothing, name, f"uuid-{name}", name) for name in bounds.followers),
         seats=(None, None),
         members=tuple(new_member(bounds, k, 0, 0) for k in range(bounds.participants)),
@@ -265,5 +268,11 @@ def new_member(bounds: Bounds, index: int, life: int, position: int) -> Member:
 
 
 def new_seat(bounds: Bounds, index: int, life: int, position: int) -> Seat:
-    identity = Identity(SINK, "group", Sender(f"c{index}", str(life)), followers=bounds.followers)
+    identity = Identity(
+        SINK,
+        "group",
+        Sender(f"c{index}", str(life)),
+        followers=bounds.followers,
+        keyed=bool(bounds.deletes),
+    )
     return Seat(CoordinatorState(identity, bounds.coordinator_settings), position)

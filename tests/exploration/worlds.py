@@ -60,6 +60,11 @@ def evolving(*records: int, new: tuple[Place, ...] = ((0, 1),), **faults: int) -
     return replace(alone(*records, **faults), new=frozenset(new))
 
 
+def changed(*records: int, **faults: int) -> Bounds:
+    """One participant; the table has a key, and the second record deletes its row."""
+    return replace(alone(*records, **faults), deletes=frozenset({(0, 1)}))
+
+
 def timed(*records: int, **faults: int) -> Bounds:
     """One participant; a transaction brings one record, partitions without news are idle soon."""
     return replace(alone(*records, **faults), timed=True, batches_max=1)
@@ -91,6 +96,8 @@ SMALL: Mapping[str, Bounds] = {
     "two-followers": followed(2, tables=2, coordinator_dies=1),
     "new-column": evolving(2, outcome_unknown=1, append_lost=1),
     "new-column-coordinator-dies": evolving(2, coordinator_dies=1),
+    "changes": changed(2, outcome_unknown=1, foreign_commit=1),
+    "changes-coordinator-dies": changed(2, coordinator_dies=1),
 }
 
 LARGE: Mapping[str, Bounds] = {
@@ -131,5 +138,7 @@ LARGE: Mapping[str, Bounds] = {
     "new-column-dies-unknown": evolving(2, coordinator_dies=1, outcome_unknown=2),
     "new-column-zombie": evolving(2, failover=1, outcome_unknown=1),
     "new-column-of-two": replace(pair(outcome_unknown=1), new=frozenset({(0, 0), (1, 0)})),
+    "changes-zombie": changed(3, failover=1, foreign_commit=1),
+    "changes-unknown-outcomes": changed(3, outcome_unknown=2, foreign_commit=1, batch_fails=1),
     "new-column-event-doubled": evolving(2, event_doubled=1, append_lost=1),
 }

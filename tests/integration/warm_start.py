@@ -139,6 +139,7 @@ def main() -> None:
             if not child:
                 os.environ.clear()
                 os.environ.update(asked["environment"])
+                _look_for_packages()
                 _become(asked["arguments"], log)
             logs[child] = log
             print(child, flush=True)
@@ -147,6 +148,12 @@ def main() -> None:
 def _import_all() -> None:
     for name in EVERYTHING:
         importlib.import_module(name)
+
+
+def _look_for_packages() -> None:
+    """Where the environment says that they are, as an interpreter does when it starts."""
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [path for path in named if path and path not in sys.path]
 
 
 def _become(arguments: Sequence[str], log: Path) -> NoReturn:

@@ -17,7 +17,9 @@ PURE_LIBRARY = {
     *("functools", "hashlib", "hmac", "itertools", "json", "math", "re", "types", "typing", "zlib"),
 }
 IMPURE = {
-    "headgate.control_protocol": {"codec", "listener", "parts", "redacted_log", "testing", "wire"},
+    "headgate.control_protocol": {
+        *("codec", "listener", "parts", "redacted_log", "testing", "whose_thread", "wire"),
+    },
     "headgate.coordinator": {"driver", "service"},
     "headgate.participant": {"driver", "job", "own_words", "task"},
 }
@@ -72,6 +74,7 @@ ADAPTERS = {
         "headgate.kafka.fetch",
         "headgate.native",
         "headgate.operations.audit_records",
+        "headgate.operations.fold",
         "headgate.operations.rehearsal",
         "headgate.sink.maintenance",
         "headgate.sink.preconditions",

@@ -92,6 +92,8 @@ class Events:
     def add_partition(self) -> None:
         """Whoever has others keeps them while the weather is calm; the group may learn later."""
         world = self._world
+        if world.keys and not world.keys.grows:
+            return
         if len(world.source.partitions) < PARTITIONS_MAX:
             world.struck["partition added"] += 1
             world.source.add_partitions("source", 1)

@@ -152,6 +152,8 @@ class FaultyTable(Struck):
         if self._world.catalog_lies():
             return self._lie(attempt)
         self._world.commit_fault(self._catalog, self._called)
+        if not self._called:
+            self._world.somebody_compacts()
         outcome = self._table.commit(attempt)
         self._world.note(
             "{} commits {}{}: {}",
@@ -317,6 +319,8 @@ class FaultyWriter(FakeBatchWriter, Struck):
             self.takes = world.quarantine.takes((node.number, node.life))
         if world.columns is not None:
             self.wants, self.has = world.columns.wants, world.columns.has
+        if world.keys is not None:
+            self.deletes = world.keys.deletes
 
     @property
     def due_ms(self) -> int | None:

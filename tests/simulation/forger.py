@@ -86,6 +86,7 @@ class Forger:
         self._keyed = Wire(world.sink, Keys((KEY,)))
         self.wire = self._keyed if self.signed else None
         self._heard: list[Envelope] = []
+        self._genuine: dict[tuple[bytes, TopicId], bool] = {}
         self._start: Envelope | None = None
         self._rate = self.dice.choice((0.05, 0.2, 0.5))
         self._claims_only = (
@@ -127,8 +128,7 @@ class Forger:
         """Without the key; or, now and then, the newest genuine message once more."""
         world, topic_id = self.world, self.world.log.topic_id
         plain = codec.encode(said)
-        heard = ((m, self._keyed.read(m, topic_id)) for m in world.log.messages)
-        genuine = [message for message, said in heard if isinstance(said, Envelope)]
+        genuine = [m for m in world.log.messages if self._is_genuine(m, topic_id)]
         ways: list[Callable[[], bytes]] = [
             lambda: plain,
             lambda: Wire(world.sink, Keys((OTHER_KEY,))).written(said, topic_id),
@@ -139,6 +139,13 @@ class Forger:
         if genuine and not world.calm.on:  # an old END is answered once more: no work is lost
             ways.append(lambda: self.dice.choice(genuine))
         return self.dice.choice(ways)()
+
+    def _is_genuine(self, message: bytes, topic_id: TopicId) -> bool:
+        """Read once: reading a long log whenever it speaks took minutes of a seed."""
+        at = (message, topic_id)
+        if at not in self._genuine:
+            self._genuine[at] = isinstance(self._keyed.read(message, topic_id), Envelope)
+        return self._genuine[at]
 
     # ------------------------------------------------------------------------------- what it says
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import IcebergBaseModel
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.testing import FakeStorage, SourceRecord
@@ -40,7 +41,9 @@ class MemoryStorage(FakeStorage):
 
     def content(self, path: str) -> bytes:
         if path in self.versions:
-            return self.versions[path].model_dump_json(exclude_none=True).encode()
+            # pyiceberg reads version 3, and does not write it
+            whole = IcebergBaseModel.model_dump_json(self.versions[path], exclude_none=True)
+            return whole.encode()
         if path not in self.blobs:
             raise FileNotFoundError(path)
         return self.blobs[path]

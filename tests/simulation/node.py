@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from simulation.climate import FOR_EVER_MS
 from simulation.faulty import (
     Dated,
     FaultyLog,
@@ -14,6 +15,7 @@ from simulation.faulty import (
     FaultyTopics,
     FaultyWriter,
 )
+from simulation.keyed_fake import KeyedCatalog, KeyedFakeTable
 from simulation.quarantine import ASIDE
 from simulation.real_catalog import RealCatalog
 from simulation.real_port import CatalogPort, real_table
@@ -98,6 +100,9 @@ class Node:
         return first and self.world.climate.split and self.world.clock.now_ms >= CUT_OFF_MS
 
     def release(self, partitions: frozenset[TopicPartition]) -> None:
+        """The world stands still meanwhile: who waits without a bound, would for ever."""
+        if self.world.climate.participants.release_timeout_ms == FOR_EVER_MS:
+            self.world.log.reachable = self.world.source.reachable = True
         self.participant.release(partitions)
 
     # -- Leadership
@@ -137,6 +142,7 @@ class Node:
                 routed=bool(world.quarantine and world.quarantine.ledger),
                 paces=world.payday.paces,
                 refresh_ms=world.payday.refresh_ms,
+                keyed=world.keys is not None,
             ),
             world.climate.coordinators,
             CoordinatorWorld(
@@ -177,7 +183,8 @@ class Node:
 
     def _opened(self, catalog: Any, called: str) -> Follower:
         if not isinstance(catalog, RealCatalog):
-            return FakeTable(catalog, self.world.sink)
+            made = KeyedFakeTable if isinstance(catalog, KeyedCatalog) else FakeTable
+            return made(catalog, self.world.sink)
         table = real_table(self.world, self, catalog, called)
         self._open.append(table)
         return table

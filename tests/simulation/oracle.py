@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from simulation.branch import Branch, fell
 from simulation.columns import Columns
 from simulation.kept import Kept
+from simulation.keys import Keys, live_by_counts, nothing_is_added
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.events import StartCommit
@@ -34,8 +35,12 @@ class Oracle:
         kept: Kept | None,
         *,
         columns: Columns | None = None,
+        keys: Keys | None = None,
     ) -> None:
         self._columns = columns
+        self._keys = keys
+        self._live: int | None = None
+        """Rows of a keyed table at the last look; ``None``: not as its commits count them."""
         self._catalog = catalog
         self._source = source
         self._kept = kept
@@ -73,11 +78,12 @@ class Oracle:
     def branch_was_set(self) -> None:
         """By hand, to another snapshot."""
         self._branch.was_set()
+        self._live = None
 
     def forget_table(self) -> None:
         """It was dropped and created again."""
         self._branch.forget()
-        self.newest, self._past = None, frozenset()
+        self.newest, self._past, self._live = None, frozenset(), None
         self._begins.clear()
 
     # ---------------------------------------------------------------------------------- every step
@@ -90,6 +96,8 @@ class Oracle:
         if not (moved or kept_moved):
             return
         record, snapshot = self._branch.stored()
+        if self._keys is not None and moved:
+            self._are_counted()
         if moved and record is not None and snapshot != self._snapshot:
             self._nothing_falls(record)
             self._topics_changed(record)
@@ -108,6 +116,8 @@ class Oracle:
         before = self.newest
         if before is None:
             return
+        if self._keys is not None:
+            nothing_is_added(before, record)
         if self.may_jump and record.claim:
             self._excuse_jumps(before, record)
         if self.may_fall:
@@ -172,6 +182,9 @@ class Oracle:
             doubled = [row for row, times in Counter(rows).items() if times > 1]
             raise Violation(Kind.DOUBLE, f"rows twice in the table: {sorted(doubled)[:5]}")
         expected = self._source_up_to(record) - self.gone - self._kept_instead(there, record)
+        if self._keys is not None:
+            self._keys.are_folded(rows, expected, self.excused)
+            return
         if there == expected:
             return
         lost = expected - there - self.excused
@@ -182,6 +195,18 @@ class Oracle:
         invented = there - expected - self.excused
         if invented:
             raise Violation(Kind.DOUBLE, f"rows beyond the stored offsets: {sorted(invented)[:5]}")
+
+    def _are_counted(self) -> None:
+        """U10: live rows grow by what the commits since the last look say."""
+        assert self._keys is not None
+        rows, before = len(self._catalog.records()), self._live
+        self._live = rows
+        if before is None:
+            return
+        since = [record for record, _ in self._branch.stored_since(self._snapshot)]
+        counted = live_by_counts(before, since)
+        if rows != counted:
+            raise Violation(Kind.UNTRUTH, f"{rows} rows live, and {counted} were counted")
 
     def _kept_instead(
         self, there: set[SourceRecord], record: CommitRecord

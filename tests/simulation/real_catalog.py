@@ -36,6 +36,7 @@ from simulation.memory_io import MemoryIO, MemoryStorage
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.testing import CommitFault, SourceRecord
+from headgate.tables.iceberg import row_ids
 from headgate.tables.iceberg.lineage import properties_of
 
 MAIN = "main"
@@ -74,7 +75,7 @@ class RealSnapshot:
 
     @property
     def files(self) -> tuple[LiveFile, ...]:
-        return tuple(LiveFile(path) for path in self.catalog.live(self.real))
+        return self.catalog.data_files(self.real)
 
 
 Call = tuple[Any, Any]
@@ -82,6 +83,9 @@ Call = tuple[Any, Any]
 
 
 class RealCatalog:
+    columns = Schema(NestedField(1, "id", LongType(), required=False))
+    properties = PROPERTIES
+
     def __init__(self, storage: MemoryStorage, table: str, *, serves: bool) -> None:
         """``serves``: it checks what a server can, and no more."""
         self.storage, self.table = storage, table
@@ -109,13 +113,15 @@ class RealCatalog:
     def _create(self) -> None:
         self._tables += 1
         self.location = f"memory://{self.table}-{self._tables}"
-        self.metadata: TableMetadata = new_table_metadata(
-            Schema(NestedField(1, "id", LongType(), required=False)),
+        made: TableMetadata = new_table_metadata(
+            self.columns,
             UNPARTITIONED_PARTITION_SPEC,
             UNSORTED_SORT_ORDER,
             self.location,
-            PROPERTIES,
+            dict(self.properties),
         )
+        numbered = {"next_row_id": 0} if made.format_version == row_ids.VERSION else {}
+        self.metadata: TableMetadata = made.model_copy(update=numbered)
         self._written()
 
     def _written(self) -> None:
@@ -277,6 +283,9 @@ class RealCatalog:
             snapshot_id=self.metadata.new_snapshot_id(), timestamp_ms=0, manifest_list=""
         )
         return RealSnapshot(never, self)
+
+    def data_files(self, snapshot: Snapshot) -> tuple[LiveFile, ...]:
+        return tuple(LiveFile(path) for path in self.live(snapshot))
 
     def live(self, snapshot: Snapshot) -> list[str]:
         return [path for m in self._manifests(snapshot) for path in self._paths(m)]

@@ -16,11 +16,14 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from simulation.faulty import Struck
 from simulation.keeper import timed
+from simulation.keyed_real import BY
 from simulation.memory_io import MemoryIO
 from simulation.real_catalog import Call, RealCatalog
 
+from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.testing import CommitFault
 from headgate.tables.iceberg import condemned, drafts, unreachable, upkeep
+from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores import ahead, files
 
@@ -38,6 +41,7 @@ class CatalogPort(Struck):
     def __init__(self, world: World, node: Node, catalog: RealCatalog, called: str = "") -> None:
         self._of(world, node)
         self._catalog, self._called = catalog, called
+        self._tag = tag_name(world.sink)
 
     def load_table(self, _: object) -> Table:
         self._reach()
@@ -48,6 +52,8 @@ class CatalogPort(Struck):
         call = (requirements, updates)
         if any(isinstance(update, RemoveSnapshotsUpdate) for update in updates):
             return self._remove(call)
+        if not self._called and any(getattr(u, "ref_name", "") == self._tag for u in updates):
+            self._overtaken()
         return self._sent(call, self._fault())
 
     @property
@@ -82,6 +88,14 @@ class CatalogPort(Struck):
             catalog.call(call)  # refused, for its own first copy has moved the tag
         self._strike(f"{self._called}commit answered")
         return response
+
+    def _overtaken(self) -> None:
+        """U5: what was resolved for a head is sent when that may be none any more."""
+        world = self._world
+        world.somebody_compacts()
+        if world.keys and world.deep == 0 and world.chance(5 * world.rates.stall):
+            world.stall(self._node, "resolved and not sent")
+            self._strike("resolution")
 
     def _others(self) -> None:
         """The answer is long in coming; others go on."""
@@ -125,7 +139,13 @@ class CatalogPort(Struck):
 def real_table(world: World, node: Node, catalog: RealCatalog, called: str) -> IcebergTable:
     port = CatalogPort(world, node, catalog, called)
     node.ports.append(port)
-    return IcebergTable(port, catalog.table, world.sink, threads=False)  # type: ignore[arg-type]
+    return IcebergTable(
+        port,  # type: ignore[arg-type]
+        catalog.table,
+        world.sink,
+        threads=False,
+        keyed=KeyedRows(BY) if world.keys and not called else None,
+    )
 
 
 # --------------------------------------------------------------------------------------- determined

@@ -32,10 +32,11 @@ from simulation.world import World
 
 SEEDS_AT_ONCE = 100
 REAL_EVERY = 20
+KEYED_EVERY = 12
 SEEDS_BETWEEN_COLLECTIONS = 10
 
 
-def play(seed: int, *, whole: bool = False, real: bool = False) -> World:
+def play(seed: int, *, whole: bool = False, real: bool = False, keyed: bool = False) -> World:
     """One seed, whole; whatever goes wrong carries the command that replays it.
 
     Its garbage is left to who plays many: collecting it on the way costs more than the seed.
@@ -44,14 +45,14 @@ def play(seed: int, *, whole: bool = False, real: bool = False) -> World:
     heard_anew()
     try:
         with quick_copies(), carried(_part_bytes(seed)):
-            world = World(seed, real=real)
+            world = World(seed, real=real, keyed=keyed)
             try:
                 with determined(world) if real else nullcontext():
                     Course(world).run()
                     for whole_table in world.wholes:
                         whole_table.end()
             except Exception as error:
-                how = " --real" if real else ""
+                how = " --real" * real + " --keyed" * keyed
                 error.add_note(f"replay: python tests/simulation/run.py --seed {seed}{how}")
                 error.add_note(world.transcript(60))
                 raise
@@ -84,11 +85,15 @@ class Tally:
         self.failed += other.failed
 
 
-def played(seeds: Iterable[int], real: frozenset[int] = frozenset()) -> Tally:
+def played(
+    seeds: Iterable[int],
+    real: frozenset[int] = frozenset(),
+    keyed: frozenset[int] = frozenset(),
+) -> Tally:
     tally = Tally()
     for seed in seeds:
         try:
-            world = play(seed, real=seed in real)
+            world = play(seed, real=seed in real, keyed=seed in keyed)
         except Exception as error:  # noqa: BLE001 - the others go on, and all are told
             tally.failed.append("".join(traceback.format_exception(error)))
             continue
@@ -110,11 +115,16 @@ def main() -> int:
     parser.add_argument(
         "--real-every", type=int, default=REAL_EVERY, help="of the seeds one in so many; 0: none"
     )
+    parser.add_argument("--keyed", action="store_true", help="the table has a key")
+    parser.add_argument(
+        "--keyed-every", type=int, default=KEYED_EVERY, help="of the seeds one in so many; 0: none"
+    )
     options = parser.parse_args()
     logging.disable()
     every = 1 if options.real else options.real_every
+    keyed_every = 1 if options.keyed else options.keyed_every
     if options.seed is not None:
-        play(options.seed, whole=True, real=options.real)
+        play(options.seed, whole=True, real=options.real, keyed=options.keyed)
         return 0
     began = time.monotonic()
     end = options.first + options.seeds
@@ -125,7 +135,10 @@ def main() -> int:
     whole = Tally()
     with ProcessPoolExecutor(options.processes, initializer=logging.disable) as pool:
         real = [frozenset(s for s in piece if every and s % every == 0) for piece in pieces]
-        tallies = pool.map(played, pieces, real)
+        keyed = [
+            frozenset(s for s in piece if keyed_every and s % keyed_every == 0) for piece in pieces
+        ]
+        tallies = pool.map(played, pieces, real, keyed)
         screen = Console(stderr=True)
         for tally in track(
             tallies, "seeds", len(pieces), console=screen, disable=not screen.is_terminal

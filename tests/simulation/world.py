@@ -23,6 +23,9 @@ from simulation.faulty import brief
 from simulation.forger import Forger
 from simulation.keeper import KEPT_FROM, Keeper
 from simulation.kept import Kept
+from simulation.keyed_fake import KeyedCatalog
+from simulation.keyed_real import KeyedRealCatalog
+from simulation.keys import Keys
 from simulation.node import Actor, Killed, Node
 from simulation.oracle import Oracle
 from simulation.payday import payday
@@ -72,12 +75,13 @@ _UNSETTLED = (Phase.CLOSING, Phase.COLLECTING, Phase.COMMITTING, Phase.SETTLING)
 
 
 class World:
-    def __init__(self, seed: int, *, real: bool = False) -> None:
+    def __init__(self, seed: int, *, real: bool = False, keyed: bool = False) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self._echoes = random.Random(f"echoes {seed}")
         self.climate = drawn(self.random)
         limited(self.climate, random.Random(f"limits in {seed}"))
+        self.keys = Keys(seed, self.climate) if keyed else None
         self.sink = SinkName("sim")
         self.forger = Forger(self)
         self.silence = Silence(self)
@@ -86,7 +90,7 @@ class World:
         self.topics = ("source",)
         self.clock = FakeClock()
         self.log = FakeLogServer(self.clock)
-        self.catalog: Any = real_catalog(seed) if real else FakeCatalog()
+        self.catalog: Any = self._catalog(real=real)
         self.source = FakeSource()
         self.group = FakeGroup(self.source, self.clock)
         self.source.create("source", self.climate.partitions)
@@ -96,7 +100,7 @@ class World:
                 self.sink,
                 self.catalog.storage,
                 self.clock,
-                ledger=self.climate.upheaval is None,
+                ledger=self.climate.upheaval is None and not keyed,
             )
             if has_one(seed)
             else None
@@ -104,9 +108,12 @@ class World:
         self.payday = payday(seed)
         self.wholes = wholes(self) if real else []
         self.keeper = Keeper(self) if real and seed >= KEPT_FROM else None
-        self.columns = Columns(seed, self.catalog) if has_some(seed) and not real else None
+        evolves = has_some(seed) and not (real or keyed)
+        self.columns = Columns(seed, self.catalog) if evolves else None
         self.kept = Kept(self.sink, self.quarantine) if self.quarantine else None
-        self.oracle = Oracle(self.sink, self.catalog, self.source, self.kept, columns=self.columns)
+        self.oracle = Oracle(
+            self.sink, self.catalog, self.source, self.kept, columns=self.columns, keys=self.keys
+        )
         self.trouble = Trouble(self)
         self.calm = Calm(self)
         self.poison: tuple[TopicPartition, int] | None = None
@@ -127,6 +134,13 @@ class World:
         for node in self.nodes:
             node.start()
         self.events.rebalance()
+
+    def _catalog(self, *, real: bool) -> Any:
+        if self.keys is None:
+            return real_catalog(self.seed) if real else FakeCatalog()
+        if not real:
+            return KeyedCatalog(keys=self.keys)
+        return KeyedRealCatalog(self.keys, "lake.records", serves=self.seed % 2 == 0)
 
     @property
     def catalogs(self) -> tuple[FakeCatalog, ...]:
@@ -228,6 +242,12 @@ class World:
         lying = self.chance(self.rates.lie)
         self.struck["commit answered without landing"] += lying
         return lying
+
+    def somebody_compacts(self) -> None:
+        """Between any two steps of a commit to a keyed table (U5)."""
+        if self.keys and self.chance(self.keys.moves) and self.catalog.reachable:
+            self.struck["table compacted meanwhile"] += 1
+            self.catalog.compact()
 
     def commit_fault(self, catalog: FakeCatalog, called: str) -> None:
         if self.chance(self.rates.commit):

@@ -107,7 +107,7 @@ def dead_in(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
     Raises ``ValueError`` for a damaged vector, and what storage raises.
     """
     if file.file_format == FileFormat.PUFFIN:
-        return {str(file[_REFERENCED]): _vector(io, file)}
+        return vectors_in(io, [file])[identity(file)]
     import pyarrow.parquet as pq
 
     with io.new_input(file.file_path).open() as stream:
@@ -119,10 +119,27 @@ def dead_in(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
     return {name: bitmap_of(positions[codes == code]) for code, name in enumerate(names)}
 
 
-def _vector(io: FileIO, file: DataFile) -> BitMap64:
-    with io.new_input(file.file_path).open() as stream:
-        stream.seek(file[_BEGIN])
-        blob = stream.read(file[_LENGTH])
+def vectors_in(io: FileIO, files: Sequence[DataFile]) -> dict[tuple[str, int], dict[str, BitMap64]]:
+    """What deletion vectors of one Puffin file say, by their identity: read at once.
+
+    Raises as ``dead_in``.
+    """
+    begin = min(file[_BEGIN] for file in files)
+    end = max(file[_BEGIN] + file[_LENGTH] for file in files)
+    with io.new_input(files[0].file_path).open() as stream:
+        stream.seek(begin)
+        octets = stream.read(end - begin)
+    return {
+        identity(file): {
+            str(file[_REFERENCED]): _vector(
+                file, octets[file[_BEGIN] - begin : file[_BEGIN] - begin + file[_LENGTH]]
+            )
+        }
+        for file in files
+    }
+
+
+def _vector(file: DataFile, blob: bytes) -> BitMap64:
     size = struct.unpack(">I", blob[:4])[0]
     told = struct.unpack(">I", blob[4 + size : 8 + size])[0]
     if blob[4:8] != _VECTOR or zlib.crc32(blob[4 : 4 + size]) != told:

@@ -6,17 +6,30 @@ Manifests never change, so that each is read once while a head lists it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+)
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
 from headgate.tables.iceberg import row_ids
-from headgate.tables.iceberg.keyed.delete_files import Target, dead_in, identity, referenced
+from headgate.tables.iceberg.keyed.delete_files import (
+    Target,
+    dead_in,
+    identity,
+    referenced,
+    vectors_in,
+)
 from headgate.tables.stores.files import read_whole
 
 
@@ -42,6 +55,8 @@ class Heads:
     _data: dict[str, list[Target]] = field(default_factory=dict)
     _deletes: dict[str, list[ManifestEntry]] = field(default_factory=dict)
     _dead: dict[tuple[str, int], dict[str, BitMap64]] = field(default_factory=dict)
+    _beside: dict[str, list[DataFile]] = field(default_factory=dict)
+    """The deletion vectors of each Puffin file."""
 
     def read(self, table: Table, snapshot: Snapshot | None) -> Head:
         """Raises what storage raises."""
@@ -56,6 +71,7 @@ class Heads:
         entries = [entry for listed in self._deletes.values() for entry in listed]
         live = {identity(entry.data_file) for entry in entries}
         self._dead = {of: dead for of, dead in self._dead.items() if of in live}
+        self._beside = _by_path(e.data_file for e in entries)
         alone: dict[str, list[ManifestEntry]] = defaultdict(list)
         shared = []
         for entry in entries:
@@ -97,6 +113,18 @@ class Heads:
 
     def _dead_in(self, io: FileIO, entry: ManifestEntry) -> Mapping[str, BitMap64]:
         of = identity(entry.data_file)
-        if of not in self._dead:
+        if of not in self._dead and entry.data_file.file_format == FileFormat.PUFFIN:
+            # One request each would be thousands, where a commit had touched many data files.
+            unread = [f for f in self._beside[of[0]] if identity(f) not in self._dead]
+            self._dead |= vectors_in(io, unread)
+        elif of not in self._dead:
             self._dead[of] = dead_in(io, entry.data_file)
         return self._dead[of]
+
+
+def _by_path(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
+    found: dict[str, list[DataFile]] = defaultdict(list)
+    for file in files:
+        if file.file_format == FileFormat.PUFFIN:
+            found[file.file_path].append(file)
+    return found

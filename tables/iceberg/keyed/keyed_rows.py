@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_kinds import RowKey
 from headgate.tables.iceberg.creation import key_ids
 from headgate.tables.iceberg.keyed.changed_keys import Columns, KeyReader
 from headgate.tables.iceberg.keyed.delete_files import (
@@ -37,13 +38,9 @@ _log = redacted_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedBy:
-    """The columns of a table's key, and those that say which record a row is of."""
+class KeyedBy(RowKey):
+    """A table's key, and how much memory its index may take."""
 
-    key: tuple[str, ...]
-    partition: str
-    offset: str
-    topic: str = ""
     index_bytes_max: int = 4 * 1024**3
 
 

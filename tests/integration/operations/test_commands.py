@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,9 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.record import CommitRecord
+from headgate.data.envelopes import changes
 from headgate.kafka.control_topic import ensure_control_topic
+from headgate.operations.check import check
 from headgate.operations.cli import main
 from headgate.operations.kafka_access import control_tail
 from headgate.operations.pause import pause, resume
@@ -253,6 +256,19 @@ def test_init_proposes_columns_from_what_a_topic_holds(
     assert '# Left out, "odd key": a column cannot have this name' in text
     columns = {column.name: column.type for column in load(tmp_path / "shop.toml").table.columns}
     assert columns == {"id": "long", "at": "timestamptz", "who": "struct<name: string>"}
+
+    for number in range(2_000):
+        row = {"before": None, "after": {"id": number}, "op": "c"}
+        producer.produce(topic, json.dumps(row), json.dumps({"id": number}), partition=number % 2)
+    producer.flush(10)
+    assert headgate("init", "changes", "--from-topic", topic, *broker).exit_code == 0
+    made = load(tmp_path / "changes.toml")
+    assert (made.table.key, made.changes.envelope) == (("id",), "debezium")
+    answers = {answer.what: answer for answer in check(made)}
+    assert answers["records"].detail == f"{topic}: of 200 records 200 debezium"
+    plain = replace(made, changes=replace(made.changes, envelope=changes.Envelope.PLAIN))
+    (wrong,) = (answer for answer in check(plain) if answer.what == "records")
+    assert (wrong.code, wrong.exit_code) == ("HG-148", 2)
 
     missing = headgate("init", "other", "--from-topic", f"{topic}-no", *broker)
     assert missing.exit_code == 2

@@ -1,7 +1,11 @@
-"""Point 5: what participants tell of lag while they are killed, beside what Kafka itself says."""
+"""Point 5: what participants tell while they are killed, beside what Kafka and the table say.
+
+For ten minutes, or as many as ``HEADGATE_SCRAPE_MINUTES`` says.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -17,15 +21,22 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment, Participant
 from integration.operations.test_face import asked, series
 
+from headgate.control_protocol.record_codec import decode
 from headgate.sink.telemetry import instruments as names
+from headgate.tables.iceberg.lineage import properties_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.soak]
+MINUTES = float(os.environ.get("HEADGATE_SCRAPE_MINUTES", "10"))
 
-KILLS = 20
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.soak,
+    pytest.mark.timeout(MINUTES * 60 + 900),
+]
+
 RATE = 200
 LOOK_S = 1.0
 APART_S = 10.0
-"""How long ago the lag may have been what a participant tells: it looks once a second, hears of a
+"""How long ago it may have been what a participant tells: it looks once a second, hears of a
 commit when it is settled, and shares two cores with two others."""
 
 
@@ -48,37 +59,75 @@ class Kafkas:
 
 
 @dataclass
-class Course:
-    """What was seen, by time: Kafka's lag, and each participant's."""
+class Beside:
+    """One number by time: as it is, and as participants tell it."""
 
-    kafkas: list[tuple[float, int]] = field(default_factory=list)
+    slack: float
+    true: list[tuple[float, float]] = field(default_factory=list)
     told: list[tuple[float, float]] = field(default_factory=list)
+
+    def contradictions(self) -> list[str]:
+        """Each number that was told and was at no time about then."""
+        found = []
+        for at_s, value in self.told:
+            about = [of for since_s, of in self.true if abs(since_s - at_s) <= APART_S]
+            if about and not min(about) - self.slack <= value <= max(about) + self.slack:
+                found.append(f"{value} was told at {at_s:.0f}, it was {min(about)}..{max(about)}")
+        return found
+
+
+@dataclass
+class Course:
+    """What was seen: lag by Kafka; freshness and time of the last rows by the table.
+
+    The table's times are to the millisecond; a commit's is that of another clock call.
+    """
+
+    lag: Beside = field(default_factory=lambda: Beside(RATE * 2 * LOOK_S))
+    fresh: Beside = field(default_factory=lambda: Beside(0.001))
+    commit: Beside = field(default_factory=lambda: Beside(APART_S))
     twice: int = 0
     wrong: list[str] = field(default_factory=list)
 
     def contradictions(self) -> list[str]:
-        """Each told lag that Kafka's was at no time about then."""
-        found = []
-        for at_s, lag in self.told:
-            about = [of for since_s, of in self.kafkas if abs(since_s - at_s) <= APART_S]
-            slack = RATE * 2 * LOOK_S
-            if about and not min(about) - slack <= lag <= max(about) + slack:
-                found.append(
-                    f"{lag} was told at {at_s:.0f}, Kafka's was {min(about)}..{max(about)}"
-                )
-        return found
+        return [
+            f"{what}: {each}"
+            for what in ("lag", "fresh", "commit")
+            for each in getattr(self, what).contradictions()
+        ]
 
 
 def scrape(sink: Deployment, course: Course, kafkas: Kafkas) -> None:
     """One round; a participant that was killed meanwhile answers nothing."""
-    course.kafkas.append((time.monotonic(), kafkas.lag()))
+    course.lag.true.append((time.monotonic(), kafkas.lag()))
+    see_table(sink, course)
     telling = 0
     for participant in list(sink.participants):
-        found = scraped(participant)
-        if found and (lag := found.get((names.LAG_RECORDS, sink.topics[0]))) is not None:
-            course.told.append((time.monotonic(), lag))
-            telling += 1
+        found, now_s = scraped(participant), time.monotonic()
+        telling += (names.LAG_RECORDS, sink.topics[0]) in found
+        for name, beside in (
+            ((names.LAG_RECORDS, sink.topics[0]), course.lag),
+            ((names.VALID_THROUGH, ""), course.fresh),
+            ((names.LAST_COMMIT, ""), course.commit),
+        ):
+            if name in found:
+                beside.told.append((now_s, found[name]))
     course.twice += telling > 1
+
+
+def see_table(sink: Deployment, course: Course) -> None:
+    """Read the table itself: its newest record's freshness, and its newest snapshot with rows."""
+    with sink.table() as table:
+        snapshots = sorted(table.metadata.snapshots, key=lambda each: -(each.sequence_number or 0))
+    now_s = time.monotonic()
+    for snapshot in snapshots:
+        record = decode(sink.settings.name, properties_of(snapshot))
+        if record and record.valid_through_ms is not None:
+            course.fresh.true.append((now_s, record.valid_through_ms / 1000))
+            break
+    rows = [each for each in snapshots if int(properties_of(each).get("added-records", 0))]
+    if rows:
+        course.commit.true.append((now_s, rows[0].timestamp_ms / 1000))
 
 
 def scraped(participant: Participant) -> dict[tuple[str, str], float]:
@@ -112,30 +161,32 @@ def scraping(sink: Deployment) -> Iterator[Course]:
     assert course.wrong == []
 
 
-def test_point_5_lag_as_told_is_lag_as_kafka_knows_it_through_kills(deploy: Deploy) -> None:
+def test_point_5_lag_and_freshness_as_told_are_kafkas_and_the_tables(deploy: Deploy) -> None:
     http: dict[str, Any] = {"listen": "127.0.0.1:0"}
     sink = deploy(change={"http": http, "telemetry": {"interval_ms": 1_000}})
     sink.start(3)
     sink.produce()
     sink.wait_until_lag_zero()
+    kills, ends_s = 0, time.monotonic() + 60 * MINUTES
     with scraping(sink) as course:
         with sink.load(RATE):
-            for _ in range(KILLS):
-                before = len(course.told)
+            while time.monotonic() < ends_s:
+                before = len(course.lag.told)
                 sink.kill(sink.leader())
+                kills += 1
                 sink.start()
-                sink.wait_until(lambda seen=before: len(course.told) > seen + 3, "lag is told")
+                sink.wait_until(lambda seen=before: len(course.lag.told) > seen + 3, "lag is told")
                 sink.wait_for_commits(2)
         sink.wait_until_lag_zero()
-        sink.wait_until(lambda: course.told[-1][1] == 0, "and it is told")
+        sink.wait_until(lambda: course.lag.told[-1][1] == 0, "and it is told")
     assert Kafkas(sink).lag() == 0
-    assert len(course.told) > 5 * KILLS
     contradictions = course.contradictions()
     print(
-        f"\n{len(course.told)} scrapes that told lag, {KILLS} kills, most lag "
-        f"{max(lag for _, lag in course.kafkas)}; {course.twice} rounds with two tellers; "
-        f"{len(contradictions)} contradict Kafka's"
+        f"\n{MINUTES:g} minutes, {kills} kills, {len(course.lag.told)} scrapes that told lag, most "
+        f"{max(lag for _, lag in course.lag.true)}, {len(course.fresh.told)} freshness; "
+        f"{course.twice} rounds with two tellers; {len(contradictions)} contradictions"
     )
+    assert min(len(course.lag.told), len(course.fresh.told), len(course.commit.told)) > kills
     assert contradictions == []
     assert asked(sink.leader(), "/readyz")[0] == 200
     sink.stop()

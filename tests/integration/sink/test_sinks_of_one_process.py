@@ -1,18 +1,22 @@
-"""Point 2: two sinks in one process and one thread; what befalls one leaves the other alone."""
+"""Two sinks in one process, in one thread or by the command; what befalls one leaves the other."""
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from integration.conftest import Deploy
-from integration.deployment import Deployment
+from integration.deployment import HEADGATE, Deployment, Participant
 from integration.sink_file import COORDINATES
 
 import headgate
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.identifiers import SinkName
+from headgate.operations.status import status
 from headgate.sink.settings import SinkSettings
 
 pytestmark = pytest.mark.integration
@@ -72,3 +76,50 @@ def test_point_2_two_sinks_of_one_process_and_one_that_ends(deploy: Deploy) -> N
         sink.produce(500)
         sink.wait_until(lambda: second(1_000), "what came behind the bad record in one table")
     assert offsets_of(sink, "db.rows") == 500
+
+
+def lines_of(participant: Participant) -> list[dict[str, Any]]:
+    texts = participant.log_text().splitlines()
+    return [json.loads(text) for text in texts if text.startswith("{")]
+
+
+def test_point_1_one_command_runs_two_sinks_and_the_end_of_one_is_that_ones(
+    deploy: Deploy,
+) -> None:
+    http = {"listen": "127.0.0.1:0"}
+    trips = deploy(change={"name": "trips", "http": http, "quarantine": {"policy": "fail"}})
+    zones = deploy(change={"name": "zones", "http": http, "table": {"identifier": ZONES}})
+    (both,) = trips.start(command=(HEADGATE, "run", zones.sink_file))
+    for sink in (trips, zones):
+        sink.produce(500)
+        sink.wait_until_lag_zero()
+
+    trips.bad_every = 1
+    trips.produce(1)
+    trips.bad_every = 0
+
+    def failed() -> list[dict[str, Any]]:
+        return [said for said in lines_of(both) if said["event"] == "sink.failed"]
+
+    trips.wait_until(lambda: bool(failed()), "the end of one")
+    assert {(said["sink"], said["code"]) for said in failed()} == {("trips", "HG-207")}
+    assert status(trips.settings).condition == "failed"
+    zones.produce(500)
+    zones.wait_until_lag_zero()
+    (page,) = [said for said in lines_of(both) if "sink zones: serves" in said["message"]]
+    with urllib.request.urlopen(page["message"].split()[-1] + "/metrics", timeout=60) as answer:
+        counted = answer.read().decode()
+    assert "headgate_committed_rows_total{" in counted
+    assert 'code="HG-207"' not in counted
+
+    own = next(trips.sink_file.parent.glob("trips-*.toml"))
+    own.write_text(own.read_text().replace('policy" = "fail"', 'policy" = "quarantine"'))
+    trips.wait_until(lambda: trips.lag() == 0, "the other begins again when its file is written")
+    trips.stop()  # with 0: all work again
+    ended = [(said["sink"], said["event"]) for said in lines_of(both)]
+    for name in ("trips", "zones"):
+        assert ended.count((name, "sink.draining")) >= 1
+        assert (name, "sink.stopped") in ended
+        assert (name, "transaction.settled") in ended
+    assert {who for who, event in ended if event != "note"} == {"trips", "zones"}
+    zones.judge()

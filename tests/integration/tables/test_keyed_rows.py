@@ -20,7 +20,7 @@ from pyiceberg.table import CommitTableResponse
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.key_errors import KeyChanged, KeyIndexFull
-from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Unknown
+from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
 from headgate.control_protocol.record import KeyCounts
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.keyed.key_index import ROW_BYTES
@@ -102,6 +102,20 @@ def test_u1_another_key_than_the_table_was_filled_by_is_refused(tmp_path: Path) 
         with pytest.raises(KeyChanged, match=r"filled by the key of columns \[1\]"):
             table.commit(attempt)
     assert world.landed(attempt).inserted == 1
+
+
+def test_u1_a_payment_brings_no_rows_to_a_table_with_a_key(tmp_path: Path) -> None:
+    """Once filled by ``[table] key``, now named by a route: its rows would be there twice."""
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world.commit([put(1)])
+    plain = IcebergTable(world.catalog, NAME, SINK, threads=False)
+    attempt = world.attempt(world.files([put(1)]))
+    record = attempt.record
+    draft = Draft(plain.read(), record.transaction, record.coordinator, attempt.files, 0)
+    owed = plain.draft(draft)
+    with pytest.raises(KeyChanged, match="the settings say without a key"):
+        plain.commit(CommitAttempt(plain.read(), record, debts=owed))
+    assert isinstance(plain.commit(CommitAttempt(plain.read(), record)), Landed)
 
 
 def test_u1_a_table_that_was_filled_without_a_key_gets_none(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from simulation.mutants import (
     answering,
+    changing,
     claiming,
     collecting,
     evolving,
@@ -27,6 +28,7 @@ from simulation.mutants.mutant import Mutant
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
     *(setting_aside, following, forging, evolving, parking, real_tables, maintaining),
+    changing,
 )
 
 MUTANTS: dict[str, Mutant] = {
@@ -49,11 +51,7 @@ UNSHOWN = {
         "the simulation makes no tables: protocol/test_n_creation.py",
     ),
     "N5": "as N1: protocol/test_n5_dropped.py",
-    **dict.fromkeys(
-        ("U1", "U2", "U3", "U4", "U5", "U6", "U7", "U8", "U9", "U10", "U12"),
-        "the simulation has no keyed tables yet: protocol/test_u*.py, unit/sink/"
-        "test_keyed_tables.py, integration/tables/test_keyed_rows.py and test_keyed_rivals.py",
-    ),
+    "U12": "settings refuse it: unit/sink/test_keyed_tables.py",
     "S1": "what a writer finds in a record is not the machines': data/writers/test_needs.py",
     "S4": "what waits is younger than what is claimed beside it: protocol/test_s_evolution.py",
     "S5": "what a table takes up is arithmetic: unit/control_protocol/test_columns.py",

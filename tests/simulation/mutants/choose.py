@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from simulation.climate import FOR_EVER_MS, Climate, Weather, drawn
 from simulation.columns import has_some
 from simulation.forger import ONE_SEED_IN, WITH_KEY, WITHOUT_KEY
+from simulation.keys import Keys
 from simulation.mutants import MUTANTS, forging
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.notice import Notice, noticed, notices, written
@@ -60,6 +61,10 @@ LIKELY: dict[str, Callable[[Climate], bool]] = {
     "start-says-nothing-of-it": lambda c: c.upheaval in ("recreate table", "roll back"),
     "quarantine-not-asked": lambda c: c.upheaval in ("recreate table", "roll back"),
     "decided-anew": lambda c: c.upheaval in ("recreate table", "roll back"),
+    **dict.fromkeys(
+        ("kept-over-a-refusal", "rebased-blindly", "index-ahead-of-its-head"),
+        lambda c: c.rates.commit > 0.2,
+    ),
     "of-any-age": lambda c: c.coordinators.claim_age_max_ms < FOR_EVER_MS,
     "only-the-head-counts": lambda c: c.coordinators.claim_age_max_ms < FOR_EVER_MS,
     "only-gains-of-this-epoch": lambda c: c.weather is Weather.CALM and c.elections,
@@ -104,21 +109,28 @@ def _seed(mutant: Mutant, first: int, seconds: float) -> Notice | None:
         began = time.monotonic()
         try:
             with mutant.planted():
-                play(seed, real=mutant.real)
+                play(seed, real=mutant.real, keyed=mutant.keyed)
         except Violation as violation:
-            notice = Notice(str(violation.kind), seed=seed, real=mutant.real or None)
+            notice = _by(mutant, str(violation.kind), seed)
             found.append((False, time.monotonic() - began, notice))
         except Exception as error:  # noqa: BLE001 - the product's own assertions notice too
-            notice = Notice(type(error).__name__, seed=seed, real=mutant.real or None)
+            notice = _by(mutant, type(error).__name__, seed)
             found.append((True, time.monotonic() - began, notice))
         if seed % 10 == 0:
             gc.collect()
     return min(found, key=lambda one: one[:2])[2] if found else None
 
 
+def _by(mutant: Mutant, kind: str, seed: int) -> Notice:
+    return Notice(kind, seed=seed, real=mutant.real or None, keyed=mutant.keyed or None)
+
+
 def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     likely = LIKELY.get(mutant.name, lambda _: True)
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
+    if mutant.keyed:
+        made = ((s, Keys(s, drawn(random.Random(s)))) for s in seeds)
+        return (s for s, keys in made if (keys.grows if mutant.rule == "U8" else keys.busy))
     if mutant.rule[0] == "S":
         return filter(has_some, seeds)
     if mutant in forging.FAMILY:

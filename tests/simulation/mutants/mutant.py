@@ -26,6 +26,8 @@ class Mutant:
     patches: Callable[[], tuple[Planted, ...]]
     real: bool = False
     """It is in the real table adapter, and shows only in worlds that have it."""
+    keyed: bool = False
+    """It shows only in worlds whose table has a key."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -43,9 +45,9 @@ class Mutant:
 class Family(list[Mutant]):
     """Mutants of rules that belong together, each made by one of the decorators."""
 
-    def __init__(self, *, real: bool = False) -> None:
+    def __init__(self, *, real: bool = False, keyed: bool = False) -> None:
         super().__init__()
-        self._real = real
+        self._real, self._keyed = real, keyed
 
     def replaces(self, rule: str, *places: Place) -> Callable[[Callable[..., Any]], None]:
         """The function stands in at all places; it is given the right one in front.
@@ -74,7 +76,7 @@ class Family(list[Mutant]):
     ) -> None:
         assert named.__doc__, f"{named.__name__} does not say what it falsifies"
         name = named.__name__.strip("_").replace("_", "-")
-        self.append(Mutant(name, rule, named.__doc__.rstrip("."), patches, self._real))
+        self.append(Mutant(name, rule, named.__doc__.rstrip("."), patches, self._real, self._keyed))
 
 
 def _given(falsified: Callable[..., Any], place: Place) -> Callable[..., Any]:

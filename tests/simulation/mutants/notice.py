@@ -25,6 +25,8 @@ class Notice:
     world: str | None = None
     real: bool | None = None
     """The seed's world has the real table adapter."""
+    keyed: bool | None = None
+    """Its table has a key."""
 
 
 def notices() -> Mapping[str, Notice]:
@@ -51,7 +53,7 @@ def _found(by: Notice) -> str | None:
     try:
         if by.world is None:
             assert by.seed is not None
-            play(by.seed, real=bool(by.real))
+            play(by.seed, real=bool(by.real), keyed=bool(by.keyed))
             return None
         finding = explore(WORLDS[by.world])
     except Violation as violation:

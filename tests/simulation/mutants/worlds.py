@@ -41,6 +41,8 @@ STATES_ROUGHLY = {
     "batch-fails": 5_000,
     "move-abrupt": 5_600,
     "zombie": 6_400,
+    "changes": 400,
+    "changes-coordinator-dies": 800,
     "beginning-abort": 6_900,
     "beginning": 7_500,
 }

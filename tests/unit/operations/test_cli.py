@@ -11,6 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 from unit.operations.filled_table import FilledTable
 
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    StopSink,
+    Unreachable,
+)
 from headgate.operations.cli import main
 from headgate.sink.load import load
 from headgate.sink.terminal import Redacting
@@ -32,6 +38,39 @@ def test_every_command_has_help() -> None:
 
 def test_the_version() -> None:
     assert headgate("--version").output.startswith("headgate, version ")
+
+
+def test_point_1_sinks_that_cannot_share_a_process_are_one_line_and_two(sink_file: Path) -> None:
+    other = sink_file.with_name("other.toml")
+    other.write_text(sink_file.read_text())
+    for sinks in ((sink_file, other), (sink_file, sink_file)):
+        result = headgate("run", *sinks)
+        assert (result.exit_code, lines(result.stderr)[-1][:16]) == (2, "headgate: HG-128")
+    assert headgate("run", sink_file, other, "--dry-run", "5").exit_code == 2
+    assert headgate("run").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("errors", "code"),
+    [
+        ({}, 0),
+        ({"trips": ConfigurationError("no")}, 2),
+        ({"trips": ConfigurationError("no"), "zones": StopSink("no")}, 1),
+        ({"trips": Unreachable("no"), "zones": ConfigurationError("no")}, 3),
+    ],
+)
+def test_point_1_of_several_sinks_the_worst_is_the_exit_code(
+    errors: dict[str, HeadgateError],
+    code: int,
+    sink_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headgate.operations.run.run_several", lambda *_, **__: errors)
+    other = sink_file.with_name("other.toml")
+    other.write_text(sink_file.read_text())
+    result = headgate("run", sink_file, other)
+    assert result.exit_code == code
+    assert lines(result.stderr) == [f"headgate: sink {who}: {e}" for who, e in errors.items()]
 
 
 def test_bad_usage_is_two() -> None:
@@ -191,7 +230,7 @@ def test_init_refuses_a_name_that_no_sink_can_have(
 def test_the_log_of_a_run_shows_no_secret(sink_file: Path) -> None:
     text = sink_file.read_text()
     sink_file.write_text(text.replace("[kafka]\n", '[kafka]\n"sasl.password" = "hunter22"\n'))
-    shown = Redacting(load(sink_file))
+    shown = Redacting([load(sink_file)])
     try:
         int("hunter22")
     except ValueError:

@@ -14,7 +14,7 @@ from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.operations.face.page import _commits
 from headgate.operations.rendering import show_status
-from headgate.operations.status import ParticipantStatus, StatusReport, TransactionStatus
+from headgate.operations.status_report import ParticipantStatus, StatusReport, TransactionStatus
 from headgate.sink.condition import LastError
 
 NASTY = "m\x1b[2J\nok    all is well\r\u202e"

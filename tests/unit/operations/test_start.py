@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from unit.operations.filled_table import sink_file_text
+from unit.operations.filled_table import FilledTable, sink_file_text
 
 IMPORTED = """
 import json, sys
@@ -37,7 +37,10 @@ def imported(*arguments: str) -> set[str]:
         [sys.executable, "-c", IMPORTED, *arguments], capture_output=True, text=True, timeout=120
     )
     assert run.returncode == 0, run.stderr
-    return set(json.loads(run.stdout.splitlines()[-1]))
+    *shown, names = run.stdout.splitlines()
+    if "--json" in arguments:
+        assert json.loads("\n".join(shown))["epoch"] == 1
+    return set(json.loads(names))
 
 
 @pytest.mark.parametrize("arguments", [["status", "--help"]])
@@ -51,3 +54,10 @@ def test_point_1_what_only_looks_imports_nothing_heavy(command: str, tmp_path: P
     columns = '[[table.columns]]\nname = "id"\ntype = "long"\n'
     sink.write_text(sink_file_text(tmp_path) + columns)
     assert imported(command, str(sink)) & HEAVY == set()
+
+
+def test_point_1_a_look_at_a_table_that_is_there_imports_nothing_heavy(
+    filled: FilledTable, sink_file: Path
+) -> None:
+    filled.commit(filled.record(1, 0, {0: 0}))
+    assert imported("status", str(sink_file), "--json") & {*HEAVY, "requests"} == set()

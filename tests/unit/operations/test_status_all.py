@@ -13,7 +13,7 @@ from unit.operations.filled_table import sink_file_text
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations import status_all as module
 from headgate.operations.cli import main
-from headgate.operations.status import StatusReport
+from headgate.operations.status_report import StatusReport
 from headgate.sink.settings import SinkSettings
 
 

@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations import watch as module
 from headgate.operations.cli import main
 from headgate.operations.embedded_kafka import keep
-from headgate.operations.status import StatusReport
+from headgate.operations.status_report import StatusReport
 from headgate.operations.watch import pictures
 from headgate.sink.load import parse
 

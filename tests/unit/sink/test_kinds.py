@@ -13,7 +13,7 @@ from repository.tree import ROOT
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import GuaranteeTooWeak, KindLacks, KindUnknown
-from headgate.control_protocol.table_kinds import Capability, Guarantee
+from headgate.control_protocol.table_kinds import Capability, Guarantee, RowKey
 from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable, FakeTopics
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_catalog, opened_lead, opened_table
@@ -91,9 +91,33 @@ def test_point_1_hg152_less_than_exactly_once_has_to_be_accepted(
     assert traits_of(settings).guarantee is Guarantee.AT_LEAST_ONCE
 
 
+KEYED = """
+[[table.columns]]
+name = "id"
+type = "long"
+required = true
+[table.record_columns]
+partition = "at_partition"
+offset = "at_offset"
+"""
+
+
+def test_point_4_a_kind_that_takes_key_files_is_told_the_key(
+    folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\nkey = ["id"]'
+    with pytest.raises(KindLacks, match=r"table\.key: tables of kind folder"):
+        sink(wanted, KEYED)
+    monkeypatch.setattr(folder.FolderKind, "capabilities", frozenset({Capability.KEYS}))
+    told = wanted_table(sink(wanted, KEYED))
+    assert told.key == RowKey(("id",), "at_partition", "at_offset")
+    assert wanted_table(delta()).key is None
+
+
 @pytest.mark.parametrize(
     ("table", "more"),
     [
+        ('key = ["id"]', KEYED),
         ('branch = "audit"', COLUMN),
         ('sort_by = ["id"]', COLUMN),
         ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"'),

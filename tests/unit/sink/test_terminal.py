@@ -26,7 +26,7 @@ def line(message: str, *arguments: object, **extra: object) -> dict[str, object]
 
 def formatter() -> JsonLines:
     secret = f'"sasl.password" = "{SECRET}"\n'
-    return JsonLines(parse(MINIMAL.replace("[kafka]\n", f"[kafka]\n{secret}")))
+    return JsonLines([parse(MINIMAL.replace("[kafka]\n", f"[kafka]\n{secret}"))])
 
 
 def test_point_1_a_line_is_an_object_with_event_code_and_fields() -> None:
@@ -67,4 +67,4 @@ def test_point_1_a_trace_stays_on_its_line() -> None:
 def test_point_1_another_form_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_LOG", "xml")
     with pytest.raises(ConfigurationError, match="HEADGATE_LOG cannot be 'xml'"):
-        show_log(parse(MINIMAL))
+        show_log([parse(MINIMAL)])

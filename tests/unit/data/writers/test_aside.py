@@ -323,3 +323,17 @@ def test_one_that_lacks_a_column_gets_the_others(desk: Desk) -> None:
     (row,) = rows_of(desk.write([b"{"]).quarantined)
     assert "headers" not in row
     assert row["value"] == b"{"
+
+
+@pytest.mark.parametrize("policy", [Disposal.QUARANTINE, Disposal.SKIP])
+def test_point_1_the_log_names_the_first_bad_record_of_a_batch(
+    desk: Desk, policy: Disposal, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    desk.handling = replace(desk.handling, policy=policy)
+    desk.write([good(0), b"{broken", good(2)], [good(1), b"[]"])
+    (said,) = [r for r in caplog.records if getattr(r, "headgate_event", "") == "records.bad"]
+    assert said.getMessage().startswith("2 bad records in a batch, the first: trips partition 0 ")
+    assert "offset 1: " in said.getMessage()
+    desk.write([good(0)])
+    assert sum(getattr(r, "headgate_event", "") == "records.bad" for r in caplog.records) == 1

@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.face.routes import Face
 from headgate.operations.face.served import ServedSink
 from headgate.operations.face.server import serving
-from headgate.operations.status import (
+from headgate.operations.status_report import (
     ParticipantStatus,
     PartitionStatus,
     StatusReport,

@@ -15,7 +15,7 @@ from unit.operations.face.conftest import ERROR, NOW, VIEWER, Serve, report
 from unit.operations.face.test_serving import NASTY
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.status import ParticipantStatus
+from headgate.operations.status_report import ParticipantStatus
 from headgate.sink.condition import LastError
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,6 +17,8 @@ from headgate.control_protocol.events import (
     AckCommit,
     Envelope,
     Event,
+    Notice,
+    NoticeKind,
     Presence,
     PresenceKind,
     StartCommit,
@@ -26,6 +29,7 @@ from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,
     Sender,
+    SinkName,
     TopicPartition,
     TransactionId,
     TransactionNumber,
@@ -354,3 +358,16 @@ def test_u10_what_records_did_to_the_rows_of_a_keyed_table_is_counted(
     lead.commit(CommitAttempt(landed, landed.record))
     told = {labels: n for (name, labels), n in kept.counts.items() if name == names.CHANGES}
     assert told == {"db.orders,inserted": 3, "db.orders,absent": 4}
+
+
+def test_point_2_a_participant_that_an_error_ended_is_counted_by_who_hears_of_it(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life, other = meters.coordinator(LIFE), Sender("host-2", "ended")
+    now_ms = time.time_ns() // 1_000_000
+    told = envelope(Notice(NoticeKind.STOPPED, "HG-114", "another file"), sender=other)
+    life.heard(told)  # long ago: it was counted then
+    life.heard(replace(told, time_ms=now_ms + 1))
+    life.heard(replace(told, time_ms=now_ms + 1, event=Notice(NoticeKind.STOPPED)))
+    life.heard(replace(told, time_ms=now_ms + 1, sink=SinkName("another")))
+    assert kept.counts[names.ENDED_PARTICIPANTS, "HG-114"] == 1

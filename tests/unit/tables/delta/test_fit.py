@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from pathlib import Path
 
 import pyarrow as pa
@@ -207,6 +208,35 @@ def test_point_3_the_newest_history_asks_for_no_more_versions_than_it_shows(
     assert ([each.snapshot_id for each in history.foreign], history.complete) == ([7, 8, 9], False)
     assert asked == [9, 8, 7]
     assert reader.history(Newest(10, time.time_ns())).complete
+
+
+def test_point_3_an_audit_keeps_no_texts_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = DeltaWorld(tmp_path)
+    table = world.open()
+    view = claimed(table)
+    for number in range(1, 8):
+        view = landed(commit(table, view, record(1, number, number), world.file(number)))
+    read, most = weakref.WeakSet[LogEntry](), 0
+    entry = Log.entry
+
+    def watched(log: Log, version: int) -> LogEntry | None:
+        nonlocal most
+        found = entry(log, version)
+        if found:
+            read.add(found)
+        most = max(most, len(read))
+        return found
+
+    monkeypatch.setattr(Log, "entry", watched)
+    reader = DeltaReader(world.place, SINK)
+    history = reader.history()
+    added = [reader.added(each) for each in history.commits]
+    assert [sum(rows for _, rows in each or ()) for each in added] == [0] + [3] * 7
+    brought = {file.added_by for file in reader.live_files()}
+    assert brought == {each.snapshot_id for each in history.commits[1:]}
+    assert most <= 3
 
 
 def test_point_3_table_and_view_of_a_reader_are_of_one_version(

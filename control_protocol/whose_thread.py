@@ -1,0 +1,42 @@
+"""Knows for which sink a thread works, where a process has several.
+
+What is logged or counted anywhere below, by a library as well, can then be told apart by sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_SINK: ContextVar[str | None] = ContextVar("headgate_sink", default=None)
+
+
+def sink_of_thread() -> str | None:
+    """Return the sink for which this thread works, if it works for one alone."""
+    return _SINK.get()
+
+
+@contextmanager
+def working_for(sink: str) -> Iterator[None]:
+    """Let this thread work for one sink meanwhile."""
+    before = _SINK.set(sink)
+    try:
+        yield
+    finally:
+        _SINK.reset(before)
+
+
+def for_the_same_sink(work: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return ``work`` for another thread to do, for the sink of the thread that asks for it."""
+    sink = _SINK.get()
+
+    def done(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        _SINK.set(sink)
+        return work(*args, **kwargs)
+
+    return done

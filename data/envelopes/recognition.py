@@ -1,0 +1,83 @@
+"""What records look like, whatever a sink file says: which envelope each value is made by."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.data.envelopes.changes import Envelope
+from headgate.data.envelopes.operations import DEBEZIUM, DMS, DMS_LETTERS
+from headgate.data.envelopes.reading import Columns, Reader
+from headgate.data.formats.port import RecordFormat
+from headgate.native.loops import Flags
+from headgate.native.packed import Packed
+
+MARKS = frozenset({"op", "__deleted", "__op", "Op", "metadata"})
+"""The fields at the top of a value that tell envelopes apart."""
+
+_WORDS = (
+    ("op",),
+    ("after",),
+    ("before",),
+    ("__deleted",),
+    ("__op",),
+    ("metadata", "operation"),
+    ("metadata", "record-type"),
+    ("Op",),
+)
+
+
+@dataclass(slots=True)
+class Looks:
+    """How many values are of each envelope; without a value, and not to be read by the format."""
+
+    envelopes: Counter[Envelope] = field(default_factory=Counter)
+    tombstones: int = 0
+    unreadable: int = 0
+    why: str = ""
+
+    @property
+    def records(self) -> int:
+        return self.envelopes.total() + self.tombstones + self.unreadable
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """What most of the values are; ``None`` where none could be read."""
+        return max(self.envelopes, key=self.envelopes.__getitem__, default=None)
+
+
+def looks_of(values: Sequence[bytes | None], format_of: Callable[[], RecordFormat]) -> Looks:
+    """Read the values by a format, and see what is in them. Raises what the format raises."""
+    there = [value for value in values if value is not None]
+    looks = Looks(tombstones=len(values) - len(there))
+    if not there:
+        return looks
+    nothing = Columns(pa.schema([]), (), {}, format_of)
+    parts = Reader(nothing, words=_WORDS).read(Packed.of(there))
+    looks.unreadable = len(parts.bad)
+    looks.why = next(iter(parts.bad.values()), "")
+    op, after, before, deleted, flat_op, operation, kind, letter = parts.words
+    rest = np.ones(len(parts.left), np.bool_)
+    row = np.asarray(pc.or_(after.is_valid(), before.is_valid()))
+    empties = _among(op, [word for word in DEBEZIUM if word in "mt"])
+    for envelope, found in (
+        (Envelope.DEBEZIUM, (_among(op, DEBEZIUM) & row) | empties),
+        (Envelope.FLATTENED, _among(deleted, ("true", "false")) | _among(flat_op, DEBEZIUM)),
+        (Envelope.DMS, _among(operation, DMS) | _among(kind, ("control", "data"))),
+        (Envelope.DMS, _among(letter, DMS_LETTERS)),
+        (Envelope.PLAIN, rest),
+    ):
+        fits = found & rest
+        rest = rest & ~fits
+        looks.envelopes[envelope] += int(fits.sum())
+    looks.envelopes += Counter()  # without those that nothing is of
+    return looks
+
+
+def _among(words: pa.Array, known: Iterable[str]) -> Flags:
+    return np.asarray(pc.is_in(words, pa.array([*known], words.type)))

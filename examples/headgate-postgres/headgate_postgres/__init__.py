@@ -1,0 +1,1 @@
+"""PostgreSQL tables for headgate: rows and offsets in one transaction."""

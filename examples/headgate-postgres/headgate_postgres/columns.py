@@ -1,0 +1,124 @@
+"""Columns of PostgreSQL tables: their types by headgate's names, and the values that they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.control_protocol.columns import Column, Struct, Type, digits
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.kind_errors import TableUnfit
+
+_TYPES = {
+    "boolean": ("boolean", pa.bool_()),
+    "int": ("integer", pa.int32()),
+    "long": ("bigint", pa.int64()),
+    "float": ("real", pa.float32()),
+    "double": ("double precision", pa.float64()),
+    "date": ("date", pa.date32()),
+    "time": ("time without time zone", pa.time64("us")),
+    "timestamp": ("timestamp without time zone", pa.timestamp("us")),
+    "timestamptz": ("timestamp with time zone", pa.timestamp("us", "UTC")),
+    "string": ("text", pa.large_string()),
+    "uuid": ("uuid", pa.binary(16)),
+    "binary": ("bytea", pa.large_binary()),
+}
+_NAMES = {postgres: ours for ours, (postgres, _) in _TYPES.items()}
+_NAMES["character varying"] = "string"  # without a length
+_NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
+_NUL = "\0"
+_DAYS = (-719_162, 2_932_896)
+"""From the first day of the year 1 to the last of 9999, counted from 1970."""
+_MICROSECONDS_A_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A column as PostgreSQL's catalog describes it. ``type`` is ``format_type``'s text."""
+
+    name: str
+    type: str
+    required: bool
+
+
+def postgres_type(column: Column) -> str:
+    """Return the type of a new column. Raises ``ConfigurationError``."""
+    if isinstance(column.type, str):
+        if parts := digits(column.type):
+            return f"numeric({parts[0]},{parts[1]})"
+        if column.type in _TYPES:
+            return _TYPES[column.type][0]
+    raise ConfigurationError(
+        f"column {column.name!r}: a PostgreSQL table gets no column of type {column.type} here",
+        f"use one of {', '.join(_TYPES)} or decimal(p,s)",
+    )
+
+
+def arrow_type(kind: Type) -> pa.DataType:
+    """Return the type by which a column's values are handed to PostgreSQL."""
+    assert isinstance(kind, str), "others are refused"
+    parts = digits(kind)
+    return pa.decimal128(*parts) if parts else _TYPES[kind][1]
+
+
+def columns_of(table: str, found: list[Found]) -> Struct:
+    """Return a table's columns. Raises ``TableUnfit`` for a type that is not filled exactly."""
+    return Struct(tuple(Column(f.name, _type(table, f), required=f.required) for f in found))
+
+
+def _type(table: str, found: Found) -> str:
+    if parts := _NUMERIC.fullmatch(found.type):
+        if int(parts[1]) <= 38 and int(parts[2]) <= int(parts[1]):
+            return f"decimal({parts[1]}, {parts[2]})"
+    elif found.type in _NAMES:
+        return _NAMES[found.type]
+    raise TableUnfit(
+        f"PostgreSQL table {table}: column {found.name!r} is of type {found.type}, which values "
+        "are not written to exactly",
+        f"known are {', '.join(postgres for postgres, _ in _TYPES.values())} and numeric(p,s) of "
+        "38 digits at most; leave the column to a view or another table",
+    )
+
+
+class ExactValues:
+    """``HeldValues`` of PostgreSQL: no text with a NUL, no moment out of the years 1 to 9999."""
+
+    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+        """Say of each such row which column PostgreSQL does not take, and why."""
+        found: dict[int, str] = {}
+        for name, values in zip(rows.schema.names, rows.columns, strict=True):
+            for holds, why in _CHECKS:
+                bad = holds(values)
+                if bad is not None and pc.any(bad).as_py():
+                    at = pc.indices_nonzero(bad).to_pylist()
+                    found |= {row: f"{name}: {why}" for row in at if row not in found}
+        return found
+
+
+def _with_nul(values: pa.Array) -> pa.Array | None:
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        return pc.match_substring(values, _NUL)
+    return None
+
+
+def _out_of_years(values: pa.Array) -> pa.Array | None:
+    if pa.types.is_date32(values.type):
+        first, last, numbers = *_DAYS, values.cast(pa.int32())
+    elif pa.types.is_timestamp(values.type):
+        first, last = _DAYS[0] * _MICROSECONDS_A_DAY, (_DAYS[1] + 1) * _MICROSECONDS_A_DAY - 1
+        numbers = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    else:
+        return None
+    kind = numbers.type
+    outside = (pc.less(numbers, pa.scalar(first, kind)), pc.greater(numbers, pa.scalar(last, kind)))
+    return pc.or_(*outside)
+
+
+_CHECKS: tuple[tuple[Callable[[pa.Array], pa.Array | None], str], ...] = (
+    (_with_nul, "a text of PostgreSQL holds no NUL"),
+    (_out_of_years, "only the years 1 to 9999 are written"),
+)

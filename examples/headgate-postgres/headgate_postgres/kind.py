@@ -1,0 +1,124 @@
+"""``TableKind`` of PostgreSQL tables: what the entry point names."""
+
+from __future__ import annotations
+
+from psycopg import errors, sql
+
+from headgate.control_protocol.errors import ConfigurationError, TableMissing
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import KindLacks
+from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.table_kinds import Capability, Guarantee, Layout, WantedTable
+from headgate_postgres.columns import ExactValues, postgres_type
+from headgate_postgres.ledger import one
+from headgate_postgres.reader import PostgresReader
+from headgate_postgres.server import Connection, Server, names_of
+from headgate_postgres.staged_files import StagedFiles, address
+from headgate_postgres.table import Place, PostgresTable
+
+_URI = "uri"
+
+
+class PostgresKind:
+    """Tables of a PostgreSQL database; ``catalog.properties.uri`` says which."""
+
+    guarantee = Guarantee.EXACTLY_ONCE
+    capabilities = frozenset({Capability.KEYS})
+
+    def refuse(self, wanted: WantedTable) -> None:
+        names_of(wanted.name)
+        address(wanted.location)
+        if not wanted.storage.get(_URI):
+            raise ConfigurationError(
+                "catalog.properties.uri is missing: it says where PostgreSQL is",
+                "write postgresql://user@host:5432/database",
+            )
+        if foreign := sorted(k for k in wanted.storage if k != _URI and not k.startswith("s3.")):
+            raise ConfigurationError(
+                f"catalog.properties.{foreign[0]} is set, but a PostgreSQL table has no catalog",
+                "leave uri there, and keys of an S3 store (s3....) for files below table.location",
+            )
+        if wanted.by_spark:
+            raise KindLacks(
+                "spark.writer: a PostgreSQL table takes no files of Spark jobs",
+                'set writer = "in-process" under [spark]',
+            )
+        for setting, value in (
+            ("partition_by", wanted.partition_by),
+            ("properties", wanted.properties),
+        ):
+            if value:
+                raise KindLacks(f"table.{setting} is set, and is nothing for PostgreSQL")
+        Server(wanted.storage[_URI], wanted.name)
+        for column in wanted.columns.fields:
+            postgres_type(column)
+
+    def ensure(self, wanted: WantedTable) -> None:
+        server = _place(wanted).server
+        with server.connected() as connection:
+            try:
+                server.facts(connection, wanted.key)
+            except TableMissing:
+                if not wanted.create:
+                    raise
+                _create(connection, server, wanted)
+                connection.commit()
+                server.facts(connection, wanted.key)
+
+    def open(self, wanted: WantedTable, sink: SinkName) -> SinkTable:
+        return PostgresTable(_place(wanted), sink)
+
+    def layout(self, wanted: WantedTable) -> Layout:
+        place = _place(wanted)
+        with place.server.connected() as connection:
+            facts = place.server.facts(connection, wanted.key)
+        return Layout(
+            uuid=facts.uuid,
+            layout_id=facts.layout_id,
+            columns=facts.columns,
+            location=place.location,
+            storage={name: value for name, value in wanted.storage.items() if name != _URI},
+            values=ExactValues(),
+        )
+
+    def reader(self, wanted: WantedTable, sink: SinkName) -> PostgresReader:
+        return PostgresReader(_place(wanted), sink)
+
+
+def _place(wanted: WantedTable) -> Place:
+    location = address(wanted.location)
+    server = Server(wanted.storage[_URI], wanted.name)
+    return Place(server, location, StagedFiles(location, wanted.storage), wanted.key)
+
+
+def _create(connection: Connection, server: Server, wanted: WantedTable) -> None:
+    """Another process may be first: what there is then is judged."""
+    columns = [
+        sql.SQL("{} {}{}").format(
+            sql.Identifier(column.name),
+            sql.SQL(postgres_type(column)),  # type: ignore[arg-type] # our own text
+            sql.SQL(" NOT NULL" if column.required else ""),
+        )
+        for column in wanted.columns.fields
+    ]
+    if wanted.key:
+        names = sql.SQL(", ").join(map(sql.Identifier, wanted.key.key))
+        columns.append(sql.SQL("PRIMARY KEY ({})").format(names))
+    schema = sql.Identifier(names_of(wanted.name)[0])
+    there = "SELECT to_regnamespace(%s) IS NOT NULL"
+    try:
+        if not one(connection, there, schema.as_string(connection)):
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
+        connection.execute(
+            sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
+                server.table, sql.SQL(", ").join(columns)
+            )
+        )
+        for name, comment in wanted.comments.items():
+            connection.execute(
+                sql.SQL("COMMENT ON COLUMN {}.{} IS {}").format(
+                    server.table, sql.Identifier(name), sql.Literal(comment)
+                )
+            )
+    except (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema):
+        connection.rollback()

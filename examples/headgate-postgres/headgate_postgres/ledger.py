@@ -1,0 +1,168 @@
+"""What sinks have committed, in tables of their own beside those that they fill.
+
+``headgate.sinks`` has one row for each sink of a table: the lock, and the commit record. It names
+the table by ``regclass``: a table that is dropped and made anew is another one, a dump that is
+restored is the same. ``headgate.commits`` is the history, which only audits read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import errors
+
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import Lineage, TableView
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode, encode, topics_of
+from headgate_postgres.server import Connection, TableFacts
+
+_ADVISORY_LOCK = 0x68656164  # any number: who makes these tables takes turns
+_SETUP = """
+CREATE SCHEMA IF NOT EXISTS headgate;
+CREATE TABLE IF NOT EXISTS headgate.sinks (
+    relation regclass NOT NULL,
+    sink text NOT NULL,
+    position bigint NOT NULL,
+    epoch bigint NOT NULL,
+    record jsonb NOT NULL,
+    PRIMARY KEY (relation, sink));
+CREATE TABLE IF NOT EXISTS headgate.commits (
+    relation regclass NOT NULL,
+    sink text NOT NULL,
+    position bigint NOT NULL,
+    committed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    record jsonb NOT NULL,
+    files jsonb NOT NULL,
+    PRIMARY KEY (relation, sink, position));
+"""
+_THERE = "SELECT to_regclass('headgate.sinks') IS NOT NULL"
+_ROWS = "SELECT sink, position, record FROM headgate.sinks WHERE relation = %s"
+_LOCKED = "SELECT position, record FROM headgate.sinks WHERE relation = %s AND sink = %s FOR UPDATE"
+_CLAIM = """
+INSERT INTO headgate.sinks (relation, sink, position, epoch, record)
+VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+"""
+_MOVE = """
+UPDATE headgate.sinks SET position = %s, epoch = %s, record = %s WHERE relation = %s AND sink = %s
+"""
+_KEEP = """
+INSERT INTO headgate.commits (relation, sink, position, record, files) VALUES (%s, %s, %s, %s, %s)
+"""
+_COMMITS = """
+SELECT sink, position, extract(epoch FROM committed_at) * 1000, record, files FROM headgate.commits
+WHERE relation = %s AND (sink = %s) = %s ORDER BY sink, position DESC
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One commit of the history. ``files``: the rows of each, by its path."""
+
+    sink: SinkName
+    position: int
+    committed_ms: int
+    properties: Mapping[str, str]
+    files: Mapping[str, int]
+
+
+class Ledger:
+    """The rows of one sink, for one table of one name."""
+
+    def __init__(self, identifier: str, sink: SinkName) -> None:
+        self._identifier = identifier
+        self._sink = sink
+
+    def view(self, connection: Connection, facts: TableFacts, location: str) -> TableView:
+        """Return what the table says of the sink. Raises ``RecordUnreadable``."""
+        rows = self._rows(connection, facts)
+        position, said = rows.pop(self._sink, (None, {}))
+        record = decode(self._sink, said)
+        return TableView(
+            table=self._identifier,
+            uuid=facts.uuid,
+            location=location,
+            schema_id=facts.layout_id,
+            spec_id=0,
+            head=position,
+            tag=position,
+            record=record,
+            lineage=Lineage.FRESH if position is None else Lineage.CONTAINS_TAG,
+            branch_record=record,
+            others={sink: topics_of(sink, theirs) for sink, (_, theirs) in rows.items()},
+        )
+
+    def _rows(
+        self, connection: Connection, facts: TableFacts
+    ) -> dict[SinkName, tuple[int, Mapping[str, str]]]:
+        if not one(connection, _THERE):
+            return {}
+        rows = connection.execute(_ROWS, (facts.oid,))
+        return {SinkName(sink): (position, record) for sink, position, record in rows}
+
+    def make(self, connection: Connection) -> None:
+        """Make the tables where they are missing, in a transaction that is committed at once."""
+        try:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ADVISORY_LOCK,))
+            connection.execute(_SETUP)
+            connection.commit()
+        except errors.InsufficientPrivilege:
+            connection.rollback()
+            if not one(connection, _THERE):  # nor has somebody with more rights made them
+                raise
+            connection.rollback()
+
+    def locked(self, connection: Connection, facts: TableFacts, base: TableView) -> bool:
+        """Take the sink's row until the transaction ends; tell whether it is the base's.
+
+        Waits for whoever has it. A position alone would not do: on a server that lost its newest
+        transactions, and on one that was restored, another commit may have the same number.
+        """
+        if base.tag is None:
+            return True  # nobody's yet: the insert of ``advance`` decides
+        row = connection.execute(_LOCKED, (facts.oid, self._sink)).fetchone()
+        return row is not None and (row[0], decode(self._sink, row[1])) == (base.tag, base.record)
+
+    def advance(
+        self,
+        connection: Connection,
+        facts: TableFacts,
+        base: TableView,
+        *,
+        record: CommitRecord,
+        files: Sequence[WrittenFile],
+    ) -> bool:
+        """Move the sink's row, which is ``locked``; tell whether that was possible."""
+        position, said = (base.tag or 0) + 1, json.dumps(encode(record))
+        epoch, place = int(record.transaction.epoch), (facts.oid, self._sink)
+        if base.tag is None:
+            done = connection.execute(_CLAIM, (*place, position, epoch, said))
+        else:
+            done = connection.execute(_MOVE, (position, epoch, said, *place))
+        if done.rowcount != 1:
+            return False
+        rows = json.dumps({f.path: f.records for f in files if f.kind is FileKind.ROWS})
+        connection.execute(_KEEP, (*place, position, said, rows))
+        return True
+
+    def commits(
+        self, connection: Connection, facts: TableFacts, *, own: bool = True
+    ) -> Iterator[Kept]:
+        """Yield the sink's commits, the newest first; or those of the table's other sinks."""
+        if not one(connection, _THERE):
+            return
+        with connection.cursor(name="headgate_commits") as cursor:  # on the server: it may be long
+            cursor.execute(_COMMITS, (facts.oid, self._sink, own))
+            for sink, position, at_ms, record, files in cursor:
+                yield Kept(SinkName(sink), position, int(at_ms), record, files)
+
+
+def one(connection: Connection, query: Any, *arguments: Any) -> Any:
+    """Return the only value of the only row."""
+    row = connection.execute(query, arguments).fetchone()
+    assert row is not None, "it has one"
+    return row[0]

@@ -1,0 +1,195 @@
+"""Rows on their way into the table: copied into a temporary one, then moved by SQL alone.
+
+The temporary tables are this connection's, and go with its transaction. Copying holds no lock that
+anybody waits for; moving happens below the lock of the sink's row, and asks nothing of the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from psycopg import Copy, sql
+
+from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.errors import TableChanged
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.key_errors import KeyInTwoPartitions
+from headgate.control_protocol.record import KeyCounts
+from headgate.control_protocol.table_kinds import RowKey
+from headgate_postgres.columns import arrow_type, postgres_type
+from headgate_postgres.ledger import one
+from headgate_postgres.server import Connection
+from headgate_postgres.staged_files import StagedFiles, copy_text
+
+_ROWS, _KEYS = sql.Identifier("pg_temp", "staged_rows"), sql.Identifier("pg_temp", "staged_keys")
+_TOPIC, _PARTITION, _OFFSET = "_topic", "_partition", "_offset"
+"""Of a key file, behind the columns of the key."""
+
+
+class Moving:
+    """One transaction's rows, on one connection."""
+
+    def __init__(self, connection: Connection, columns: Struct, key: RowKey | None) -> None:
+        self._connection = connection
+        self._columns = columns
+        self._key = key
+
+    def copy(self, files: StagedFiles, written: Sequence[WrittenFile]) -> None:
+        """Copy the files' rows into temporary tables. Raises ``TableChanged``, ``OSError``."""
+        self._copy(files, _ROWS, self._columns.fields, _of(written, FileKind.ROWS))
+        if self._key:
+            self._copy(files, _KEYS, self._of_keys(self._key), _of(written, FileKind.KEYS))
+
+    def append(self, table: sql.Identifier) -> None:
+        """Move all rows into the table."""
+        names = _names(column.name for column in self._columns.fields)
+        self._execute("INSERT INTO {} ({}) SELECT {} FROM {}", table, names, names, _ROWS)
+
+    def change(self, table: sql.Identifier) -> KeyCounts:
+        """Let the newest record of each key replace or delete its row (rules U3, U8 to U10).
+
+        Raises ``KeyInTwoPartitions``.
+        """
+        key = self._key
+        assert key is not None, "chosen for it"
+        names = _names(key.key)
+        self._execute(
+            "CREATE TEMPORARY TABLE changes ON COMMIT DROP AS SELECT {keys}, {topic} AS topic_of, "
+            "{partition} AS partition_of, {offset} AS offset_of, false AS goes FROM {rows} "
+            "UNION ALL SELECT {keys}, {theirs}, _partition, _offset, true FROM {gone}",
+            keys=names,
+            topic=sql.Identifier(key.topic) if key.topic else sql.SQL("NULL::text"),
+            theirs=sql.SQL("_topic" if key.topic else "NULL::text"),
+            partition=sql.Identifier(key.partition),
+            offset=sql.Identifier(key.offset),
+            rows=_ROWS,
+            gone=_KEYS,
+        )
+        self._execute(
+            "CREATE TEMPORARY TABLE newest ON COMMIT DROP AS SELECT DISTINCT ON ({}) * "
+            "FROM changes ORDER BY {}, offset_of DESC",
+            *(names, names),
+        )
+        self._execute("ANALYZE newest")
+        self._refuse_two_partitions(table, key)
+        total = one(self._connection, "SELECT count(*) FROM changes")
+        last = one(self._connection, "SELECT count(*) FROM newest")
+        going = one(self._connection, "SELECT count(*) FROM newest WHERE goes")
+        same = _equal(key.key, "t", "n")
+        deleted = self._execute("DELETE FROM {} t USING newest n WHERE n.goes AND {}", table, same)
+        inserted = self._upsert(table, key)
+        return KeyCounts(
+            inserted=inserted,
+            updated=last - going - inserted,
+            deleted=deleted,
+            absent=going - deleted,
+            superseded=total - last,
+        )
+
+    def _upsert(self, table: sql.Identifier, key: RowKey) -> int:
+        """Return how many rows are new."""
+        every = [column.name for column in self._columns.fields]
+        replaced = (sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(n)) for n in every)
+        query = sql.SQL(
+            "WITH put AS (INSERT INTO {table} ({names}) SELECT {rows} FROM {staged} s "
+            "JOIN newest n ON {same} AND n.offset_of = s.{offset} AND NOT n.goes "
+            "ON CONFLICT ({keys}) DO UPDATE SET {replaced} RETURNING xmax = 0 AS is_new) "
+            "SELECT count(*) FILTER (WHERE is_new) FROM put"
+        ).format(
+            table=table,
+            names=_names(every),
+            rows=sql.SQL(", ").join(sql.Identifier("s", name) for name in every),
+            staged=_ROWS,
+            same=_equal(key.key, "s", "n"),
+            offset=sql.Identifier(key.offset),
+            keys=_names(key.key),
+            replaced=sql.SQL(", ").join(replaced),
+        )
+        return int(one(self._connection, query))
+
+    def _refuse_two_partitions(self, table: sql.Identifier, key: RowKey) -> None:
+        topic = sql.Identifier("t", key.topic) if key.topic else sql.SQL("NULL::text")
+        query = sql.SQL(
+            "SELECT count(*) FROM (SELECT 1 FROM changes GROUP BY {keys} HAVING "
+            "count(DISTINCT (topic_of, partition_of)) > 1 UNION ALL SELECT 1 FROM {table} t JOIN "
+            "newest n ON {same} WHERE t.{partition} <> n.partition_of OR {topic} <> n.topic_of) k"
+        ).format(
+            keys=_names(key.key),
+            table=table,
+            same=_equal(key.key, "t", "n"),
+            partition=sql.Identifier(key.partition),
+            topic=topic,
+        )
+        if moved := one(self._connection, query):
+            raise KeyInTwoPartitions(
+                f"{moved} keys have records in two partitions, and no order tells which is newer",
+                "nothing of them is in the table; produce each key to one partition",
+            )
+
+    # ---------------------------------------------------------------------------------- copying
+
+    def _of_keys(self, key: RowKey) -> tuple[Column, ...]:
+        """The columns of a key file."""
+        place = (Column(_PARTITION, "int"), Column(_OFFSET, "long"))
+        topic = (Column(_TOPIC, "string"),) if key.topic else ()
+        return (*(self._columns[name] for name in key.key), *topic, *place)
+
+    def _copy(
+        self,
+        files: StagedFiles,
+        into: sql.Identifier,
+        columns: Sequence[Column],
+        written: Sequence[WrittenFile],
+    ) -> None:
+        typed = (
+            sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(postgres_type(c)))  # type: ignore[arg-type]
+            for c in columns
+        )
+        self._execute(
+            "CREATE TEMPORARY TABLE {} ({}) ON COMMIT DROP", into, sql.SQL(", ").join(typed)
+        )
+        kinds: Mapping[str, pa.DataType] = {c.name: arrow_type(c.type) for c in columns}
+        copying = sql.SQL("COPY {} FROM STDIN (FORMAT csv)").format(into)
+        with self._connection.cursor() as cursor:
+            with cursor.copy(copying) as copy:
+                for file in written:
+                    self._copy_file(copy, files, file.path, kinds)
+            there, claimed = cursor.rowcount, sum(file.records for file in written)
+        if there != claimed:
+            raise TableChanged(
+                f"the files of the transaction have {there} rows, their writers wrote {claimed}",
+                "somebody changed them; start the sink again, which writes them again",
+            )
+
+    def _copy_file(
+        self, copy: Copy, files: StagedFiles, path: str, kinds: Mapping[str, pa.DataType]
+    ) -> None:
+        try:
+            for batch in files.rows(path, kinds):
+                copy.write(copy_text(batch))
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise TableChanged(
+                f"{path} was written for other columns than the table has: {error}",
+                "nothing of it is in the table; start the sink again, which writes it again",
+            ) from error
+
+    def _execute(self, text: str, *parts: sql.Composable, **named: sql.Composable) -> int:
+        query = sql.SQL(text).format(*parts, **named)  # type: ignore[arg-type]
+        return self._connection.execute(query).rowcount
+
+
+def _of(written: Sequence[WrittenFile], kind: FileKind) -> list[WrittenFile]:
+    return [file for file in written if file.kind is kind]
+
+
+def _names(names: object) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))  # type: ignore[call-overload]
+
+
+def _equal(key: Sequence[str], one_: str, other: str) -> sql.Composed:
+    pairs = (
+        sql.SQL("{} = {}").format(sql.Identifier(one_, name), sql.Identifier(other, name))
+        for name in key
+    )
+    return sql.SQL(" AND ").join(pairs)

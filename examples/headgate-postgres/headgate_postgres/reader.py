@@ -1,0 +1,132 @@
+"""``TableReader`` over a PostgreSQL table: its history from the ledger, its rows from itself.
+
+Everything comes out of one transaction that sees one state, as long as the reader lives. The table
+is told as one file, whose rows are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+from psycopg import IsolationLevel, sql
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import topics_of
+from headgate.control_protocol.table_history import (
+    FileRows,
+    ForeignSnapshot,
+    History,
+    LiveFile,
+    Newest,
+    SinkCommit,
+    Told,
+    history_of,
+)
+from headgate_postgres.columns import arrow_type
+from headgate_postgres.ledger import Kept, Ledger, one
+from headgate_postgres.table import Place
+
+_ROWS_AT_ONCE = 20_000
+
+
+class PostgresReader:
+    """The table as it was when this was made."""
+
+    def __init__(self, place: Place, sink: SinkName) -> None:
+        self._server = place.server
+        self._sink = sink
+        self._ledger = Ledger(place.server.identifier, sink)
+        with ExitStack() as opening:
+            self._connection = opening.enter_context(place.server.connected())
+            self._connection.isolation_level = IsolationLevel.REPEATABLE_READ
+            self._facts = place.server.facts(self._connection, place.key)
+            self._view = self._ledger.view(self._connection, self._facts, place.location)
+            self._open = opening.pop_all()
+        self._place = place
+
+    def close(self) -> None:
+        self._open.close()
+
+    def view(self) -> TableView:
+        return self._view
+
+    def moved(self) -> bool:
+        with self._server.connected() as connection:
+            facts = self._server.facts(connection, self._place.key)
+            return self._ledger.view(connection, facts, self._place.location) != self._view
+
+    def columns(self) -> Sequence[str]:
+        return [column.name for column in self._facts.columns.fields]
+
+    def history(self, newest: Newest | None = None) -> History:
+        own: list[Kept] = []
+        for kept in self._ledger.commits(self._connection, self._facts):
+            own.append(kept)
+            if newest and newest.ends(len(own), kept.committed_ms):
+                break
+        complete = not own or own[-1].position == 1
+        others = self._ledger.commits(self._connection, self._facts, own=False)
+        states = [_told(kept) for kept in (*own, *others)]
+        return history_of(self._view, self._sink, reversed(states), complete=complete)
+
+    def live_files(self) -> list[LiveFile]:
+        return [self._whole]
+
+    def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
+        kept = self._commits.get(commit.snapshot_id)
+        return None if kept is None else list(kept.files.items())
+
+    def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
+        return file.size_bytes, file.records
+
+    def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
+        def batches() -> Iterator[pa.RecordBatch]:
+            return self._rows(columns)
+
+        return 1, iter([FileRows(self._whole.path, self._whole.size_bytes, batches, batches)])
+
+    @cached_property
+    def _whole(self) -> LiveFile:
+        rows = one(self._connection, sql.SQL("SELECT count(*) FROM {}").format(self._server.table))
+        size = one(self._connection, "SELECT pg_table_size(%s::oid)", self._facts.oid)
+        path = f"postgresql table {self._server.identifier}"
+        return LiveFile(path, rows, size, parquet=False, deletes=False, added_by=0)
+
+    @cached_property
+    def _commits(self) -> Mapping[int, Kept]:
+        return {k.position: k for k in self._ledger.commits(self._connection, self._facts)}
+
+    def _rows(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        kinds = [arrow_type(self._facts.columns[name].type) for name in columns]
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
+        query = sql.SQL("SELECT {} FROM {}").format(names, self._server.table)
+        with self._connection.cursor(name="headgate_rows") as cursor:
+            cursor.execute(query)
+            while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+                values = zip(*rows, strict=True)
+                arrays = [_array(each, kind) for each, kind in zip(values, kinds, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    return pa.array([v.bytes if isinstance(v, UUID) else v for v in values], kind)
+
+
+def _told(kept: Kept) -> Told:
+    rows = sum(kept.files.values())
+
+    def commit(record: CommitRecord) -> SinkCommit:
+        return SinkCommit(kept.position, kept.committed_ms, record, rows, len(kept.files))
+
+    def foreign() -> ForeignSnapshot:
+        topics = topics_of(kept.sink, kept.properties)  # its number is another sink's
+        return ForeignSnapshot(-kept.position, "append", rows, 0, 0, kept.sink, topics)
+
+    return Told(f"commit {kept.position} of {kept.sink}", kept.properties, commit, foreign)

@@ -1,0 +1,159 @@
+"""One PostgreSQL server: connections to it, its tables, and its failures by headgate's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    MissingRights,
+    TableMissing,
+    Unreachable,
+)
+from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.table_kinds import RowKey, layout_number
+from headgate_postgres.columns import Found, columns_of
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_DEFAULTS: Mapping[str, Any] = {
+    "target_session_attrs": "read-write",  # of several hosts the one that is no replica
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    "application_name": "headgate",
+}
+_TABLE = """
+SELECT c.oid::bigint, c.relkind::text, (SELECT system_identifier::text FROM pg_control_system())
+FROM pg_class c WHERE c.oid = to_regclass(%s)
+"""
+_COLUMNS = """
+SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND attidentity = ''
+ORDER BY attnum
+"""
+_RULES = """
+SELECT 'constraint ' || conname FROM pg_constraint
+WHERE conrelid = %(oid)s AND contype IN ('c', 'f', 'x')
+UNION ALL
+SELECT 'trigger ' || tgname FROM pg_trigger WHERE tgrelid = %(oid)s AND NOT tgisinternal
+"""
+_UNIQUE = """
+SELECT indexrelid::regclass::text, ARRAY(
+    SELECT attname::text FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY (indkey))
+FROM pg_index
+WHERE indrelid = %s AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table as it is now. ``uuid`` is another one once it was dropped and made anew."""
+
+    oid: int
+    uuid: str
+    columns: Struct
+    layout_id: int
+
+
+class Server:
+    """Where one table is. Connections are made when they are needed, and not kept."""
+
+    def __init__(self, uri: str, identifier: str) -> None:
+        self.identifier = identifier
+        self.table = sql.Identifier(*names_of(identifier))
+        self.locking = sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(self.table)
+        try:
+            self._parameters = {**_DEFAULTS, **conninfo_to_dict(uri)}
+        except psycopg.ProgrammingError:
+            raise ConfigurationError(
+                "catalog.properties.uri is no address of a PostgreSQL server",
+                "write postgresql://user@host:5432/database",
+            ) from None
+
+    @contextmanager
+    def connected(self) -> Iterator[Connection]:
+        """A transaction, which only ``Connection.commit`` commits.
+
+        Raises ``Unreachable``, ``MissingRights``; whatever else PostgreSQL says goes through.
+        """
+        connection: Connection | None = None
+        try:
+            connection = psycopg.connect(**self._parameters)
+            yield connection
+        except errors.InsufficientPrivilege as error:
+            raise MissingRights(
+                f"PostgreSQL table {self.identifier}: {_said(error)}",
+                "README.md of headgate-postgres says what the sink's role needs",
+            ) from error
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise Unreachable(
+                f"PostgreSQL did not answer for table {self.identifier}: {_said(error)}"
+            ) from error
+        finally:
+            if connection is not None:
+                with suppress(psycopg.Error):
+                    connection.close()  # what was not committed is rolled back
+
+    def facts(self, connection: Connection, key: RowKey | None) -> TableFacts:
+        """Raises ``TableMissing``, and ``TableUnfit`` for a table that refuses or alters rows."""
+        row = connection.execute(_TABLE, (self.table.as_string(connection),)).fetchone()
+        if row is None:
+            raise TableMissing(
+                f"there is no PostgreSQL table {self.identifier}",
+                "correct table.identifier, or set table.create with its columns",
+            )
+        oid, kind, cluster = row
+        if kind != "r":
+            raise TableUnfit(
+                f"{self.identifier} is no ordinary table of PostgreSQL",
+                "name one: values may have no place in a view, or in a table's partitions",
+            )
+        self._refuse_rules(connection, oid, key)
+        found = [Found(*column) for column in connection.execute(_COLUMNS, (oid,))]
+        columns = columns_of(self.identifier, found)
+        return TableFacts(oid, f"{cluster}/{oid}", columns, layout_number(repr((columns, key))))
+
+    def _refuse_rules(self, connection: Connection, oid: int, key: RowKey | None) -> None:
+        rules = [name for (name,) in connection.execute(_RULES, {"oid": oid})]
+        wanted, keyed = set(key.key) if key else None, False
+        for name, columns in connection.execute(_UNIQUE, (oid,)).fetchall():
+            if set(columns) == wanted:
+                keyed = True
+            else:
+                rules.append(f"unique index {name}")
+        if rules:
+            raise TableUnfit(
+                f"PostgreSQL table {self.identifier} has the {rules[0]}, by which it could refuse "
+                "or alter a record when it is committed",
+                "drop it, or fill a table without",
+            )
+        if wanted and not keyed:
+            raise TableUnfit(
+                f"PostgreSQL table {self.identifier} has no primary key of {', '.join(wanted)}",
+                "add one over exactly the columns of table.key",
+            )
+
+
+def names_of(identifier: str) -> tuple[str, str]:
+    """Return schema and table. Raises ``ConfigurationError``."""
+    schema, dot, table = identifier.partition(".")
+    if not (schema and dot and table) or "." in table:
+        raise ConfigurationError(
+            f"table.identifier {identifier!r} names no PostgreSQL table", "write schema.table"
+        )
+    return schema, table
+
+
+def _said(error: psycopg.Error) -> str:
+    return str(error).partition("\n")[0]

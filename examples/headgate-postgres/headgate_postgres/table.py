@@ -1,0 +1,157 @@
+"""A PostgreSQL table as one sink commits to it: rows and the sink's row move in one transaction.
+
+The lock is the sink's row, by ``SELECT ... FOR UPDATE`` and a comparison with what was read.
+Whoever stands still with it is cut off by the server (``idle_in_transaction_session_timeout``), and
+its transaction is gone. An answer that is lost is ``Unknown``: a commit that is still on its way
+holds the row, so that whoever comes next waits for its end and sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import psycopg
+from psycopg import errors
+
+from headgate.control_protocol.errors import (
+    MissingRights,
+    RetryLater,
+    TableChanged,
+    TableMissing,
+)
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    Refused,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import CommitRecord, KeyCounts
+from headgate.control_protocol.table_kinds import RowKey
+from headgate_postgres.ledger import Ledger
+from headgate_postgres.moving import Moving
+from headgate_postgres.server import Connection, Server, TableFacts
+from headgate_postgres.staged_files import StagedFiles
+
+PATIENCE_MS = 10_000
+"""For a lock, and for a client that stands still while it has one."""
+
+_Commit = Callable[[Connection], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table is, and where its files lie until they are committed."""
+
+    server: Server
+    location: str
+    files: StagedFiles
+    key: RowKey | None
+
+
+class PostgresTable:
+    """``SinkTable``; ``commit`` is psycopg's call, which a test may let fail."""
+
+    def __init__(
+        self,
+        place: Place,
+        sink: SinkName,
+        commit: _Commit = psycopg.Connection.commit,
+        *,
+        patience_ms: int = PATIENCE_MS,
+    ) -> None:
+        self._place = place
+        self._patience_ms = patience_ms
+        self._ledger = Ledger(place.server.identifier, sink)
+        self._commit = commit
+        self._unanswered: CommitAttempt | None = None
+
+    def read(self) -> TableView:
+        server = self._place.server
+        with server.connected() as connection:
+            facts = server.facts(connection, self._place.key)
+            view = self._ledger.view(connection, facts, self._place.location)
+        self._forget_files(view.record)
+        return view
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        self._unanswered = None
+        sending: list[CommitAttempt] = []
+        try:
+            with self._place.server.connected() as connection:
+                return self._committed(connection, attempt, sending)
+        except MissingRights as error:
+            return Unknown(str(error), rights=True)
+        except (TableMissing, RetryLater, psycopg.Error, OSError) as error:
+            if not sending:
+                return Unknown(f"nothing was committed: {error}")
+            self._unanswered = attempt
+            return Unknown(repr(error))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _committed(
+        self, connection: Connection, attempt: CommitAttempt, sending: list[CommitAttempt]
+    ) -> CommitOutcome:
+        """``sending`` gets the attempt before the call by which it may land."""
+        server, base = self._place.server, attempt.base
+        if base.tag is None:
+            self._ledger.make(connection)
+        for limit in ("lock_timeout", "idle_in_transaction_session_timeout"):
+            connection.execute(f"SET LOCAL {limit} = {self._patience_ms}")
+        facts = server.facts(connection, self._place.key)
+        moved = Refused("the table has moved on since it was read; nothing was sent")
+        if facts.uuid != base.uuid or not self._stands_at(connection, facts, base):
+            return moved
+        moving = Moving(connection, facts.columns, self._place.key)
+        record = attempt.record
+        try:
+            if attempt.files:
+                moving.copy(self._place.files, attempt.files)
+                # From here on nobody alters or drops the table.
+                connection.execute(server.locking)
+                if server.facts(connection, self._place.key) != facts:
+                    return Refused("the table was altered; nothing was sent")
+            if not self._ledger.locked(connection, facts, base):
+                return moved
+            if self._place.key:
+                record = replace(record, keys=self._changed(moving, attempt))
+            elif attempt.files:
+                moving.append(server.table)
+        except FileNotFoundError as error:
+            raise TableChanged(
+                f"a file that was to be committed is gone: {error}",
+                "nothing of it is in the table; do not clean table.location of files younger than "
+                "a day; start the sink again, which writes it again",
+            ) from error
+        except (errors.IntegrityError, errors.DataError) as error:
+            raise TableChanged(
+                f"PostgreSQL table {server.identifier} refuses rows: {error}",
+                "nothing of them is in the table; look for what was added to it",
+            ) from error
+        if not self._ledger.advance(connection, facts, base, record=record, files=attempt.files):
+            return moved
+        view = self._ledger.view(connection, facts, self._place.location)
+        sending.append(attempt)
+        self._commit(connection)
+        self._place.files.remove([file.path for file in attempt.files])
+        assert view.tag is not None, "this transaction has written it"
+        return Landed(view.tag, view)
+
+    def _stands_at(self, connection: Connection, facts: TableFacts, base: TableView) -> bool:
+        """Whether it is worth copying rows; the lock decides."""
+        now = self._ledger.view(connection, facts, self._place.location)
+        return (now.tag, now.record) == (base.tag, base.record)
+
+    def _changed(self, moving: Moving, attempt: CommitAttempt) -> KeyCounts:
+        return moving.change(self._place.server.table) if attempt.files else KeyCounts()
+
+    def _forget_files(self, record: CommitRecord | None) -> None:
+        """Remove the files of a commit whose answer was lost, and which has landed."""
+        attempt, self._unanswered = self._unanswered, None
+        if attempt and attempt.record.same_commit(record):
+            self._place.files.remove([file.path for file in attempt.files])

@@ -1,0 +1,129 @@
+"""A PostgreSQL server, and a table in it with everybody who touches it.
+
+Inside of headgate's repository a server is started where one is installed; elsewhere
+``HEADGATE_POSTGRES_URI`` names a database that may be filled.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.table_kinds import RowKey, WantedTable
+
+psycopg = pytest.importorskip(
+    "psycopg", reason="pip install 'psycopg[binary]'", exc_type=ImportError
+)
+
+from headgate_postgres.kind import PostgresKind, _place  # noqa: E402
+from headgate_postgres.table import PostgresTable  # noqa: E402
+
+ROWS_PER_FILE = 3
+COLUMNS = Struct((Column("number", "long", required=False), Column("row", "long", required=False)))
+KEYED = Struct(
+    (
+        Column("id", "long"),
+        Column("name", "string", required=False),
+        Column("at_partition", "int", required=False),
+        Column("at_offset", "long", required=False),
+    )
+)
+KEY = RowKey(("id",), "at_partition", "at_offset")
+
+
+class PostgresWorld:
+    """The contract's world: a table of a name of its own."""
+
+    def __init__(
+        self, uri: str, folder: Path, columns: Struct = COLUMNS, key: RowKey | None = None
+    ) -> None:
+        self.uri = uri
+        self.wanted = WantedTable(
+            f"lake.t_{uuid.uuid4().hex}",
+            str(folder),
+            create=True,
+            columns=columns,
+            storage={"uri": uri},
+            key=key,
+        )
+        self.folder = folder
+        self._lies: list[bool] = []
+        self.kind = PostgresKind()
+        self.kind.refuse(self.wanted)
+        self.kind.ensure(self.wanted)
+
+    def open(self, sink: str = "sink") -> PostgresTable:
+        def commit(connection: Any) -> None:
+            lie = self._lies.pop() if self._lies else None
+            if lie is not False:
+                connection.commit()
+            if lie is not None:
+                raise psycopg.OperationalError("the connection was lost")
+
+        return PostgresTable(_place(self.wanted), SinkName(sink), commit)
+
+    def file(self, number: int) -> WrittenFile:
+        numbers = [number] * ROWS_PER_FILE
+        rows = {"number": numbers, "row": range(ROWS_PER_FILE)}
+        return self.written(pa.table({name: pa.array(v, pa.int64()) for name, v in rows.items()}))
+
+    def written(self, rows: pa.Table, kind: FileKind = FileKind.ROWS) -> WrittenFile:
+        path = self.folder / f"{uuid.uuid4()}.parquet"
+        pq.write_table(rows, path)
+        return WrittenFile(path.as_uri(), rows.num_rows, path.stat().st_size, kind)
+
+    def numbers(self) -> list[int]:
+        found = self.sql("SELECT number FROM {} ORDER BY number")
+        return [number for (number,) in found][::ROWS_PER_FILE]
+
+    def recreate(self) -> None:
+        self.drop()
+        self.kind.ensure(self.wanted)
+
+    def drop(self) -> None:
+        self.sql("DROP TABLE {}")
+
+    def lose_next_answer(self, *, landed: bool) -> None:
+        self._lies.append(landed)
+
+    def sql(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.uri, autocommit=True) as connection:
+            done = connection.execute(statement.format(self.wanted.name), values)
+            return done.fetchall() if done.description else []
+
+
+@pytest.fixture(scope="session")
+def uri() -> Iterator[str]:
+    """A database that may be filled."""
+    if named := os.environ.get("HEADGATE_POSTGRES_URI"):
+        yield named
+        return
+    servers = pytest.importorskip("postgres_server", reason="set HEADGATE_POSTGRES_URI")
+    with servers.PostgresServer() as server:
+        yield server.new_database().replace("+psycopg2", "")
+
+
+@pytest.fixture
+def world_at() -> type[PostgresWorld]:
+    """Makes worlds on servers of the test's own."""
+    return PostgresWorld
+
+
+@pytest.fixture
+def world(uri: str, tmp_path: Path) -> PostgresWorld:
+    return PostgresWorld(uri, tmp_path)
+
+
+@pytest.fixture
+def keyed(uri: str, tmp_path: Path) -> PostgresWorld:
+    return PostgresWorld(uri, tmp_path, KEYED, KEY)

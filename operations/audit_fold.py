@@ -1,0 +1,161 @@
+"""The table of a key against the fold of its source: value by value, in bounded memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyroaring import BitMap64
+
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.data.writers.plan import plan_of_table
+from headgate.data.writers.ranges import chunks_of
+from headgate.operations.audit_report import Finding
+from headgate.operations.fold.comparison import WRONG, Fault, Faults, Held, compare
+from headgate.operations.fold.records import (
+    Chunks,
+    Fold,
+    ReadRecords,
+    fold_batch,
+    fold_source,
+    fold_table,
+)
+from headgate.operations.fold.slices import SLICE_BYTES, Slicing
+from headgate.sink.planning import source_plan
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.reader import IcebergReader
+
+_SAID: Mapping[Fault, str] = {
+    Fault.LOST: "keys have no row, whose last records are rows",
+    Fault.OUTDATED: "rows are older than the last records of their keys",
+    Fault.UNDELETED: "rows are there that the last records of their keys delete",
+    Fault.INVENTED: "rows are no record of the source, as these settings read it",
+    Fault.TWICE: "rows stand beside the right ones of their keys",
+    Fault.VALUE: "rows have other values than their records",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRanges:
+    """What is read: ``ranges`` of the logs, and offsets in them that never were changes."""
+
+    ranges: Mapping[TopicPartition, OffsetRange]
+    topic_ids: Mapping[str, TopicId]
+    left_out: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldEvidence:
+    """What came of the comparison. ``sources``: the partitions' numbers in ``faults``."""
+
+    read: ReadRecords
+    faults: Faults
+    sources: Mapping[int, TopicPartition]
+
+    def findings(self, besides: frozenset[Fault] = frozenset()) -> Iterator[Finding]:
+        """What is wrong, but for what cannot be told from something else that happened."""
+        for fault in WRONG:
+            count = self.faults.count(fault)
+            if count and fault not in besides:
+                where = ", ".join(sorted(self.faults.columns.get(fault, ())))
+                columns = f" in {where}" if where else ""
+                text = f"{count} {_SAID[fault]}{columns}: {self._places(fault)}"
+                yield Finding(fault.value, text)
+
+    def unproven(self, compacted: Mapping[str, bool | None]) -> Iterator[str]:
+        """What nobody can tell. ``compacted``: of which topics Kafka says so."""
+        counts = {fault: self.faults.count(fault) for fault in Fault}
+        if found := counts[Fault.AGED]:
+            yield (
+                f"{found} rows are of records that the source no longer holds: whether they are "
+                f"right nothing tells: {self._places(Fault.AGED)}"
+            )
+        if found := counts[Fault.VANISHED]:
+            named = sorted(name for name, is_so in compacted.items() if is_so)
+            why = f"{', '.join(named)} is compacted" if named else "the topic may be compacted"
+            yield (
+                f"{found} rows are of records that are not in the source any more: {why}, so that "
+                f"a later record took their place: {self._places(Fault.VANISHED)}"
+            )
+        if found := counts[Fault.CROSSED]:
+            yield (
+                f"{found} keys have records in several partitions, which no order tells apart: "
+                f"{self._places(Fault.CROSSED)}"
+            )
+        if found := counts[Fault.NEW_COLUMN]:
+            columns = ", ".join(sorted(self.faults.columns[Fault.NEW_COLUMN]))
+            yield (
+                f"{found} rows have no value in columns that were added later ({columns}), and "
+                "their records have one"
+            )
+
+    def of(self, at: TopicPartition, *faults: Fault) -> int:
+        """How many rows of a partition have one of these faults."""
+        numbers = [number for number, known in self.sources.items() if known == at]
+        return sum(self.faults.count(fault, number) for fault in faults for number in numbers)
+
+    def _places(self, fault: Fault) -> str:
+        known = self.faults.examples.get(fault, [])
+        places = [f"{self.sources.get(number, '?')}@{offset}" for number, offset in known]
+        more = ", ..." if self.faults.count(fault) > len(known) else ""
+        return f"records {', '.join(places)}{more}"
+
+
+def fold_and_compare(
+    settings: SinkSettings,
+    reader: IcebergReader,
+    source: SourceRanges,
+    on_progress: Callable[[int], None],
+    *,
+    chunks: Chunks = chunks_of,
+    slice_bytes: int = SLICE_BYTES,
+) -> FoldEvidence:
+    """Read the source's ranges and the table's rows, and compare them.
+
+    Raises what reading a batch raises, ``Unreachable`` where there is no room for them on disk,
+    and as ``TableReader.scan``.
+    """
+    start = _start(reader)
+    batch = fold_batch(start, source.ranges, source.topic_ids)
+    plan = plan_of_table(reader.table, start, source_plan(settings, batch))
+    rows = sum(file.records for file in reader.live_files() if not file.deletes)
+    records = sum(len(span) for span in source.ranges.values())
+    with tempfile.TemporaryDirectory(prefix="headgate-audit-") as folder:
+        slicing = Slicing(max(rows, records), slice_bytes)
+        fold = Fold(plan, Path(folder), slicing)
+        changes, read = fold_source(fold, batch, source.left_out, on_progress, chunks=chunks)
+        live = fold_table(fold, reader)
+        numbers = {fold.source(at): at for at in source.ranges}
+        held = Held(
+            {number: source.ranges[at].begin for number, at in numbers.items()},
+            {number: read.offsets[at] for number, at in numbers.items()},
+            _later_columns(reader),
+        )
+        faults = Faults()
+        for number in range(slicing.count):
+            compare(changes.read(number), live.read(number), held, faults)
+    return FoldEvidence(read, faults, numbers)
+
+
+def _start(reader: IcebergReader) -> TableStart:
+    table = reader.table
+    return TableStart(
+        table=".".join(table.name()),
+        uuid=str(table.metadata.table_uuid),
+        schema_id=table.schema().schema_id,
+        spec_id=table.spec().spec_id,
+        file_prefix="",
+    )
+
+
+def _later_columns(reader: IcebergReader) -> frozenset[str]:
+    """Columns that not every schema of the table had: rows from before have no value in them."""
+    schemas = reader.table.schemas().values()
+    ids = [{each.field_id for each in schema.fields} for schema in schemas]
+    everywhere = set.intersection(*ids)
+    now = reader.table.schema().fields
+    return frozenset(each.name for each in now if each.field_id not in everywhere)

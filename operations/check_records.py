@@ -1,0 +1,100 @@
+"""The question of ``headgate check`` about records: what they look like, and what fits them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.control_protocol.errors import EnvelopeUnfit
+from headgate.data.envelopes.changes import Envelope
+from headgate.data.envelopes.recognition import MARKS, Looks, looks_of
+from headgate.data.formats.column_rules import FROM
+from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.kafka.sample import newest_records
+from headgate.operations.kafka_access import source_topics
+from headgate.sink.settings import SinkSettings
+
+SAMPLE_RECORDS = 200
+_TOPICS_MAX = 3
+_FRAMED = {"connect-json": "a schema and a payload in each record", "avro-registry": "Avro"}
+
+
+def looked_at(settings: SinkSettings) -> bool:
+    """Whether records of the sink's format have fields that can tell what they are."""
+    wanted = settings.format
+    made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
+    return not settings.tables and FROM in getattr(made, "rules", ())
+
+
+def check_records(settings: SinkSettings) -> str:
+    """Say what the newest records of the first topics look like. Raises ``EnvelopeUnfit``."""
+    with source_topics(settings) as topics:
+        names = sorted(topics.describe())[:_TOPICS_MAX]
+    said = []
+    for name in names:
+        records = newest_records(settings.kafka, name, SAMPLE_RECORDS)
+        said.append(judged(settings, name, [value for _, value in records]))
+    return "; ".join(said)
+
+
+def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
+    """What these values look like. Raises ``EnvelopeUnfit`` where no change among them fits."""
+    looks = _looks(settings, settings.format.type, values)
+    if not looks.records:
+        return f"{topic} has no records yet"
+    if other := _other_format(settings, values, looks):
+        raise EnvelopeUnfit(
+            f"{topic}: {looks.records} records were looked at, and none is read as "
+            f"{settings.format.type}: they have {_FRAMED[other]}",
+            f'set format.type = "{other}"',
+        )
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(looks.envelopes.items()))
+    text = f"{topic}: of {looks.records} records {found or 'no value can be read'}"
+    text += f", {looks.tombstones} without a value" if looks.tombstones else ""
+    text += f", {looks.unreadable} not to be read: {looks.why}" if looks.unreadable else ""
+    envelope = looks.envelope
+    if envelope is None or _fits(settings, looks):
+        return text
+    if not settings.table.key:
+        if envelope is Envelope.PLAIN:
+            return text
+        return (
+            f"{text}; they are changes: with table.key and changes.envelope = "
+            f'"{envelope}" they replace and delete rows (docs/changes.md)'
+        )
+    raise EnvelopeUnfit(
+        f"{text}; changes.envelope is {settings.changes.envelope}",
+        f'set changes.envelope = "{envelope}" (docs/changes.md)',
+    )
+
+
+def _looks(settings: SinkSettings, format_name: str, values: Sequence[bytes | None]) -> Looks:
+    own = format_name == settings.format.type
+    options = ValueOptions.taken(settings.format.options).of_format if own else {}
+    return looks_of(values, lambda: record_format(format_name, options))
+
+
+def _fits(settings: SinkSettings, looks: Looks) -> bool:
+    """Whether any value is what the settings say; a flattened row may be without its marks, and a
+    plain one may have a column of their name."""
+    if not settings.table.key:
+        return False
+    envelope = settings.changes.envelope
+    if envelope is Envelope.PLAIN and MARKS & {column.name for column in settings.table.columns}:
+        return True
+    plain = looks.envelopes[Envelope.PLAIN] if envelope is Envelope.FLATTENED else 0
+    return looks.envelopes[envelope] + plain > 0
+
+
+def _other_format(
+    settings: SinkSettings, values: Sequence[bytes | None], looks: Looks
+) -> str | None:
+    """The format that reads all of the values, where the settings' own reads nothing in them."""
+    if settings.format.type != "json":
+        return None
+    there = [value for value in values if value is not None]
+    if there and all(value[:1] == b"\0" for value in there):
+        return "avro-registry"
+    if there and looks.envelopes[Envelope.PLAIN] == len(there):
+        enclosed = _looks(settings, "connect-json", values)
+        return "connect-json" if enclosed.envelopes.total() == len(there) else None
+    return None

@@ -1,0 +1,219 @@
+"""The records of the source as changes, read by the sink's own code; and the table's rows beside
+them, both by slices of their keys: what a fold of the source is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.table_history import TableReader
+from headgate.data.envelopes.changes import Tombstones
+from headgate.data.envelopes.operations import Operation
+from headgate.data.writers.change_reading import ChangeReading
+from headgate.data.writers.numbering import bitmap
+from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.ranges import chunks_of
+from headgate.data.writers.sieve import others
+from headgate.data.writers.singling import read_apart
+from headgate.kafka.fetch import Chunk
+from headgate.operations.fold.slices import OURS, Slices, Slicing
+from headgate.tables.iceberg.keyed.changed_keys import UNKNOWN, Sources
+from headgate.tables.iceberg.keyed.delete_files import positions_of
+from headgate.tables.iceberg.keyed.key_hash import KeyHash
+
+Chunks = Callable[[WriterPlan, Batch], Generator[Chunk, None, None]]
+
+
+@dataclass(slots=True)
+class ReadRecords:
+    """Which offsets hold records, by partition, and how many of them change nothing:
+    ``passed_over`` by the envelope or the policy for tombstones, ``bad`` by their contents."""
+
+    offsets: dict[TopicPartition, BitMap64] = field(default_factory=dict)
+    passed_over: int = 0
+    bad: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Where records and rows are set aside, and by which hash of their keys."""
+
+    plan: WriterPlan
+    folder: Path
+    slicing: Slicing
+    hashed: KeyHash = field(default_factory=KeyHash)
+    sources: Sources = field(default_factory=Sources)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The table's; any of them may be null, since a record that deletes has none."""
+        return pa.schema([each.with_nullable(nullable=True) for each in self.plan.arrow_schema()])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*(each.remove_metadata() for each in self.columns), *OURS])
+
+    def slices(self, name: str) -> Slices:
+        return Slices(self.folder, name, self.schema, self.slicing)
+
+    def words(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
+        """The hash of a key, of which ``columns`` have the types of the table's."""
+        return [pa.array(word) for word in self.hashed([_plain(each) for each in columns])]
+
+    def source(self, at: TopicPartition) -> int:
+        """The number of a partition; by the topic only where the table has a column for it."""
+        with_topic = "topic" in self.plan.source.record_columns
+        return self.sources.number(at.topic if with_topic else "", at.partition)
+
+
+def fold_batch(
+    start: TableStart,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    topic_ids: Mapping[str, TopicId],
+) -> Batch:
+    """The ranges as a batch that is read, and never written."""
+    first = TransactionId(Epoch(0), TransactionNumber(0))
+    return Batch(1, first, start, ranges, 1, topic_ids)
+
+
+def fold_source(
+    fold: Fold,
+    batch: Batch,
+    left_out: Mapping[TopicPartition, BitMap64],
+    on_progress: Callable[[int], None],
+    *,
+    chunks: Chunks = chunks_of,
+) -> tuple[Slices, ReadRecords]:
+    """Read the batch's ranges into slices. ``left_out``: offsets that never were changes.
+
+    Raises what reading a batch raises, and ``Unreachable`` where there is no room for them.
+    """
+    reading = _SourceReading(fold, batch, left_out)
+    done = 0
+    with closing(chunks(fold.plan, batch)) as every:
+        for chunk in every:
+            reading.take(chunk)
+            done += len(chunk.offsets)
+            on_progress(done)
+    reading.slices.flush()
+    return reading.slices, reading.read
+
+
+def fold_table(fold: Fold, reader: TableReader) -> Slices:
+    """Read the live rows into slices. Raises as ``TableReader.scan``, and as ``fold_source``."""
+    slices, columns = fold.slices("rows"), fold.columns
+    changes = fold.plan.source.changes
+    assert changes is not None, "only keyed tables are folded"
+    parts = fold.plan.source.record_columns
+    _, files = reader.scan(columns.names)
+    for file in files:
+        for batch in file.batches():
+            rows = [_cast(batch.column(each.name), each.type) for each in columns]
+            named = dict(zip(columns.names, rows, strict=True))
+            topics = named[parts["topic"]] if "topic" in parts else None
+            numbers = fold.sources.numbers(topics, named[parts["partition"]])
+            offsets = pc.fill_null(pc.cast(named[parts["offset"]], pa.int64()), UNKNOWN)
+            ours = [*fold.words([named[name] for name in changes.key]), pa.array(numbers), offsets]
+            deletes = pa.array(np.zeros(batch.num_rows, np.bool_))
+            slices.add(pa.RecordBatch.from_arrays([*rows, *ours, deletes], schema=slices.schema))
+    slices.flush()
+    return slices
+
+
+class _SourceReading:
+    """The records of one batch on their way into slices."""
+
+    def __init__(
+        self, fold: Fold, batch: Batch, left_out: Mapping[TopicPartition, BitMap64]
+    ) -> None:
+        changes = fold.plan.source.changes
+        assert changes is not None, "only keyed tables are folded"
+        self._fold = fold
+        self._key = changes.key
+        self._deleting = changes.tombstones is Tombstones.DELETE
+        self._partitions = list(batch.ranges)
+        self._numbers = np.array([fold.source(at) for at in self._partitions], np.int32)
+        self._left_out = [left_out.get(at, BitMap64()) for at in self._partitions]
+        self._reading = ChangeReading(fold.plan, batch, fold.plan.arrow_schema())
+        self.slices = fold.slices("records")
+        self.read = ReadRecords({at: BitMap64() for at in self._partitions})
+
+    def take(self, chunk: Chunk) -> None:
+        chunk = self._sifted(chunk)
+        if not len(chunk.offsets):
+            return
+        read = read_apart(chunk, self._reading.schema, self._reading.read)
+        refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
+        self.read.bad += len(refused)
+        records = chunk.where(others(chunk, refused)) if refused else chunk
+        told = self._reading.operations(read.rows)
+        upserts, deletes = told == Operation.UPSERT, told == Operation.DELETE
+        self.read.passed_over += int((told >= Operation.SKIP).sum())
+        rows = self._reading.rows(read.rows, upserts)
+        keys = [rows.column(name) for name in self._key]
+        self._add(rows.columns, keys, records.where(upserts), deletes=False)
+        gone = self._reading.keys(read.rows, deletes)
+        count = int(deletes.sum())
+        nothing = [pa.nulls(count, each.type) for each in self._fold.columns]
+        self._add(nothing, [gone[name] for name in self._key], records.where(deletes), deletes=True)
+
+    def _add(
+        self,
+        columns: Sequence[pa.Array],
+        keys: Sequence[pa.Array],
+        records: Chunk,
+        *,
+        deletes: bool,
+    ) -> None:
+        count = len(records.offsets)
+        if count:
+            ours = [
+                *self._fold.words(keys),
+                pa.array(self._numbers[records.places]),
+                pa.array(records.offsets),
+                pa.array(np.full(count, deletes)),
+            ]
+            self.slices.add(
+                pa.RecordBatch.from_arrays([*columns, *ours], schema=self.slices.schema)
+            )
+
+    def _sifted(self, chunk: Chunk) -> Chunk:
+        """The records that may be changes; each one's offset is noted."""
+        wanted = np.ones(len(chunk.offsets), np.bool_)
+        for place, at in enumerate(self._partitions):
+            here = np.flatnonzero(chunk.places == place)
+            found = bitmap(pa.array(chunk.offsets[here]))
+            self.read.offsets[at] |= found
+            if out := found & self._left_out[place]:
+                wanted[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
+        if not self._deleting:
+            empty = np.asarray(chunk.values.array.is_null()) & wanted
+            self.read.passed_over += int(empty.sum())
+            wanted &= ~empty
+        return chunk if wanted.all() else chunk.where(wanted)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.storage if isinstance(column, pa.ExtensionArray) else column

@@ -1,0 +1,119 @@
+"""What a look at a sink found, as values: the same for the screen, the page and scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headgate.control_protocol.record import KeyCounts
+from headgate.sink.condition import LastError
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """``next_offset`` by the table; ``log`` and ``lag`` (in offsets) when the source answers."""
+
+    topic: str
+    partition: int
+    next_offset: int
+    log_begin: int | None = None
+    log_end: int | None = None
+    lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStatus:
+    """One commit of the table, newest first."""
+
+    transaction: str
+    snapshot_id: int
+    committed_ms: int
+    records: int
+    claim: bool
+    quarantined: int = 0
+    skipped: int = 0
+    valid_through_ms: int | None = None
+    keys: KeyCounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantStatus:
+    """A participant by its last sign of life, ``seen_ms_ago`` by the clocks of two machines."""
+
+    member: str
+    incarnation: str
+    state: str
+    partitions: tuple[str, ...]
+    buffered_records: int
+    seen_ms_ago: int
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that is in the quarantine, and why it is in no other table."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    transaction: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsReport:
+    """``notes``: what could not be asked, and why; ``exit_code`` is then that of the reason."""
+
+    partitions: tuple[PartitionStatus, ...]
+    notes: tuple[str, ...]
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """``condition``: docs/status.md lists them, and the exit codes. ``epoch`` 0: no claim yet."""
+
+    sink: str
+    condition: str
+    table: str
+    uuid: str
+    branch: str
+    snapshot_id: int | None
+    epoch: int
+    transaction: str | None
+    coordinator: str | None
+    open_transaction: str | None
+    paused: bool
+    owed_rows: int
+    last_commit_ms: int | None
+    valid_through_ms: int | None
+    partitions: tuple[PartitionStatus, ...]
+    transactions: tuple[TransactionStatus, ...]
+    participants: tuple[ParticipantStatus, ...]
+    participants_known: bool
+    last_error: LastError | None
+    notes: tuple[str, ...]
+    exit_code: int
+    stalled: tuple[str, ...] = ()
+    lag_seconds: Mapping[str, float] = field(default_factory=dict)
+    stopped_by: str | None = None
+    bad_records: tuple[BadRecord, ...] = ()
+
+    @property
+    def lag(self) -> int | None:
+        return lag_of(self.partitions)
+
+    @property
+    def last_rows_ms(self) -> int | None:
+        """When a commit last brought rows, among those that are shown; claims bring none."""
+        return next((each.committed_ms for each in self.transactions if each.records), None)
+
+    def as_json(self) -> Mapping[str, Any]:
+        return {**asdict(self), "lag": self.lag}
+
+
+def lag_of(partitions: Iterable[PartitionStatus]) -> int | None:
+    """Return the lag of all, where that of each is known."""
+    lags = [partition.lag for partition in partitions]
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if lags and len(known) == len(lags) else None

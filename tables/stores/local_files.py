@@ -1,0 +1,63 @@
+"""Files that describe tables of this machine, for who only looks: read by Python itself.
+
+pyiceberg's own way to them is pyarrow's dataset, which imports pandas: half a second of a command.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
+from pyiceberg.typedef import Properties
+
+DESCRIBES = (".avro", ".metadata.json", ".metadata.json.gz")
+
+
+class LocalFiles(FileIO):
+    """Reads what describes a table; ``files``, pyiceberg's own, do all else, once it is asked."""
+
+    def __init__(self, properties: Properties, location: str) -> None:
+        super().__init__(properties)
+        self._location = location
+
+    @cached_property
+    def files(self) -> FileIO:
+        return load_file_io(self.properties, self._location)
+
+    def new_input(self, location: str) -> InputFile:
+        path = path_of(location) if location.endswith(DESCRIBES) else None
+        return LocalFile(location, path) if path else self.files.new_input(location)
+
+    def new_output(self, location: str) -> OutputFile:
+        return self.files.new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        self.files.delete(location)
+
+
+class LocalFile(InputFile):
+    """One of them."""
+
+    def __init__(self, location: str, path: Path) -> None:
+        super().__init__(location)
+        self._path = path
+
+    def __len__(self) -> int:
+        return self._path.stat().st_size
+
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    def open(self, seekable: bool = True) -> Any:  # noqa: ARG002, FBT001, FBT002 - pyiceberg's
+        return self._path.open("rb")
+
+
+def path_of(location: str) -> Path | None:
+    """Return the path as pyiceberg finds it (``%20`` is no space), ``None`` for another machine."""
+    found = urlparse(location)
+    if not found.scheme and location.startswith("/"):
+        return Path(location)
+    return Path(found.path) if found.scheme == "file" and not found.netloc else None

@@ -1,0 +1,62 @@
+"""A Delta table on S3 keeps the contract, and a store that could not be its lock is refused."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from contract.delta_table_world import DeltaWorld
+from object_store import BUCKET, ObjectStore
+from store_proxy import RESETS, StoreProxy
+
+from headgate.control_protocol.kind_errors import PutsUnconditional
+from headgate.control_protocol.ports import Landed, Refused
+from headgate.control_protocol.testing.contract import CoreContract, OthersContract
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+
+VERSION = r"_delta_log/\d{20}\.json"
+
+
+def on(store: ObjectStore, endpoint: str | None = None) -> DeltaWorld:
+    return DeltaWorld(f"s3://{BUCKET}/{uuid.uuid4().hex}/t", storage=store.s3(endpoint))
+
+
+@pytest.mark.soak
+class TestDeltaTableOnS3(CoreContract, OthersContract):
+    @pytest.fixture
+    def world(self, object_store: ObjectStore) -> DeltaWorld:
+        return on(object_store)
+
+
+def test_point_3_hg307_a_store_that_overwrites_is_refused(object_store: ObjectStore) -> None:
+    with StoreProxy(object_store.port) as proxy:
+        world = on(object_store, proxy.uri)
+        proxy.dropped = {"if-none-match"}
+        table = world.open()
+        view = table.read()
+        with pytest.raises(PutsUnconditional, match="overwrites what is there"):
+            commit(table, view, record(1, 0))
+        assert world.open().read() == view
+        proxy.dropped = set()
+        landed(commit(table, view, record(1, 0)))
+    written = object_store.keys()
+    assert not [key for key in written if "trial" in key]
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_point_3_a_version_whose_answer_was_lost_is_found_or_put_again(
+    object_store: ObjectStore, *, done: bool
+) -> None:
+    """delta-rs asks again by itself, and hears that the version is there: by us."""
+    with StoreProxy(object_store.port) as proxy:
+        world = on(object_store, proxy.uri)
+        table = world.open()
+        view = claimed(table)
+        (proxy.spoils if done else proxy.refuse)("PUT", RESETS, 1, VERSION)
+        outcome = commit(table, view, record(1, 1, 3), world.file(1))
+        assert isinstance(outcome, Landed)
+        assert sum(r.method == "PUT" and "_delta_log" in r.path for r in proxy.seen) >= 2
+        proxy.pass_on()
+        assert isinstance(commit(world.open(), view, record(1, 1, 3), world.file(2)), Refused)
+        assert world.open().read() == outcome.view
+        assert world.numbers() == [1]

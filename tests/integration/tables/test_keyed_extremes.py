@@ -1,0 +1,122 @@
+"""Keyed tables at their bounds: files of one row, hashes that collide, Puffin files that expire."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from integration.readers import read_with_duckdb, read_with_pyiceberg
+from keyed_world import NAME, SINK, Event, KeyedWorld, shown
+from local_catalog import local_catalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import FileFormat
+
+from headgate.control_protocol.record import KeyCounts
+from headgate.tables.iceberg.keyed.changed_keys import KeyReader
+from headgate.tables.iceberg.keyed.key_hash import KeyHash, Words
+from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.upkeep import Upkeep
+
+pytestmark = pytest.mark.integration
+
+DUE_AT_ONCE = {
+    "history.expire.max-snapshot-age-ms": str(-(10**12)),
+    "history.expire.min-snapshots-to-keep": "1",
+}
+
+
+@pytest.mark.parametrize("files", [60, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_point_3_data_files_with_one_key_each_are_read_by_few_requests(
+    tmp_path: Path, files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, ("zone",))
+    everything = [Event((n,), f"zone-{n}") for n in range(files)]
+    world.commit(everything)
+    assert world.commit(everything) == KeyCounts(updated=files)
+    assert len(world.delete_files()) == files
+    world.restarted("two")
+    opened = _opened(monkeypatch)
+    assert world.commit([Event((n,)) for n in range(0, files, 2)]).deleted == files // 2
+    assert {times for path, times in opened.items() if path.endswith(".puffin")} == {1}
+    opened.clear()
+    world.restarted("three")
+    assert world.commit(everything).updated == files - files // 2
+    assert {times for path, times in opened.items() if path.endswith(".puffin")} == {1}
+    _check(world)
+
+
+class Colliding(KeyHash):
+    """The first word of each key is one of three, of the other one bits are missing."""
+
+    def __call__(self, columns: Sequence[pa.Array]) -> tuple[Words, Words]:
+        high, low = super().__call__(columns)
+        return high % np.uint64(3), (high | low) if len(columns) == 1 else low
+
+
+@pytest.mark.parametrize("key", [("id",), ("name", "id")])
+def test_point_3_keys_whose_hashes_collide_in_a_word_stay_apart(
+    tmp_path: Path, key: tuple[str, ...]
+) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, (), key)
+    keyed = KeyedRows(
+        KeyedBy(key, "from_partition", "from_offset"), KeyReader(Colliding(seeds=(1, 2)))
+    )
+    world.table = IcebergTable(world.catalog, NAME, SINK, threads=False, keyed=keyed)
+
+    def named(number: int) -> tuple[Any, ...]:
+        return tuple({"id": number, "name": f"key-{number}"}[column] for column in key)
+
+    world.commit([Event(named(n), "a") for n in range(90)])
+    counts = world.commit([Event(named(n), "b" if n % 2 else None) for n in range(45)])
+    assert counts == KeyCounts(updated=22, deleted=23)
+    assert world.commit([Event(named(n)) for n in range(80, 100)]) == KeyCounts(
+        deleted=10, absent=10
+    )
+    _check(world)
+
+
+def test_point_2_a_puffin_file_stays_as_long_as_one_of_its_vectors_is_live(tmp_path: Path) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, ("zone",), **DUE_AT_ONCE)
+    world.commit([Event((n,), "a" if n < 5 else "b") for n in range(10)])
+    world.commit([Event((0,)), Event((9,))])
+    (shared,) = _puffins(world)
+    for event in (Event((1,)), Event((8,))):
+        world.commit([event])
+        _expire(world)
+        assert Path(shared.removeprefix("file://")).exists() == (shared in _puffins(world))
+        _check(world)
+    assert shared not in _puffins(world)
+
+
+def _expire(world: KeyedWorld) -> None:
+    assert Upkeep(world.catalog, threads=False).expire_now(world.loaded())
+
+
+def _puffins(world: KeyedWorld) -> set[str]:
+    found = [file for files in world.delete_files().values() for file in files]
+    return {file.file_path for file in found if file.file_format is FileFormat.PUFFIN}
+
+
+def _opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each file is opened from now on."""
+    opened: Counter[str] = Counter()
+    right = PyArrowFileIO.new_input
+
+    def counted(self: PyArrowFileIO, location: str) -> Any:
+        opened[location] += 1
+        return right(self, location)
+
+    monkeypatch.setattr(PyArrowFileIO, "new_input", counted)
+    return opened
+
+
+def _check(world: KeyedWorld) -> None:
+    location = world.loaded().metadata_location
+    for read in (read_with_pyiceberg, read_with_duckdb):
+        assert shown(read(location)) == world.source.expected(), read.__name__

@@ -1,0 +1,120 @@
+"""Worlds whose table has a key: which records share a row, and what the table must be, the fold.
+
+``run.py --keyed`` makes any seed such a world, over the fake table or (``--real``) the adapter.
+Everything that concerns keys is drawn from dice of its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from simulation.climate import EXPECTED, Climate
+from verdicts import Kind, Violation
+
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.testing import SourceRecord
+from headgate.coordinator.settings import RollbackPolicy
+
+KEYS_PER_PARTITION = 1_000
+
+
+class Keys:
+    """A key lives in one partition (U8); some records delete their key's row."""
+
+    def __init__(self, seed: int, climate: Climate) -> None:
+        dice = random.Random(f"keys in {seed}")
+        self._seed = seed
+        self._count = dice.choice((1, 3, 8, 30))
+        self._deleting = dice.choice((0.0, 0.2, 0.5))
+        self.version = dice.choice((2, 3))
+        self.upgraded = dice.random() < 0.5
+        """Whether the first compaction brings a table of version 2 to version 3."""
+        self.moves = dice.choice((0.0, 0.05, 0.4))
+        """How likely somebody compacts the table between two steps of a commit."""
+        self.grows = dice.random() < 0.1
+        """Whether partitions are added, which stops the sink (HG-242)."""
+        coordinators = climate.coordinators
+        if coordinators.on_rollback is RollbackPolicy.KEEP_OFFSETS:  # U12
+            kept = replace(coordinators, on_rollback=RollbackPolicy.FOLLOW_TABLE)
+            climate.coordinators = kept
+        if climate.upheaval:
+            climate.expected = EXPECTED[climate.upheaval](climate.coordinators)
+        if self.grows:
+            climate.expected |= {"HG-242"}
+
+    @property
+    def busy(self) -> bool:
+        """Whether rows are often replaced and deleted, while somebody compacts the table."""
+        return self._count < 30 and self._deleting > 0 and self.moves > 0.3
+
+    def key(self, record: SourceRecord) -> int:
+        own = hash((self._seed, record.partition, record.offset, 7)) % self._count
+        return KEYS_PER_PARTITION * record.partition + own
+
+    def deletes(self, record: SourceRecord) -> bool:
+        coin = hash((self._seed, record.partition, record.offset, 8)) % 1_000 / 1_000
+        return coin < self._deleting
+
+    def are_folded(
+        self,
+        rows: Iterable[SourceRecord],
+        source: Iterable[SourceRecord],
+        excused: Collection[SourceRecord],
+    ) -> None:
+        """U1: of each key the row of its last record. Of ``excused`` ones nobody promises whether
+        they count. Raises ``Violation``."""
+        there: dict[int, SourceRecord] = {}
+        for row in rows:
+            other = there.setdefault(self.key(row), row)
+            if other is not row:
+                raise Violation(Kind.DOUBLE, f"one key has two rows: {other} and {row}")
+            if self.deletes(row):
+                raise Violation(Kind.UNTRUTH, f"a record that deletes is a row: {row}")
+        logs: dict[int, list[SourceRecord]] = defaultdict(list)
+        for record in source:
+            logs[self.key(record)].append(record)
+        for key in there.keys() | logs.keys():
+            found, allowed = there.get(key), self._may_be(logs.get(key, []), excused)
+            if found not in allowed:
+                lost = any(allowed)
+                what = f"key {key} has {found}, and its last record is one of {allowed}"
+                raise Violation(Kind.LOSS if lost else Kind.DOUBLE, what)
+
+    def _may_be(
+        self, log: list[SourceRecord], excused: Collection[SourceRecord]
+    ) -> list[SourceRecord | None]:
+        """The rows that are right for a key with these records."""
+        allowed: list[SourceRecord | None] = []
+        for record in sorted(log, key=_in_order, reverse=True):
+            allowed.append(None if self.deletes(record) else record)
+            if record not in excused:
+                return allowed
+        return [*allowed, None]
+
+
+def nothing_is_added(before: CommitRecord, record: CommitRecord) -> None:
+    """U8: a topic's partitions are those of the first claim. Raises ``Violation``."""
+    known = {at.topic for at in before.offsets}
+    added = [at for at in record.offsets if at not in before.offsets and at.topic in known]
+    if added:
+        raise Violation(Kind.UNTRUTH, f"keys may have moved, and {added} is read")
+
+
+def _in_order(record: SourceRecord) -> tuple[int, int]:
+    """A topic that was created anew comes behind its older self."""
+    return int(record.topic_id.rpartition("-")[2]), record.offset
+
+
+def live_by_counts(before: int, commits: Iterable[CommitRecord]) -> int:
+    """U10: live rows after these commits. Raises ``Violation`` for a commit that does not say."""
+    live = before
+    for record in commits:
+        if record.keys is None:
+            if record.records:
+                raise Violation(Kind.UNTRUTH, f"{record.transaction} does not say what it did")
+            continue
+        live += record.keys.inserted - record.keys.deleted
+    return live

@@ -1,0 +1,176 @@
+"""U2 to U10 in the real adapter of a keyed table: what dies with a commit, and on which head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from pyroaring import BitMap64
+from simulation.mutants.mutant import Family, Planted
+
+from headgate.control_protocol.events import FileKind
+from headgate.control_protocol.ports import CommitOutcome
+from headgate.coordinator import claim, commitment, machine
+from headgate.tables.iceberg.keyed import keyed_rows, resolution
+from headgate.tables.iceberg.keyed.delete_manifests import Deletions
+from headgate.tables.iceberg.keyed.head import Head, Heads
+from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
+from headgate.tables.iceberg.keyed.resolution import Change
+from headgate.tables.iceberg.lineage import by_id, properties_of
+from headgate.tables.iceberg.prepared import Prepared
+from headgate.tables.iceberg.table import IcebergTable
+
+FAMILY = Family(real=True, keyed=True)
+
+FOUND = (KeyedRows, "found")
+SENT = (IcebergTable, "sent")
+
+
+def _found_at(
+    right: Any, head: Any, self: Any, table: Any, parent: Any, *given: Any, **more: Any
+) -> Any:
+    """What is found on another head than the call's, which it is said of."""
+    made: Deletions = right(self, table, head, *given, **more)
+    return replace(made, beneath=self._heads.read(table, parent).listed)
+
+
+@FAMILY.replaces("U1", FOUND)
+def only_its_own_records(
+    right: Any, self: Any, table: Any, parent: Any, *given: Any, **more: Any
+) -> Any:
+    """A commit replaces rows of its own, and none that is there already."""
+    return _found_at(right, None, self, table, parent, *given, **more)
+
+
+@FAMILY.replaces("U2", (commitment, "judge"))
+def key_files_do_not_count(right: Any, statuses: Any, by: Any) -> Any:
+    """What a status says of deletes is let in, and not committed."""
+    verdict = right(statuses, by)
+    rows = tuple(file for file in verdict.files if file.kind is FileKind.ROWS)
+    return replace(verdict, files=rows)
+
+
+@FAMILY.replaces("U2", SENT)
+def key_files_go_with_the_call(right: Any, self: Any, call: Prepared) -> CommitOutcome:
+    """Key files are removed when they were read, whatever becomes of the commit."""
+    _removed(call, call.proposal.read_once)
+    outcome: CommitOutcome = right(self, call)
+    return outcome
+
+
+@FAMILY.replaces("U3", (keyed_rows, "resolve"))
+def statuses_out_of_order(right: Any, index: Any, changes: Sequence[Change], *given: Any) -> Any:
+    """The record that was named last wins, whatever its offset."""
+    turned = [
+        replace(each, keys=replace(each.keys, offsets=np.full(len(each.keys), at, np.int64)))
+        for at, each in enumerate(changes)
+    ]
+    return right(index, turned, *given)
+
+
+@FAMILY.replaces("U4", FOUND)
+def rows_before_their_deletes(right: Any, self: Any, *given: Any, **more: Any) -> Deletions:
+    """The call brings the rows; what they replace dies with none."""
+    found: Deletions = right(self, *given, **more)
+    return Deletions(counts=found.counts)
+
+
+@FAMILY.patches("U5")
+def kept_over_a_refusal() -> tuple[Planted, ...]:
+    """What was found for a head is said again of the next one."""
+    right, known = KeyedRows.found, {}
+
+    def found(self: Any, table: Any, parent: Any, written: Any, **more: Any) -> Deletions:
+        paths = tuple(file.path for file in written)
+        made = right(self, table, parent, written, **more)
+        before = known.setdefault((id(self), paths), made)
+        return replace(before, beneath=made.beneath)
+
+    return ((KeyedRows, "found", found),)
+
+
+@FAMILY.replaces("U5", FOUND)
+def rebased_blindly(
+    right: Any, self: Any, table: Any, parent: Any, *given: Any, **more: Any
+) -> Any:
+    """What others committed last is not looked at: positions are those of the head before."""
+    snapshots = by_id(table.metadata)
+    before = snapshots.get(parent.parent_snapshot_id) if parent else None
+    foreign = parent is not None and not any("headgate" in name for name in properties_of(parent))
+    head = before if foreign and before else parent
+    return _found_at(right, head, self, table, parent, *given, **more)
+
+
+@FAMILY.replaces("U6", FOUND)
+def two_delete_files_for_one(right: Any, self: Any, *given: Any, **more: Any) -> Deletions:
+    """A delete file is added beside the one that it should replace."""
+    return replace(right(self, *given, **more), retired=())
+
+
+@FAMILY.replaces("U6", (Heads, "dead"))
+def forgets_who_was_dead(_right: Any, *_: Any) -> BitMap64:
+    """A delete file holds what dies now, and not what was dead before."""
+    return BitMap64()
+
+
+@FAMILY.replaces("T4", SENT)
+def retired_before_proof(right: Any, self: Any, call: Prepared) -> CommitOutcome:
+    """Delete files that a call replaces are removed before anybody knows whether it landed."""
+    retired = {entry.data_file.file_path for entry in call.proposal.deletions.retired}
+    added = {file.file_path for file in call.proposal.deletions.added}
+    _removed(call, retired - added)
+    outcome: CommitOutcome = right(self, call)
+    return outcome
+
+
+@FAMILY.patches("U7")
+def index_ahead_of_its_head() -> tuple[Planted, ...]:
+    """Files that were not committed, or are gone again, are looked up as if they were there."""
+    followed, right = KeyedRows._followed, KeyedRows.found
+    seen: dict[int, dict[str, Any]] = {}
+
+    def ahead(self: Any, table: Any, parent: Any, columns: Any) -> Head:
+        head = followed(self, table, parent, columns)
+        others = seen.setdefault(id(self), {})
+        for path in others:
+            unread = path not in head.data and path not in self._index.numbers
+            if unread and path in self._read:
+                self._index.add(path, self._read[path])
+        return replace(head, data={**others, **head.data})
+
+    def found(self: Any, table: Any, parent: Any, written: Any, **more: Any) -> Deletions:
+        made: Deletions = right(self, table, parent, written, **more)
+        number = table.metadata.next_sequence_number()
+        for file in more["listed"]:
+            seen[id(self)][file.file_path] = keyed_rows.Target.of(file, number)
+        return made
+
+    return ((KeyedRows, "_followed", ahead), (KeyedRows, "found", found))
+
+
+@FAMILY.replaces("U8", (machine, "refuse_added"), (claim, "refuse_added"))
+def added_partitions_are_read(_right: Any, *_: Any) -> None:
+    """A partition that is added to a keyed table's topic is read like any other."""
+
+
+@FAMILY.replaces("U9", (resolution, "_counted"))
+def absent_ones_are_deleted(right: Any, *given: Any) -> Any:
+    """A delete without a row counts as one with a row."""
+    counts = right(*given)
+    return replace(counts, deleted=counts.deleted + counts.absent, absent=0)
+
+
+@FAMILY.replaces("U10", (resolution, "_counted"))
+def updates_are_inserts(right: Any, *given: Any) -> Any:
+    """A record that replaced a row counts as one that inserted it."""
+    counts = right(*given)
+    return replace(counts, inserted=counts.inserted + counts.updated, updated=0)
+
+
+def _removed(call: Prepared, paths: Any) -> None:
+    for path in sorted(paths):
+        with suppress(OSError):
+            call.table.io.delete(path)

@@ -1,0 +1,145 @@
+"""Point 4: ``check`` says what a topic's records look like, and which envelope fits them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.data.envelopes.test_debezium_in_avro import ENVELOPE, said
+from unit.operations.test_audit_keyed import SINK_FILE
+
+from headgate.control_protocol.errors import EnvelopeUnfit
+from headgate.operations.check_records import judged, looked_at
+from headgate.operations.init import sink_file
+from headgate.operations.proposed_changes import propose_changes
+from headgate.sink.load import parse
+from headgate.sink.settings import SinkSettings
+
+
+def encoded(*values: Any) -> list[bytes | None]:
+    return [None if value is None else json.dumps(value).encode() for value in values]
+
+
+ROW = {"id": 1, "name": "a"}
+DEBEZIUM = [
+    {"before": None, "after": ROW, "op": "c", "source": {}},
+    {"before": ROW, "after": None, "op": "d"},
+    {"op": "m", "message": {}},
+    {"op": "t", "source": {}},
+]
+FLATTENED = [{**ROW, "__deleted": "false"}, {**ROW, "__deleted": True}, {**ROW, "__op": "u"}]
+DMS = [
+    {"data": ROW, "metadata": {"operation": "load", "record-type": "data"}},
+    {"metadata": {"operation": "create-table", "record-type": "control"}},
+    {"Op": "I", **ROW},
+]
+PLAIN = [ROW, {"op": "sale", **ROW}, {"metadata": {"version": 1}}, {"op": "c", "id": 3}]
+KINDS = {"debezium": DEBEZIUM, "flattened": FLATTENED, "dms": DMS, "plain": PLAIN}
+
+
+def settings(envelope: str = "plain", *, keyed: bool = True, **form: str) -> SinkSettings:
+    text = SINK_FILE.format(sink="s", catalog="c", properties="", table="db.t")
+    if keyed:
+        text += f'[changes]\nenvelope = "{envelope}"\n'
+    else:
+        text = text.replace('key = ["id"]', "")
+    options = f"[format.options]\nschema = '''{form.pop('schema')}'''\n" if "schema" in form else ""
+    lines = "\n".join(f'{name} = "{value}"' for name, value in form.items())
+    return parse(f"{text}[format]\n{lines}\n{options}" if lines else text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("configured", KINDS)
+def test_point_4_check_names_the_envelope_that_fits(kind: str, configured: str) -> None:
+    values = encoded(*KINDS[kind], None)
+    if configured == kind or (configured, kind) == ("flattened", "plain"):
+        text = judged(settings(configured), "shop", values)
+        assert f"{len(KINDS[kind])} {kind}" in text
+        assert "1 without a value" in text
+        return
+    with pytest.raises(EnvelopeUnfit) as error:
+        judged(settings(configured), "shop", values)
+    assert f'set changes.envelope = "{kind}"' in error.value.hint
+    assert f"changes.envelope is {configured}" in error.value.message
+
+
+def test_point_4_changes_that_are_appended_are_said_and_are_no_fault() -> None:
+    plain = settings(keyed=False)
+    text = judged(plain, "shop", encoded(*DEBEZIUM))
+    assert 'with table.key and changes.envelope = "debezium"' in text
+    assert judged(plain, "shop", encoded(ROW)) == "shop: of 1 records 1 plain"
+    assert judged(plain, "shop", []) == "shop has no records yet"
+
+
+def test_point_4_schemas_beside_the_records_are_another_format() -> None:
+    enclosed = [{"schema": None, "payload": value} for value in DEBEZIUM]
+    with pytest.raises(EnvelopeUnfit, match="a schema and a payload") as error:
+        judged(settings("debezium"), "shop", encoded(*enclosed))
+    assert error.value.hint == 'set format.type = "connect-json"'
+    good = settings("debezium", type="connect-json")
+    assert "4 debezium" in judged(good, "shop", encoded(*enclosed))
+    with pytest.raises(EnvelopeUnfit, match="Avro"):
+        judged(settings("debezium"), "shop", [b"\0\0\0\0\1abc"])
+
+
+def test_point_4_debezium_in_avro_is_known() -> None:
+    values = [said("c", None, {"id": 1, "total": None, "placed_at": None})[1]]
+    schema = json.dumps(ENVELOPE)
+    avro = settings("debezium", type="avro", schema=schema)
+    assert looked_at(avro)
+    assert "1 debezium" in judged(avro, "shop", values)
+    with pytest.raises(EnvelopeUnfit, match="1 debezium"):
+        judged(settings("dms", type="avro", schema=schema), "shop", values)
+
+
+def test_point_4_what_cannot_be_read_is_said_with_its_reason() -> None:
+    text = judged(settings(), "shop", [b"{", b"[]"])
+    assert text.startswith("shop: of 2 records no value can be read, 2 not to be read: not a JSON")
+
+
+def test_point_4_formats_without_fields_are_not_looked_at() -> None:
+    assert not looked_at(settings(keyed=False, type="string"))
+    assert looked_at(settings())
+
+
+# -------------------------------------------------------------------------------- headgate init
+
+
+def begun(home: Path, kind: str, keys: list[bytes | None], *, enclosed: bool = False) -> str:
+    """The sink file for these records."""
+    values: list[Any] = [*KINDS[kind], None]
+    if enclosed:
+        values = [v and {"schema": None, "payload": v} for v in values]
+    records = list(zip(keys * len(values), encoded(*values), strict=False))
+    text, proposal = sink_file("shop", home, "topic", {}, changes=propose_changes(records))
+    assert proposal
+    assert proposal.records == len(values)
+    return text
+
+
+@pytest.mark.parametrize("enclosed", [False, True])
+def test_point_4_init_writes_envelope_key_and_columns(tmp_path: Path, enclosed: bool) -> None:
+    key = {"schema": None, "payload": {"id": 1}} if enclosed else {"id": 1}
+    made = parse(begun(tmp_path, "debezium", encoded(key), enclosed=enclosed))
+    assert made.table.key == ("id",)
+    assert made.changes.envelope == "debezium"
+    assert made.format.type == ("connect-json" if enclosed else "json")
+    columns = {column.name: (column.type, column.required) for column in made.table.columns}
+    assert columns == {"id": ("long", True), "name": ("string", False)}
+
+
+@pytest.mark.parametrize("kind", ["flattened", "dms"])
+def test_point_4_init_says_where_it_guesses_the_key(tmp_path: Path, kind: str) -> None:
+    text = begun(tmp_path, kind, [b"1"])
+    assert 'key = ["id"]' in text
+    assert "a guess: it must be the primary key" in text
+    made = parse(text)
+    assert made.changes.envelope == kind
+    assert [column.name for column in made.table.columns] == ["id", "name"]
+
+
+def test_point_4_init_leaves_plain_records_to_be_appended(tmp_path: Path) -> None:
+    made = parse(begun(tmp_path, "plain", [b"1"]))
+    assert made.table.key == ()
