@@ -46,6 +46,7 @@ from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.file_detail import FileDetail
 from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.table import IcebergTable
 
 SINK, AT = SinkName("shop"), TopicPartition("events", 0)
@@ -77,13 +78,14 @@ class SlowCatalog:
 class Shop:
     """One participant's words, and the coordinator that hears them."""
 
-    catalog: SlowCatalog
+    catalog: Any
     names: list[str]
     server: FakeLogServer = field(default_factory=FakeLogServer)
     source: FakeSource = field(default_factory=FakeSource)
     lives: int = 0
     statuses: int = 0
     offset: int = 0
+    touched: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.source.create(AT.topic, 1)
@@ -98,18 +100,19 @@ class Shop:
             for table in [self.catalog.load_table(name)]
         }
 
-    def leads(self) -> None:
-        """A new coordinator, up to its first START."""
+    def leads(self, joint: JointPayments | None = None, **identity: Any) -> None:
+        """A new coordinator, up to its first START. ``identity``: how it pays besides."""
         self.lives += 1
-        table = IcebergTable(self.catalog, LEDGER, SINK)  # type: ignore[arg-type]
+        table = IcebergTable(self.catalog, LEDGER, SINK)
         followers = FollowerTables(
-            lambda name: IcebergTable(self.catalog, name, SINK),  # type: ignore[arg-type]
+            lambda name: IcebergTable(self.catalog, name, SINK),
             required=(ASIDE,),
+            joint=joint,
             listed=lambda space: [found[-1] for found in self.catalog.list_tables(space)],
         )
         sender = Sender(f"member-{self.lives}", "a")
         self.driver = CoordinatorDriver(
-            Identity(SINK, "group", sender, followers=(ASIDE,), routed=True),
+            Identity(SINK, "group", sender, followers=(ASIDE,), routed=True, **identity),
             CoordinatorSettings(commit_interval_ms=50, pay_timeout_ms=60_000),
             World(
                 FakeLog(self.server),
@@ -120,23 +123,27 @@ class Shop:
             ),
             StartAt("earliest"),
         )
-        self._until(lambda: self.driver.state.phase is Phase.OPEN)
+        self.goes_on(lambda: self.driver.state.phase is Phase.OPEN)
 
     def transaction(self, touched: list[str]) -> None:
         """One interval: its rows are announced at END, decided, and paid."""
+        self.decides(touched)
+        self.goes_on(lambda: not self.owed)
+
+    def decides(self, touched: list[str]) -> None:
+        """As ``transaction``, whether or not they are paid."""
         self.source.produce(AT, ROWS * len(touched))
         goal = self.offset + ROWS * len(touched)
         self.touched = touched
-        term = self.driver.state.term
-        self._until(lambda: self.offset == goal and not self._owed())
-        assert term is not None
+        self.goes_on(lambda: self.offset == goal)
 
-    def _owed(self) -> bool:
+    @property
+    def owed(self) -> bool:
         term = self.driver.state.term
         return self.driver.state.phase is not Phase.OPEN or bool(term and term.debts)
 
-    def _until(self, done: Callable[[], bool]) -> None:
-        self.touched = getattr(self, "touched", [])
+    def goes_on(self, done: Callable[[], bool]) -> None:
+        """Turn by turn, until that is so."""
         until_s = time.monotonic() + _PATIENCE_S
         while not done():
             assert time.monotonic() < until_s, f"{self.driver.state.phase} goes on for ever"
@@ -175,12 +182,22 @@ class Shop:
             for uuid, data in [self.places[name]]
         )
         span = OffsetRange(begin, begin + ROWS * len(touched))
-        return WriteStatus(self.statuses, {AT: Claim(span, len(span))}, tables)
+        newest_ms = 1_000 * span.end if len(span) else None
+        claim = Claim(span, len(span), max_timestamp_ms=newest_ms)
+        return WriteStatus(self.statuses, {AT: claim}, tables)
 
     def _say(self, about: Envelope, event: Event) -> None:
         sender = Sender("participant", "1")
         said = Envelope(SINK, about.epoch, about.transaction, sender, self.statuses, 0, event)
         self.log.append([said])
+
+
+def make_tables(catalog: Catalog, names: list[str]) -> None:
+    """The ledger, the quarantine, and those that rows go to."""
+    ensure_table(catalog, LEDGER, TableDeclaration({"note": "string"}))
+    ensure_table(catalog, ASIDE, quarantine_declaration())
+    for name in names:
+        ensure_table(catalog, name, TableDeclaration({"id": "long"}))
 
 
 def measured(shop: Shop, touched: list[str], intervals: int) -> tuple[float, float]:
@@ -210,10 +227,7 @@ def main() -> None:
         }
         with load_catalog("benchmark", properties) as catalog:
             names = [f"db.t{number:04}" for number in range(given.tables)]
-            ensure_table(catalog, LEDGER, TableDeclaration({"note": "string"}))
-            ensure_table(catalog, ASIDE, quarantine_declaration())
-            for name in names:
-                ensure_table(catalog, name, TableDeclaration({"id": "long"}))
+            make_tables(catalog, names)
             report(Shop(SlowCatalog(catalog), names), given)
 
 
