@@ -117,6 +117,13 @@ def test_what_a_tag_holds_stays() -> None:
     assert gone(table(ONE_LINE, refs, age=0)) == [1, 3, 4, 5, 6, 7, 8, 9]
 
 
+def test_a_tag_holds_nothing_of_the_way_to_it() -> None:
+    """It is no branch, whose newest snapshots stay by their count."""
+    rolled_back = {1: None, 2: 1, 3: 2, 4: 3, 5: 2}
+    refs = {"main": branch(5), "somebody's": tag(4)}
+    assert gone(table(rolled_back, refs, age=SECOND, count=10)) == [3]
+
+
 def test_the_way_to_an_idle_sinks_tag_stays() -> None:
     refs = {"main": branch(10), "headgate-sink": tag(10), "headgate-idle": tag(6)}
     metadata = table(ONE_LINE, refs, age=0)

@@ -42,6 +42,7 @@ class Calm:
         self._counted: set[tuple[Epoch, Sender, int]] = set()
         self._starts: set[tuple[Epoch, int]] = set()
         self._newborn: dict[Epoch, set[TopicPartition]] = {}
+        self._unnamed: dict[Epoch, set[TopicPartition]] = {}
         self._settled_to: dict[tuple[Epoch, int], int] = {}
         self._gained_ms: int | None = None
         self._stands: dict[TopicPartition, tuple[int, int]] = {}
@@ -78,7 +79,8 @@ class Calm:
         if refused and not known:
             if not self._world.events.homeless_of_late():
                 raise Violation(Kind.WASTE, f"calm, but honest work is not taken: {event.reason}")
-            self._read.clear()  # one that nobody had was waited for: the rest is read again
+            if any(str(at) in event.reason for at in self._unnamed.get(envelope.epoch, ())):
+                self._read.clear()  # the claim waited for one that nobody had: the rest comes again
         if isinstance(event, StartCommit) and event.settled_to is None:
             self.epochs += 1
             if self.epochs > self.elections:
@@ -88,8 +90,15 @@ class Calm:
         """C6: what is settled without a word of what is missing lacks nothing."""
         event, epoch = envelope.event, envelope.epoch
         place = (epoch, self._world.log.generation)
+        unnamed = self._unnamed.setdefault(epoch, set())
+        if isinstance(event, WriteStatus):
+            unnamed -= {*event.claims, *event.unknown}
+        if isinstance(event, Presence) and event.kind in _GAINS:
+            unnamed -= event.concerns
         if isinstance(event, StartCommit):
             start = frozenset(event.offsets)
+            if event.settled_to is None:
+                unnamed |= start
             self._sets[epoch, envelope.transaction] = start
             before = self._sets.get((epoch, envelope.transaction - 1), start)
             self._newborn.setdefault(epoch, set()).update(start - before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -25,17 +26,20 @@ UNKNOWN = -1
 
 @dataclass(slots=True)
 class Sources:
-    """Numbers of the partitions that records come from, of one coordinator's life."""
+    """Numbers of the partitions that records come from, of one coordinator's life. Several threads
+    may ask."""
 
     _numbers: dict[tuple[str, int], int] = field(default_factory=dict)
     _places: list[tuple[str, int]] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
 
     def number(self, topic: str, partition: int) -> int:
         at = topic, partition
-        if at not in self._numbers:
-            self._numbers[at] = len(self._places)
-            self._places.append(at)
-        return self._numbers[at]
+        with self._lock:
+            if at not in self._numbers:
+                self._numbers[at] = len(self._places)
+                self._places.append(at)
+            return self._numbers[at]
 
     def said(self, number: int) -> str:
         topic, partition = self._places[number]

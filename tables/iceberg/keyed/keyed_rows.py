@@ -7,7 +7,7 @@ anew (rule U5). The index between the calls is a cache.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile as ManifestDataFile
@@ -33,6 +33,11 @@ from headgate.tables.iceberg.keyed.head import Head, Heads
 from headgate.tables.iceberg.keyed.key_index import FileKeys, KeyIndex
 from headgate.tables.iceberg.keyed.resolution import Change, resolve
 from headgate.tables.iceberg.lineage import by_id
+from headgate.tables.stores.ahead import in_turn
+
+_FILES_AHEAD_MAX = 64
+_ROWS_AHEAD = 2_000_000
+"""Storage answers each request late, and memory is bounded (U7)."""
 
 _log = redacted_logger(__name__)
 
@@ -78,7 +83,9 @@ class KeyedRows:
         coordinates = (self._by.partition, self._by.offset, self._by.topic)
         columns = Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
         head = self._followed(table, parent, columns)
-        changes = [self._change(table, columns, file) for file in written]
+        changes = list(
+            in_turn(lambda file: self._change(table, columns, file), written, _ahead(written))
+        )
         self._read = {change.path: change.keys for change in changes if not change.deletes}
 
         def dead(path: str) -> BitMap64:
@@ -109,11 +116,13 @@ class KeyedRows:
         self._dead = {path: dead for path, dead in self._dead.items() if path in head.data}
         for path in [path for path in self._index.numbers if path not in head.data]:
             self._index.forget(path)
-        for path, target in head.data.items():
-            if path not in self._index.numbers:
-                known = self._read.get(path)
-                keys = known or self._reader.rows(table.io, columns, target)
-                self._index.add(path, keys)
+        new = [target for path, target in head.data.items() if path not in self._index.numbers]
+
+        def keys(target: Target) -> FileKeys:
+            return self._read.get(target.path) or self._reader.rows(table.io, columns, target)
+
+        for target, found in zip(new, in_turn(keys, new, _ahead(new)), strict=True):
+            self._index.add(target.path, found)
         self._stands_at = head.snapshot_id
         return head
 
@@ -126,6 +135,11 @@ class KeyedRows:
 
     def _known_dead(self, path: str) -> Positions:
         return positions_of(self._dead.get(path, BitMap64()))
+
+
+def _ahead(files: Iterable[Target | WrittenFile]) -> int:
+    """How many of these are read before it is their turn: many small ones, or few large ones."""
+    return min(_FILES_AHEAD_MAX, _ROWS_AHEAD // max((1, *(file.records for file in files))))
 
 
 def _goes_on(metadata: TableMetadata, before: int | None, now: Snapshot | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pyiceberg.manifest import FileFormat
 from headgate.control_protocol.record import KeyCounts
 from headgate.tables.iceberg.keyed.changed_keys import KeyReader
 from headgate.tables.iceberg.keyed.key_hash import KeyHash, Words
+from headgate.tables.iceberg.keyed.key_index import FileKeys
 from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upkeep import Upkeep
@@ -48,6 +50,28 @@ def test_point_3_data_files_with_one_key_each_are_read_by_few_requests(
     world.restarted("three")
     assert world.commit(everything).updated == files - files // 2
     assert {times for path, times in opened.items() if path.endswith(".puffin")} == {1}
+    _check(world)
+
+
+class Meeting(KeyReader):
+    """Answers for a data file when three others are being read as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._met = Barrier(4)
+
+    def rows(self, *asked: Any) -> FileKeys:
+        self._met.wait(120)
+        return super().rows(*asked)
+
+
+def test_point_3_a_coordinator_that_begins_waits_for_storage_once(tmp_path: Path) -> None:
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    for number in range(4):
+        world.commit([Event((number,), "a"), Event((9,), "b")])
+    keyed = KeyedRows(KeyedBy(("id",), "from_partition", "from_offset"), Meeting())
+    world.table = IcebergTable(world.catalog, NAME, SINK, threads=False, keyed=keyed)
+    assert world.commit([Event((9,)), Event((3,), "c")]) == KeyCounts(updated=1, deleted=1)
     _check(world)
 
 
