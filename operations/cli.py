@@ -177,32 +177,25 @@ def audit(
 @sink_file
 @click.argument("action", type=click.Choice(["show", "resume"]), default="show")
 @click.argument("names", nargs=-1, metavar="[TABLE]...")
-@click.option(
-    "--replay", is_flag=True, help="Put again what the quarantine took in for them meanwhile."
-)
-@click.option("--reread", is_flag=True, help="Refused, with what to do instead (HG-262).")
+@click.option("--replay/--reread", default=None, help="Put again what the quarantine took in.")
 @as_json_option
 @click.pass_context
 def tables(
     ctx: click.Context,
     sink: Path,
     action: str,
-    names: tuple[str, ...],
+    names: tuple[str],
     *,
-    replay: bool,
-    reread: bool,
+    replay: bool | None,
     as_json: bool,
 ) -> None:
     """List the tables that the routes fill, or fill parked ones again (docs/tables.md)."""
     from headgate.operations.tables_command import resume, show
 
-    settings = loaded(ctx, sink)
     if action == "resume":
-        resume(settings, names, replay=replay, reread=reread)
-    elif names or replay or reread:
-        raise click.UsageError("only headgate tables SINK resume takes tables and how")
+        resume(loaded(ctx, sink), names, replay=replay)
     else:
-        show(ctx, settings, as_json=as_json)
+        show(ctx, loaded(ctx, sink), names, replay=replay, as_json=as_json)
 
 
 @main.command()

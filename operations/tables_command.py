@@ -14,7 +14,17 @@ from headgate.operations.terminal import console, print_json
 from headgate.sink.settings import SinkSettings
 
 
-def show(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
+def show(
+    ctx: click.Context,
+    settings: SinkSettings,
+    names: Sequence[str],
+    *,
+    replay: bool | None,
+    as_json: bool,
+) -> None:
+    """``names`` and ``replay`` are for ``resume`` alone."""
+    if names or replay is not None:
+        raise click.UsageError("only headgate tables SINK resume takes tables and how")
     report = tables(settings)
     if as_json:
         print_json(report.as_json())
@@ -23,8 +33,9 @@ def show(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
     ctx.exit(report.exit_code)
 
 
-def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool, reread: bool) -> None:
-    if reread:
+def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None) -> None:
+    """``replay``: also put again what the quarantine took in; ``False``: read again what lapsed."""
+    if replay is False:
         raise RereadRefused(
             "what lapsed (headgate audit names it) is not read again for one table alone: whether "
             "a payment that somebody slept through brought it after all cannot be told for certain",

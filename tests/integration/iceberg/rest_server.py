@@ -59,8 +59,8 @@ class LyingProxy(ThreadingHTTPServer):
     again after a landed one, and passes the second answer on. ``hang-after``: no answer at all.
     ``keep-next``: it is sent on at ``let_go``, though its client may have given up; ``lose-next``:
     it is kept, and lost at ``let_go``. While ``refusing``, no request gets any answer. What it
-    ``forbids`` (``commit`` or ``create``) is answered by 403, and all about the tables in
-    ``closed``. ``only`` is what the name of the table ends with whose commits are lied about.
+    ``forbids`` (``commit`` or ``create``) is answered by 403. ``only`` is
+    what the name of the table ends with whose commits are lied about.
     """
 
     daemon_threads = True
@@ -73,7 +73,6 @@ class LyingProxy(ThreadingHTTPServer):
         self.commits = 0
         self.refusing = False
         self.forbids = ""
-        self.closed: set[str] = set()
         self.kept = Event()
         self._gone_on = Event()
 
@@ -119,9 +118,6 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.refusing:
             self.close_connection = True
             return
-        if self._is_closed():
-            self._forbid()
-            return
         self._answer(*self._forward(b""))
 
     do_HEAD = do_DELETE = do_GET  # noqa: N815 - the names are http.server's
@@ -131,9 +127,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.refusing:
             self.close_connection = True
             return
-        does = "create" if self.path.endswith("/tables") else "commit"
-        if self.server.forbids == does or self._is_closed():
-            self._forbid()
+        if self.server.forbids == ("create" if self.path.endswith("/tables") else "commit"):
+            error = {"message": "not allowed", "type": "ForbiddenException", "code": 403}
+            self._answer(403, {}, json.dumps({"error": error}).encode())
             return
         lie = None
         if b'"add-snapshot"' in body and self.path.endswith(self.server.only):
@@ -154,13 +150,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._lie(lie)
             return
         self._answer(*answer)
-
-    def _is_closed(self) -> bool:
-        return self.path.partition("?")[0].rpartition("/")[2] in self.server.closed
-
-    def _forbid(self) -> None:
-        error = {"message": "not allowed", "type": "ForbiddenException", "code": 403}
-        self._answer(403, {}, json.dumps({"error": error}).encode())
 
     def _lie(self, lie: str) -> None:
         what = lie.partition("-")[0]
