@@ -102,6 +102,12 @@ class HiveCannotSwap(CatalogRefused):
     code = "HG-161"
 
 
+class HiveClientUnfit(ConfigurationError):
+    """The Hive client in the JVM asks the metastore for what it does not know."""
+
+    code = "HG-162"
+
+
 class ColumnRuleUnfit(ConfigurationError):
     """A rule of a column contradicts another, its type, or holds no value that it can take."""
 

@@ -87,6 +87,17 @@ def maintenance_property(sink: SinkName) -> str:
     return f"headgate.{sink}.maintenance"
 
 
+def deleted_property(sink: SinkName) -> str:
+    """How many rows persons have deleted: of a snapshot's summary, or of the table in all."""
+    return f"headgate.{sink}.deleted-rows"
+
+
+def deleted_rows(sink: SinkName, properties: Mapping[str, str]) -> int:
+    """What ``deleted_property`` says; 0 for none, and for what is no count."""
+    text = properties.get(deleted_property(sink), "")
+    return int(text) if text.isdecimal() else 0
+
+
 def encode(record: CommitRecord) -> dict[str, str]:
     """The record as snapshot summary properties.
 

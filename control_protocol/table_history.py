@@ -38,6 +38,7 @@ class ForeignSnapshot:
     ``sink``: another sink's name, if it is one's, and ``topic_ids`` those that it reads.
 
     ``deleted_records`` went with their files; ``row_deletes`` are marked in delete files.
+    ``upkeep``: it is this sink's own doing, a compaction or what a person deleted by it.
     """
 
     snapshot_id: int
@@ -47,11 +48,15 @@ class ForeignSnapshot:
     row_deletes: int
     sink: SinkName | None
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+    upkeep: bool = False
 
     @property
     def removed_rows(self) -> int:
-        """How many rows it took away: rewritten files delete and add the rows that they keep."""
-        if self.operation == "replace":
+        """How many rows it took away: rewritten files delete and add the rows that they keep.
+
+        What persons deleted by the sink is counted for the table as a whole.
+        """
+        if self.operation == "replace" or self.upkeep:
             return 0
         return max(0, self.deleted_records - self.added_records) + self.row_deletes
 
@@ -62,7 +67,8 @@ class History:
 
     ``complete``: nothing before ``commits`` and ``foreign`` has expired. ``tag_on_branch`` is
     ``None`` without a tag. ``unreadable``: this sink's records that could not be decoded;
-    ``filled``: of a ledger, the UUIDs of the tables that it has filled.
+    ``filled``: of a ledger, the UUIDs of the tables that it has filled; ``deleted_rows``: how many
+    persons have deleted by the sink.
     """
 
     table: str
@@ -78,6 +84,7 @@ class History:
     unreadable: tuple[str, ...]
     tagged: CommitRecord | None
     filled: Mapping[str, str] = field(default_factory=dict)
+    deleted_rows: int = 0
 
     @property
     def record(self) -> CommitRecord | None:

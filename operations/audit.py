@@ -27,6 +27,7 @@ from headgate.operations.audit_files import (
     OnProgress,
     examine_commits,
     examine_live,
+    examine_row_count,
     of_other_sinks,
 )
 from headgate.operations.audit_quarantine import QuarantineEvidence, examine_quarantine
@@ -124,6 +125,8 @@ class Inquiry:
         self._whole: WholeTable | None = None
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None
+        self._deleted_rows = self._history.deleted_rows
+        self._all_deleted = False  # what is not there is what persons have deleted
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history)
@@ -159,22 +162,13 @@ class Inquiry:
                 )
 
     def _examine_row_count(self) -> None:
-        history = self._history
-        others = sum(f.added_records - f.deleted_records for f in history.foreign)
-        expected = sum(commit.record.records for commit in history.commits) + others
-        if any(file.deletes for file in self._files):
-            self._expired.append("others marked rows as deleted: live rows cannot be counted")
-        elif history.complete and expected != self._live_rows:
-            self._findings.append(
-                Finding(
-                    "row-count",
-                    f"the live files hold {self._live_rows} rows, all commits together {expected}",
-                )
-            )
+        findings, expired = examine_row_count(self._history, self._files)
+        self._findings += findings
+        self._expired += expired
 
     @property
     def _live_rows(self) -> int:
-        return sum(file.records for file in self._files if not file.deletes)
+        return sum(-file.records if file.deletes else file.records for file in self._files)
 
     # ----------------------------------------------------------------- each record, and the source
 
@@ -190,6 +184,7 @@ class Inquiry:
             found = examine_quarantine(settings, self._reader, record, self._on_progress)
             self._aside, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
+            self._deleted_rows += found.deleted_rows
         for topic in sorted(self._renewed):
             self._unproven.append(
                 f"{topic}: created anew under this sink, so that offsets name two records; only "
@@ -299,12 +294,16 @@ class Inquiry:
         return ranges
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
-        """What others deleted, or the sink skipped, is not lost; which, the table does not say."""
+        """What was deleted, or skipped, is not lost; which, the table does not say."""
         missing = sum(partition.lost or 0 for partition in self._partitions)
         removed = sum(snapshot.removed_rows for snapshot in self._history.foreign)
-        skipped = self._skipped_records
-        if missing and missing <= removed + skipped:
+        skipped, deleted = self._skipped_records, self._deleted_rows
+        self._all_deleted = 0 < missing == deleted and not removed + skipped
+        if self._all_deleted:
+            return
+        if missing and missing <= removed + skipped + deleted:
             why = [f"others deleted {removed} rows"] if removed else []
+            why += [f"persons deleted {deleted}"] if deleted else []
             why += [f"the sink skipped {skipped}"] if skipped else []
             absent = f"{missing} records of the source are absent"
             self._unproven.append(f"{absent}, and {', '.join(why)}")
@@ -350,9 +349,13 @@ class Inquiry:
 
     def _conclude_source(self) -> bool:
         """Whether the table holds all that the source does, which is said."""
-        compared = [partition.lost == 0 for partition in self._partitions]
+        compared = [
+            partition.lost == 0 or (self._all_deleted and partition.lost is not None)
+            for partition in self._partitions
+        ]
         if compared and all(compared):
             but = ", but for those that were passed over" if _forward(self._allowed) else ""
+            but += f", but for {self._deleted_rows} that persons deleted" * self._all_deleted
             self._proven.append(
                 f"every record that the source holds up to the stored offsets is there{but}"
             )
@@ -386,6 +389,7 @@ class Inquiry:
             unproven=(*self._unproven, *self._expired),
             findings=tuple(self._findings),
             remarks=tuple(self._remarks),
+            deleted_rows=self._deleted_rows,
         )
 
 

@@ -47,6 +47,23 @@ def examine_commits(
     return findings
 
 
+def examine_row_count(history: History, files: list[LiveFile]) -> tuple[list[Finding], list[str]]:
+    """The live files hold as many rows, dead ones among them, as all commits together brought.
+
+    Also why that was not compared.
+    """
+    theirs = any(found.row_deletes for found in history.foreign if not found.upkeep)
+    if any(file.deletes for file in files) and (theirs or not history.complete):
+        return [], ["others marked rows as deleted: live rows cannot be counted"]
+    others = sum(found.added_records - found.deleted_records for found in history.foreign)
+    expected = sum(commit.record.records for commit in history.commits) + others
+    stored = sum(file.records for file in files if not file.deletes)
+    if not history.complete or expected == stored:
+        return [], []
+    evidence = f"the live files hold {stored} rows, all commits together {expected}"
+    return [Finding("row-count", evidence)], []
+
+
 def of_other_sinks(files: list[LiveFile], history: History) -> Mapping[str, SinkName]:
     """Files that other sinks brought, and which."""
     brought = {found.snapshot_id: found.sink for found in history.foreign if found.sink is not None}

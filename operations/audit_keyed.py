@@ -68,7 +68,7 @@ class KeyedInquiry(Inquiry):
         history = self._history
         counts = [commit.record.keys for commit in history.commits if commit.record.keys]
         expected = sum(each.inserted - each.deleted for each in counts)
-        if history.foreign or not history.complete:
+        if any(not found.upkeep for found in history.foreign) or not history.complete:
             self._expired.append(
                 "live rows are not counted: others changed the table, or older commits have expired"
             )
@@ -84,10 +84,6 @@ class KeyedInquiry(Inquiry):
             self._proven.append(
                 f"{expected} rows are live: as many as the commits inserted and did not delete"
             )
-
-    @property
-    def _live_rows(self) -> int:
-        return sum(-file.records if file.deletes else file.records for file in self._files)
 
     def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
         places = self._settings.table.record_columns

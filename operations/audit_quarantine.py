@@ -30,9 +30,13 @@ COLUMNS = ("topic", "partition", "offset")
 
 @dataclass(slots=True)
 class QuarantineEvidence:
-    """What the quarantine says. ``rows``: live ones, of this sink; ``owed``: those to come."""
+    """What the quarantine says. ``rows``: live ones, of this sink; ``owed``: those to come.
+
+    ``deleted_rows``: by persons.
+    """
 
     rows: int = 0
+    deleted_rows: int = 0
     records: TableRecords = field(default_factory=TableRecords)
     owed: TableRecords = field(default_factory=TableRecords)
     remarks: list[str] = field(default_factory=list)
@@ -70,7 +74,7 @@ def examine_quarantine(
         *examine_commits(aside, history, on_progress),
         *live,
     ]
-    evidence = QuarantineEvidence()
+    evidence = QuarantineEvidence(deleted_rows=history.deleted_rows)
     if history.head is not None:
         others = {found.snapshot_id for found in history.foreign if found.sink is not None}
         left_out = damaged | {file.path for file in files if file.added_by in others}

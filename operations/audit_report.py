@@ -54,6 +54,7 @@ class AuditReport:
     ``rows``, ``distinct``, ``surplus``: every row of this sink's partitions in the table, whoever
     brought it (``audit_whole``); ``None`` without coordinates. ``remarks`` limit nothing.
     ``quarantined_rows``: ``None`` without a quarantine. ``skipped_records``: by all commits.
+    ``deleted_rows``: by persons, with ``headgate delete``.
     """
 
     sink: str
@@ -77,6 +78,7 @@ class AuditReport:
     unproven: tuple[str, ...]
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...] = ()
+    deleted_rows: int = 0
 
     @property
     def verdict(self) -> Verdict:

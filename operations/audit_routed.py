@@ -101,6 +101,7 @@ class RoutedInquiry(Inquiry):
         history, files = reader.history(), reader.live_files()
         live, damaged = examine_live(reader, files, self._on_progress)
         self._files += files
+        self._deleted_rows += history.deleted_rows
         others = {other.snapshot_id for other in history.foreign if other.sink is not None}
         left_out = damaged | {file.path for file in files if file.added_by in others}
         absent = [n for n in columns or () if n not in reader.columns()]

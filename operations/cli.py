@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from headgate.control_protocol.errors import HeadgateError
+from headgate.operations.delete_command import delete
 from headgate.operations.shared_options import (
     as_json_option,
     echo_positions,
@@ -395,5 +396,5 @@ def demo(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     ctx.exit(demonstrate(list(arguments)) or 0)
 
 
-for command in (status, stop, start, restart):
+for command in (status, stop, start, restart, delete):
     main.add_command(command)

@@ -10,7 +10,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, sink_of
+from headgate.control_protocol.record_codec import decode, deleted_rows, sink_of
 from headgate.tables.iceberg.history import summary_of
 
 
@@ -37,8 +37,11 @@ class Leaving:
 
     def _foreign(self) -> Iterator[str]:
         for snapshot in self.snapshots:
-            who = sink_of(summary_of(snapshot))
-            if who != self.sink:
+            said = summary_of(snapshot)
+            who = sink_of(said)
+            if rows := deleted_rows(self.sink, said):
+                yield f"snapshot {snapshot.snapshot_id} ({rows} deleted rows would be back)"
+            elif who != self.sink:
                 operation = snapshot.summary.operation.value if snapshot.summary else "append"
                 by = f" of sink {who}" if who else ""
                 yield f"snapshot {snapshot.snapshot_id} ({operation}{by})"

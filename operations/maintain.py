@@ -53,7 +53,7 @@ def maintain(
                     name,
                     beside=tuple(at for other, at in there.items() if other != name),
                     dry_run=dry_run,
-                    quiet=_behind_a_commit(settings, catalog, name),
+                    quiet=behind_a_commit(settings, catalog, name),
                     ending=ending or threading.Event(),
                     on_progress=on_progress,
                 )
@@ -70,7 +70,7 @@ def _do(one: Round, steps: Collection[str]) -> None:
             step()
 
 
-def _behind_a_commit(settings: SinkSettings, catalog: Catalog, table: str) -> Callable[[], None]:
+def behind_a_commit(settings: SinkSettings, catalog: Catalog, table: str) -> Callable[[], None]:
     """What waits until a live sink has just committed: its next commit is an interval away then.
 
     Of a sink that has not committed for two intervals and time-outs nothing is expected.

@@ -247,7 +247,8 @@ def _verdict(report: AuditReport) -> Text:
     produced, present = report.total("produced"), report.total("in_table")
     lost, twice = report.total("lost"), report.total("twice")
     if produced is not None and present is not None:
-        word = "absent" if report.verdict is Verdict.NOT_PROVEN else "lost"
+        words_of = {Verdict.NOT_PROVEN: "absent", Verdict.WELL: "deleted by persons"}
+        word = words_of.get(report.verdict, "lost")
         lost_words = f"{lost:,} {word}" if lost else "none lost"
         twice = max(twice or 0, sum(report.surplus.values()))
         twice_words = f"{twice:,} twice" if twice else "none twice"

@@ -35,6 +35,14 @@ class MaintenanceSettings:
         default=20,
         metadata=about("From so many small files on a partition of a table is compacted.", "files"),
     )
+    dead_per_thousand: int = field(
+        default=200,
+        metadata=about(
+            "From so many dead rows in a thousand on a file is written anew without them, whatever "
+            "its size; 1: from the first one on.",
+            "rows",
+        ),
+    )
     target_file_bytes: int = field(
         default=0,
         metadata=about(
@@ -72,6 +80,10 @@ def check_maintenance(settings: MaintenanceSettings, claim_age_max_ms: int) -> N
     if settings.files_min < 2:
         raise MaintenanceUnfit(
             f"maintenance.files_min is {settings.files_min}", "one file needs no compaction: use 2"
+        )
+    if not 1 <= settings.dead_per_thousand <= 1000:
+        raise MaintenanceUnfit(
+            f"maintenance.dead_per_thousand is {settings.dead_per_thousand}", "use 1 to 1000"
         )
     for name in ("target_file_bytes", "expire_after_ms"):
         if getattr(settings, name) < 0:

@@ -7,7 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headgate.control_protocol.errors import HeadgateError, RetryLater, SinksClash
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    SinksClash,
+    StopSink,
+)
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.whose_thread import working_for
 from headgate.sink.assembly import second_with_spark
@@ -21,8 +26,8 @@ from headgate.sink.telemetry.measuring import measured
 _log = redacted_logger("headgate.sink")
 
 AGAIN_S, AGAIN_S_MAX = 1.0, 60.0
-"""A sink that something unreachable has ended begins again after so long, twice as long each time,
-and after the first pause again once it has worked for longer than the last."""
+"""A sink that no person has to look at begins again after so long, twice as long each time, and
+after the first pause again once it has worked for longer than the last."""
 _TURN_S = 0.2
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
 
@@ -35,9 +40,9 @@ def run_side_by_side(
 ) -> Mapping[str, HeadgateError]:
     """Run the sinks of these files until ``stop``, SIGINT or SIGTERM, or until none is left.
 
-    One that ends by an error takes no other along. Where something was not reachable it begins
-    again by itself; otherwise once its file is written, or at SIGHUP. Returns the errors of those
-    that did not work at the end. Raises ``SinksClash`` before any has begun.
+    One that ends by an error takes no other along. Where a person must decide (HG-1xx, HG-2xx) it
+    begins again once its file is written, or at SIGHUP; otherwise by itself. Returns the errors of
+    those that did not work at the end. Raises ``SinksClash`` before any has begun.
     """
     refuse_clashes(list(files.values()))
     stop = stop or threading.Event()
@@ -122,7 +127,7 @@ class _OneSink:
         self.error = self.settings.redaction.of_error(error)
 
     def _rest(self, pause_s: float) -> None:
-        again = isinstance(self.error, RetryLater)
+        again = not isinstance(self.error, ConfigurationError | StopSink)  # a person decides those
         due_s = time.monotonic() + pause_s
         self.ended = not again
         while not self._beside.stop.wait(_TURN_S):

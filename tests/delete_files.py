@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -42,14 +43,28 @@ def delete_first_row(table: Table, path: str, *, named: bool = False) -> None:
 
     ``named``: the delete file's bounds say which data file it is about.
     """
+    bounds = {2147483546: path.encode()} if named else {}
+    rows = pa.table([pa.array([path]), pa.array([0])], schema=_SCHEMA)
+    _commit(table, _described(_written(table, rows), bounds))
+
+
+def delete_by_equality(table: Table, column: str, value: Any) -> None:
+    """Hide the rows with this value, of a table without partitions, as Flink's upserts do."""
+    found = schema_to_pyarrow(table.schema()).field(column)
+    rows = pa.table([pa.array([value], found.type)], schema=pa.schema([found]))
+    of = [table.schema().find_field(column).field_id]
+    _commit(table, _described(_written(table, rows), {}, of))
+
+
+def _written(table: Table, rows: pa.Table) -> str:
+    at = f"{table.location()}/data/deletes-{uuid.uuid4()}.parquet"
+    pq.write_table(rows, at.removeprefix("file://"))
+    return at
+
+
+def _commit(table: Table, file: Any) -> None:
     metadata, head = table.metadata, table.current_snapshot()
     assert head is not None
-    at = f"{metadata.location}/data/deletes-{uuid.uuid4()}.parquet"
-    pq.write_table(
-        pa.table([pa.array([path]), pa.array([0])], schema=_SCHEMA), at.removeprefix("file://")
-    )
-    bounds = {2147483546: path.encode()} if named else {}
-    file = _described(at, bounds)
     snapshot_id = metadata.new_snapshot_id()
     manifest = table.io.new_output(f"{metadata.location}/metadata/{uuid.uuid4()}-m0.avro")
     with _DeleteWriter(table.spec(), table.schema(), manifest, snapshot_id, "deflate") as writer:
@@ -75,9 +90,10 @@ def delete_first_row(table: Table, path: str, *, named: bool = False) -> None:
     table.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=snapshot), moved))
 
 
-def _described(at: str, bounds: dict[int, bytes]) -> Any:
+def _described(at: str, bounds: dict[int, bytes], equality_ids: list[int] | None = None) -> Any:
+    content = DataFileContent.EQUALITY_DELETES if equality_ids else DataFileContent.POSITION_DELETES
     file = DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
+        content=content,
         file_path=at,
         file_format=FileFormat.PARQUET,
         partition=Record(),
@@ -91,7 +107,7 @@ def _described(at: str, bounds: dict[int, bytes]) -> Any:
         upper_bounds=bounds,
         key_metadata=None,
         split_offsets=None,
-        equality_ids=None,
+        equality_ids=equality_ids,
         sort_order_id=None,
     )
     file.spec_id = 0

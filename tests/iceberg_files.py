@@ -9,16 +9,20 @@ import pyarrow as pa
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile as ManifestDataFile
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.types import PrimitiveType
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.iceberg.file_detail import FileDetail
 
 
-def write_files(table: Table, rows: pa.Table) -> tuple[WrittenFile, ...]:
-    """The rows as files of the table's current spec; nothing is committed."""
-    written = _dataframe_to_data_files(table.metadata, rows, table.io, uuid.uuid4())
+def write_files(table: Table, rows: pa.Table, below: str = "") -> tuple[WrittenFile, ...]:
+    """The rows as files of the table's current spec, ``below`` a folder; nothing is committed."""
+    metadata = table.metadata
+    if below:
+        properties = {**metadata.properties, TableProperties.WRITE_DATA_PATH: below}
+        metadata = metadata.model_copy(update={"properties": properties})
+    written = _dataframe_to_data_files(metadata, rows, table.io, uuid.uuid4())
     return tuple(described(table, file) for file in written)
 
 

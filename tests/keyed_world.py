@@ -41,6 +41,7 @@ from headgate.tables.iceberg.creation import TableDeclaration, ensure_table, key
 from headgate.tables.iceberg.key_files import OFFSET, PARTITION, key_schema, write_keys
 from headgate.tables.iceberg.keyed.delete_files import referenced
 from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
+from headgate.tables.iceberg.small_files import sinks_folder
 from headgate.tables.iceberg.table import IcebergTable
 
 SINK = SinkName("sink")
@@ -153,7 +154,8 @@ class KeyedWorld:
         files: tuple[WrittenFile, ...] = ()
         if rows:
             arrow = schema_to_pyarrow(table.schema(), include_field_ids=False)
-            files += write_files(table, pa.Table.from_pylist(rows, arrow))
+            below = sinks_folder(table, SINK)
+            files += write_files(table, pa.Table.from_pylist(rows, arrow), below)
         if deletes:
             columns = key_schema(
                 table.schema(), key_ids(table.schema(), self.source.key), topics=False

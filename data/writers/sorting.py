@@ -31,6 +31,10 @@ class Sorter:
 
     def sorted(self, table: pa.Table) -> pa.Table:
         """All rows, in order; rows that are equal to the order stay as they come."""
+        return table.take(self.order(table))
+
+    def order(self, table: pa.Table) -> pa.Array:
+        """The numbers of the rows, as ``sorted`` has them."""
         columns: list[pa.Array] = []
         directions: list[str] = []
         for key in self._keys:
@@ -40,7 +44,7 @@ class Sorter:
         names = [str(place) for place in range(len(columns))]
         keys = pa.table(columns, names=names)
         sort_keys = list(zip(names, directions, strict=True))
-        return table.take(pc.sort_indices(keys, sort_keys=sort_keys))
+        return pc.sort_indices(keys, sort_keys=sort_keys)
 
 
 class _Key:

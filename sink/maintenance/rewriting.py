@@ -1,4 +1,4 @@
-"""Reads small data files and writes their rows as larger ones, in bounded memory (rule T8).
+"""Reads data files and writes their live rows as other ones, in bounded memory (T8, U11).
 
 Columns are found by their ids, as Iceberg has it, by pyarrow alone: pyiceberg 0.12 reads a null
 list of structs as an empty one. A file whose columns cannot be fitted without doubt stays.
@@ -33,7 +33,9 @@ from headgate.data.writers.partitioned_rows import BUFFER_BYTES
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_of_table
 from headgate.tables.iceberg.condemned import now_s
-from headgate.tables.iceberg.replacement import Written
+from headgate.tables.iceberg.keyed.delete_files import Positions, positions_of
+from headgate.tables.iceberg.moved_rows import MovedRows
+from headgate.tables.iceberg.replacement import Written, moved_rows
 from headgate.tables.iceberg.small_files import Choice, SmallFile, sinks_folder
 
 ROWS_AT_ONCE = 65_536
@@ -97,14 +99,17 @@ class Rewriting:
         done: list[tuple[SmallFile, ...]] = []
         files: list[DataFiles] = []
         finished: list[WrittenFile] = []
+        moved: list[MovedRows] = []
         unfit: dict[str, str] = {}
         try:
             for number, portion in enumerate(choice.portions):
                 writing = DataFiles(self._shape, self._prefix, self._size_bytes)
                 files.append(writing)
                 try:
-                    self._write(portion, writing)
-                    finished += writing.finish()  # one portion's file is open at a time
+                    places = self._write(portion, writing)
+                    made = writing.finish()  # one portion's file is open at a time
+                    finished += made
+                    moved.append(moved_rows(portion, made, places))
                     done.append(portion)
                 except Unfit as error:
                     files.pop().discard()
@@ -114,15 +119,27 @@ class Rewriting:
             for writing in files:
                 writing.discard()
             raise
-        made = Choice(
-            choice.snapshot_id, tuple(done), choice.deletes, choice.left, choice.live_files
+        rewritten = Written(
+            replace(choice, portions=tuple(done)), tuple(finished), since_s, tuple(moved)
         )
-        return Rewritten(Written(made, tuple(finished), since_s) if done else None, unfit)
+        return Rewritten(rewritten if done else None, unfit)
 
-    def _write(self, portion: Sequence[SmallFile], writing: DataFiles) -> None:
-        """Rows of many files together, until they fill a row group, or what is sorted at once."""
+    def _write(self, portion: Sequence[SmallFile], writing: DataFiles) -> Positions | None:
+        """Rows of many files together, until they fill a row group, or what is sorted at once.
+
+        Return where those that are sorted went: for each row read its number among those written.
+        """
         key = self._key(portion[0].partition)
-        at_once = BUFFER_BYTES if self._shape.sorter else self._shape.encoding.bytes_max
+        sorter = self._shape.sorter
+        at_once = BUFFER_BYTES if sorter else self._shape.encoding.bytes_max
+        runs: list[Positions] = []
+        for rows in self._runs(portion, at_once):
+            writing.write(key, rows)
+            if sorter:
+                runs.append(sorter.order(rows).to_numpy().astype(np.int64))
+        return _places(runs) if sorter else None
+
+    def _runs(self, portion: Sequence[SmallFile], at_once: int) -> Iterator[pa.Table]:
         waiting: list[pa.Table] = []
         size_bytes = 0
         for file in portion:
@@ -130,24 +147,28 @@ class Rewriting:
                 waiting.append(some)
                 size_bytes += some.nbytes
                 if size_bytes >= at_once:
-                    writing.write(key, pa.concat_tables(waiting))
+                    yield pa.concat_tables(waiting)
                     waiting, size_bytes = [], 0
                 if self._stopped():
                     raise Stopped
-        if waiting:
-            writing.write(key, pa.concat_tables(waiting))
+        if any(some.num_rows for some in waiting):
+            yield pa.concat_tables(waiting)
 
     def _whole(self, file: SmallFile) -> Iterator[pa.Table]:
-        """Its rows, as many as its manifest says. Raises ``Unfit``, which then knows its path."""
-        rows = 0
+        """Its live rows, of as many as its manifest says. Raises ``Unfit``, which then knows its
+        path."""
+        rows, dead = 0, positions_of(file.dead)
+        if len(dead) == file.records:
+            return
         try:
             for some in self._rows(file):
+                here = dead[(dead >= rows) & (dead < rows + some.num_rows)] - rows
                 rows += some.num_rows
-                yield some
+                yield _without(some, here) if len(here) else some
         except Unfit as error:
             error.path = file.path
             raise
-        if rows != file.records:
+        if rows != file.records or (len(dead) and dead[-1] >= rows):
             unfit = Unfit(f"{rows} rows, but {file.records} in the manifest")
             unfit.path = file.path
             raise unfit
@@ -202,6 +223,19 @@ class Rewriting:
         )
         folder = spec.partition_to_path(Record(*values), schema) if types else ""
         return PartitionKey(binary, folder)
+
+
+def _places(runs: Sequence[Positions]) -> Positions:
+    """Of each row read, in runs that were sorted so, its number among the rows written."""
+    begins = np.cumsum([0, *(len(order) for order in runs)])
+    read = [begin + order for begin, order in zip(begins, runs, strict=False)]
+    return np.argsort(np.concatenate([np.empty(0, np.int64), *read]))
+
+
+def _without(rows: pa.Table, places: Positions) -> pa.Table:
+    kept = np.ones(rows.num_rows, np.bool_)
+    kept[places] = False
+    return rows.filter(pa.array(kept))
 
 
 def _shape(table: Table, *, numbered: bool) -> FileShape:

@@ -16,12 +16,10 @@ from headgate.sink.maintenance.rewriting import Rewriting, Stopped, target_bytes
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.gate import Gate
 from headgate.tables.iceberg.orphans import Ages, Orphans
-from headgate.tables.iceberg.replacement import Replacement, Settled, Written
+from headgate.tables.iceberg.replacement import Replacement, Written
+from headgate.tables.iceberg.side_call import Settled, persistently
 from headgate.tables.iceberg.small_files import Choice, Wanted, chosen
 from headgate.tables.iceberg.upkeep import Upkeep
-
-TRIES = 6
-_PAUSE_S = 1.0
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -66,9 +64,11 @@ class Round:
     def compact(self) -> None:
         """Raises what catalogs and storage raise; what was written then is taken back, or an
         orphan."""
+        born_max: int | None = None
         while not self.ending.is_set():
             table = self.catalog.load_table(self.table)
-            choice = self._choice(table)
+            choice = self._choice(table, born_max)
+            born_max = born_max or choice.sequence_number
             self.done.live_files = choice.live_files
             self.done.left = [*choice.left, *self._unfit()]
             if not choice.portions:
@@ -92,11 +92,14 @@ class Round:
     def _told(self, done: int, total: int) -> None:
         self.on_progress(f"{self.table}: portions", done, total)
 
-    def _choice(self, table: Table) -> Choice:
+    def _choice(self, table: Table, born_max: int | None = None) -> Choice:
+        """``born_max``: the head's sequence number when the round began."""
         wanted = Wanted(
             self._size_bytes(table),
             self.settings.maintenance.files_min,
             but=frozenset(self.unfit),
+            dead_per_thousand=self.settings.maintenance.dead_per_thousand,
+            born_max=born_max,
         )
         return chosen(table, self.settings.name, self.settings.table.branch, wanted)
 
@@ -118,15 +121,7 @@ class Round:
             age_max_s=self.settings.coordinator.claim_age_max_ms / 1000,
             calling=self.gate.calling,
         )
-        outcome = Settled.GONE
-        for tries in range(TRIES):
-            self.quiet()
-            if self.ending.is_set():
-                break
-            outcome = replacement.settle()
-            if outcome in (Settled.LANDED, Settled.GONE):
-                break
-            self.ending.wait(_PAUSE_S * 2**tries)
+        outcome = persistently(replacement.settle, self.quiet, self.ending)
         if outcome is Settled.LANDED:
             self.done.compacted_files += len(written.removed)
             self.done.into_files += len(written.files)

@@ -45,6 +45,8 @@ CHANGES = "headgate_committed_changes_total"
 INCOMPLETE_TRANSACTIONS = "headgate_incomplete_transactions_total"
 LAST_COMMIT = "headgate_last_commit_timestamp_seconds"
 VALID_THROUGH = "headgate_valid_through_timestamp_seconds"
+TABLE_VALID_THROUGH = "headgate_table_valid_through_timestamp_seconds"
+PARKED_TABLES = "headgate_parked_tables"
 LAG_RECORDS = "headgate_lag_records"
 LAG_SECONDS = "headgate_lag_seconds"
 STALLED_PARTITIONS = "headgate_stalled_partitions"
@@ -108,7 +110,7 @@ _OF_SINK: Mapping[str, Instrument] = {
         Kind.HISTOGRAM, ("outcome",), "From START to the settlement: acked, aborted."
     ),
     COMMITTED_ROWS: Instrument(
-        Kind.COUNTER, ("table",), "Rows of settled transactions, each counted once."
+        Kind.COUNTER, ("table",), "Rows that a table has received, each counted once."
     ),
     CHANGES: Instrument(
         Kind.COUNTER,
@@ -122,6 +124,10 @@ _OF_SINK: Mapping[str, Instrument] = {
     VALID_THROUGH: Instrument(
         Kind.GAUGE, (), "No record with an older timestamp is still to come, as far as known."
     ),
+    TABLE_VALID_THROUGH: Instrument(
+        Kind.GAUGE, ("table",), "The same of one of many tables, as of its last payment."
+    ),
+    PARKED_TABLES: Instrument(Kind.GAUGE, (), "Tables of many that take nothing now."),
     LAG_RECORDS: Instrument(
         Kind.GAUGE, ("topic",), "Offsets between what the table stores and the readable log end."
     ),

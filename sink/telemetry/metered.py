@@ -37,7 +37,7 @@ from headgate.control_protocol.ports import (
     Refused,
     TableView,
 )
-from headgate.control_protocol.record import KEY_COUNTS, Debt, KeyCounts
+from headgate.control_protocol.record import KEY_COUNTS, CommitRecord, Debt, KeyCounts
 from headgate.control_protocol.table_changes import Changed, Want
 from headgate.sink.telemetry import instruments as names
 
@@ -160,11 +160,18 @@ class MeteredLead:
 
 
 class MeteredFollowers:
-    """The tables that are paid, with their payments counted."""
+    """The tables that are paid, with their payments counted. ``paid`` is told of each record that
+    lands in a table."""
 
-    def __init__(self, followers: Followers, count: Count) -> None:
+    def __init__(
+        self,
+        followers: Followers,
+        count: Count,
+        paid: Callable[[str, CommitRecord], None] = lambda *_: None,
+    ) -> None:
         self._followers = followers
         self._count = count
+        self._paid = paid
 
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         return self._followers.describe(tables)
@@ -184,6 +191,10 @@ class MeteredFollowers:
         outcomes = self._followers.pay(payments, timeout_ms)
         for name, outcome in outcomes.items():
             self._count(names.COMMITS, 1, {"table": name, "outcome": _word(outcome)})
+            if isinstance(outcome, Landed) and (record := outcome.view.record):
+                if record.records:
+                    self._count(names.COMMITTED_ROWS, record.records, {"table": name})
+                self._paid(name, record)
         return outcomes
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:

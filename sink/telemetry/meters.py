@@ -24,6 +24,7 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
 from headgate.control_protocol.ports import BatchWriter, ControlLog, Lead
+from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.whose_thread import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.state import State
@@ -216,7 +217,13 @@ class CoordinatorMeters:
         return MeteredLead(table, name, self._meters.count, self._meters.observe)
 
     def followers(self, followers: Followers) -> Followers:
-        return MeteredFollowers(followers, self._meters.count)
+        return MeteredFollowers(followers, self._meters.count, self._paid)
+
+    def _paid(self, table: str, record: CommitRecord) -> None:
+        if record.valid_through_ms is not None:
+            with self._lock:
+                fresh = {**self._progress.fresh_ms, table: record.valid_through_ms}
+                self._progress = replace(self._progress, fresh_ms=fresh)
 
     def trouble(self, text: str, next_try_ms: int | None = None) -> None:
         """The coordinator has tried something in vain, again and again."""
@@ -286,6 +293,8 @@ class CoordinatorMeters:
         still = len(progress.stalled(now, now_s, self._window_s))
         told = replace(now, error=self.error())
         yield from progress.sink_gauges(told, self.condition(), still, _wall_ms())
+        if self._settings.tables:
+            yield from progress.table_gauges(now)
         if self._settings.telemetry.per_partition:
             for name, offsets in (
                 (names.STORED_OFFSET, now.stored),

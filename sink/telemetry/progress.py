@@ -33,6 +33,8 @@ class Progress:
     ``still_since_s`` since when a partition has had lag without moving. ``first_ms``: timestamps of
     the first records that are not stored yet, by partition. ``error``: what this coordinator tried
     in vain, ``batches``: what participants failed to write, and since when nothing else was heard.
+    ``fresh_ms``: valid-through of each table that this coordinator paid, as the table's own record
+    has it; ``parked``: how many tables take nothing.
     """
 
     epoch: int = 0
@@ -47,6 +49,8 @@ class Progress:
     valid_through_ms: int | None = None
     error: LastError | None = None
     batches: Mapping[Sender, tuple[float, LastError]] = field(default_factory=dict)
+    fresh_ms: Mapping[str, int] = field(default_factory=dict)
+    parked: int = 0
 
     @property
     def lags(self) -> Mapping[TopicPartition, int]:
@@ -66,6 +70,7 @@ def started(before: Progress, at: TransactionId, start: StartCommit, now_s: floa
             epoch=at.epoch,
             paused=start.paused,
             opened={**before.opened, at: now_s},
+            parked=len(start.parked),
             error=_past(before.error),
         ),
         start.offsets,
@@ -86,6 +91,7 @@ def settled(
             opened={key: since for key, since in before.opened.items() if key > at},
             last_commit_ms=now_ms if rows else before.last_commit_ms,
             valid_through_ms=settlement.valid_through_ms or before.valid_through_ms,
+            parked=len(settlement.parked),
             error=_past(before.error),
         ),
         settlement.offsets,
@@ -176,6 +182,13 @@ def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Ite
     if now.valid_through_ms is not None:
         yield Gauge(names.VALID_THROUGH, now.valid_through_ms / 1000)
     yield from lag_gauges(now.lags, now.first_ms, now_ms)
+
+
+def table_gauges(now: Progress) -> Iterable[Gauge]:
+    """What is told of a sink's many tables."""
+    yield Gauge(names.PARKED_TABLES, now.parked)
+    for table, valid_through_ms in now.fresh_ms.items():
+        yield Gauge(names.TABLE_VALID_THROUGH, valid_through_ms / 1000, {"table": table})
 
 
 def lag_gauges(

@@ -15,7 +15,13 @@ from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, marker_property, sink_of
+from headgate.control_protocol.record_codec import (
+    decode,
+    deleted_rows,
+    maintenance_property,
+    marker_property,
+    sink_of,
+)
 from headgate.control_protocol.table_history import (
     ForeignSnapshot,
     History,
@@ -55,6 +61,7 @@ def read_history(
         unreadable=tuple(unreadable),
         tagged=tagged,
         filled=filled_of(sink, metadata.properties),
+        deleted_rows=deleted_rows(sink, metadata.properties),
     )
 
 
@@ -125,6 +132,7 @@ def _foreign(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
         + _count(snapshot, "added-equality-deletes"),
         sink=sink,
         topic_ids=record.topic_ids if record else {},
+        upkeep=maintenance_property(own) in summary_of(snapshot),
     )
 
 

@@ -62,6 +62,6 @@ def refuse_ignorant(jvm: Jvm, conf: Any, database: str, name: str) -> None:
     raise HiveCannotSwap(
         f"the Hive metastore of table {database}.{name} does not compare and set: it "
         "ignored what a change expected",
-        "use one that knows expectations (HIVE-26882: Hive 2.3.10), or a REST, Glue or SQL "
+        "use one that knows expectations (HIVE-26882: Hive 2.3.10, 4.0), or a REST, Glue or SQL "
         "catalog; docs/catalogs.md says more",
     )

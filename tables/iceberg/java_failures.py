@@ -15,6 +15,8 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 
+from headgate.control_protocol.errors import HiveClientUnfit
+
 _SAME: dict[str, type[Exception]] = {
     "CommitFailedException": CommitFailedException,
     "CommitStateUnknownException": CommitStateUnknownException,
@@ -28,6 +30,7 @@ _SAME: dict[str, type[Exception]] = {
     "IllegalArgumentException": ValueError,
 }
 _CAUSES_MAX = 3
+_UNKNOWN_METHOD = "Invalid method name"
 
 
 class JavaError(Exception):
@@ -46,6 +49,12 @@ def failure_of(error: Exception) -> Exception:
 
 def _translated(thrown: Any) -> Exception:
     said = _said(thrown)
+    if _UNKNOWN_METHOD in said:
+        return HiveClientUnfit(
+            f"the Hive client in Spark's JVM asks for what this metastore does not know: {said}",
+            "Spark's own client is Hive 2.3's; for Hive 4 put its hive-standalone-metastore-common "
+            "into spark.driver.extraClassPath, as docs/catalogs.md shows",
+        )
     kind = thrown.getClass()
     while kind is not None:
         if same := _SAME.get(kind.getSimpleName()):

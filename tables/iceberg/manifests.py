@@ -170,7 +170,7 @@ class SnapshotFiles:
                 del self._written[merged]
         elif drafted:
             kept = [*drafted, *self._merged(kept)]
-        if deletions is not None and deletions.added:
+        if deletions is not None:
             kept = self._with_deletions(kept, deletions)
         return self._write_list(kept, parent, sequence_number)
 
@@ -198,12 +198,15 @@ class SnapshotFiles:
         files: Sequence[ManifestDataFile],
         parent: Snapshot,
         sequence_number: int,
+        *,
+        deletions: Deletions,
     ) -> ManifestList:
         """A manifest list that holds the parent's files but the removed ones, and these."""
         kept = [
             self._without(removed, manifest) for manifest in self._of(parent) if _live(manifest)
         ]
-        return self._write_list([*self._added(files), *kept], parent, sequence_number)
+        kept = self._with_deletions([*self._added(files), *kept], deletions)
+        return self._write_list(kept, parent, sequence_number)
 
     def _without(self, removed: frozenset[str], manifest: ManifestFile) -> ManifestFile:
         """The manifest, written anew where it lists removed files: it tells of their removal."""

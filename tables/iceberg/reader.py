@@ -22,6 +22,7 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
 )
 from headgate.tables.iceberg.drafts import drafted_files
+from headgate.tables.iceberg.entries import live_entries
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.scan_tasks import scan_tasks
 from headgate.tables.iceberg.table import IcebergTable
@@ -117,23 +118,24 @@ class IcebergReader:
         return FileRows(
             task.file.file_path,
             task.file.file_size_in_bytes,
-            lambda: self._batches(task, columns, self.table.io),
-            lambda: self._batches(task, columns, self._whole),
+            lambda: batches_of(self.table, task, columns, self.table.io),
+            lambda: batches_of(self.table, task, columns, self._whole),
         )
 
-    def _batches(
-        self, task: FileScanTask, columns: Sequence[str], files: FileIO
-    ) -> Iterator[pa.RecordBatch]:
-        from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 
-        from headgate.tables.iceberg.avro_rows import avro_rows
+def batches_of(
+    table: Table, task: FileScanTask, columns: Sequence[str], files: FileIO
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file in their order, without those that the task's delete files name."""
+    from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 
-        table = self.table
-        if task.file.file_format == FileFormat.AVRO:
-            return avro_rows(files, task, table.schema(), tuple(columns))
-        projection = table.scan(selected_fields=tuple(columns)).projection()
-        reader = ArrowScan(table.metadata, files, projection, AlwaysTrue())
-        return reader.to_record_batches([task])
+    from headgate.tables.iceberg.avro_rows import avro_rows
+
+    if task.file.file_format == FileFormat.AVRO:
+        return avro_rows(files, task, table.schema(), tuple(columns))
+    projection = table.scan(selected_fields=tuple(columns)).projection()
+    reader = ArrowScan(table.metadata, files, projection, AlwaysTrue())
+    return reader.to_record_batches([task])
 
 
 def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
@@ -143,7 +145,7 @@ def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
         for manifest in snapshot.manifests(io)
         if manifest.added_snapshot_id == snapshot.snapshot_id
         and manifest.content is ManifestContent.DATA
-        for entry in manifest.fetch_manifest_entry(io)
+        for entry in live_entries(io, manifest)
         if entry.status == ManifestEntryStatus.ADDED
     ]
 
@@ -171,7 +173,7 @@ def _live(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
             added_by=entry.snapshot_id or 0,
             vector=entry.data_file.file_format == FileFormat.PUFFIN,
         )
-        for entry in manifest.fetch_manifest_entry(io)
+        for entry in live_entries(io, manifest)
     ]
 
 

@@ -1,18 +1,17 @@
-"""Puts compacted files in the place of small ones by one catalog call, or not at all (rule T8).
+"""Puts compacted files in the place of others by one catalog call, or not at all (T8, U11).
 
 A race against a commit is the maintenance's to lose: the same files are tried again on the newer
-head, on which they stand as well while their sources are live and nobody marked rows of them.
+head, on which they stand as well while their sources are live. Rows of these that died meanwhile
+are dead in the new files by the same call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from enum import StrEnum
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -22,52 +21,54 @@ from pyiceberg.table.snapshots import (
     Summary,
     update_snapshot_summaries,
 )
-from pyiceberg.table.update import (
-    AddSnapshotUpdate,
-    AssertRefSnapshotId,
-    TableRequirement,
-    TableUpdate,
-)
+from pyroaring import BitMap64
 
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.record_codec import maintenance_property
-from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.condemned import now_s
+from headgate.tables.iceberg.keyed.delete_files import Positions, Target, delete_files
+from headgate.tables.iceberg.keyed.delete_manifests import Deletions
+from headgate.tables.iceberg.keyed.head import Head
 from headgate.tables.iceberg.lineage import properties_of
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
-from headgate.tables.iceberg.proposal import AssertNumberFree, counted, moved, next_snapshot
-from headgate.tables.iceberg.small_files import Choice, live_entries
-from headgate.tables.stores.files import delete_quietly
+from headgate.tables.iceberg.moved_rows import MovedRows, Source
+from headgate.tables.iceberg.proposal import counted, next_snapshot
+from headgate.tables.iceberg.side_call import Settled, SideCall
+from headgate.tables.iceberg.small_files import Choice, SmallFile, live_entries, sinks_folder
+from headgate.tables.stores.files import delete_quietly, read_whole
 
 COMPACTION = "compaction"
-
-_log = redacted_logger(__name__)
-
-
-class Settled(StrEnum):
-    """What came of a try. ``GONE``: it can never land, for what it stood on is not there."""
-
-    LANDED = "landed"
-    REFUSED = "refused"
-    UNKNOWN = "unknown"
-    GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Files with the rows of the choice's sources. ``since_s`` (``now_s``): none is older."""
+    """Files with the live rows of the choice's sources. ``since_s`` (``now_s``): none is older.
+
+    ``moved``: of each portion where its rows went.
+    """
 
     choice: Choice
     files: tuple[WrittenFile, ...]
     since_s: float
+    moved: tuple[MovedRows, ...]
 
     @property
     def removed(self) -> frozenset[str]:
         return frozenset(file.path for portion in self.choice.portions for file in portion)
 
 
-class Replacement:
+def moved_rows(
+    portion: Sequence[SmallFile], files: Sequence[WrittenFile], places: Positions | None = None
+) -> MovedRows:
+    """Where the live rows of a portion went, which became these files."""
+    sources = tuple(Source(file.path, file.records, file.dead) for file in portion)
+    alive, written = sum(source.alive for source in sources), sum(file.records for file in files)
+    assert alive == written, f"{alive} rows are live, {written} were written"
+    return MovedRows(sources, tuple((file.path, file.records) for file in files), places)
+
+
+class Replacement(SideCall):
     """Commits what was written for one sink's table and branch, sooner or later."""
 
     def __init__(
@@ -81,37 +82,39 @@ class Replacement:
         calling: AbstractContextManager[object] | None = None,
         clock_s: Callable[[], float] = now_s,
     ) -> None:
-        """``calling`` is held during the catalog's call only: a commit may wait for it."""
-        self._catalog = catalog
-        self._identifier = identifier
-        self._sink, self._branch = of
-        self._tag = tag_name(self._sink, self._branch)
+        """``calling``: as ``SideCall``."""
+        super().__init__(catalog, identifier, of, calling)
         self._written = written
         self._age_max_s = age_max_s
-        self._calling = calling or nullcontext()
         self._clock_s = clock_s
-        self._doubtful = False
 
     def settle(self) -> Settled:
         """Try once, on the head of now. Raises what loading a table and storage raise."""
         table = self._catalog.load_table(self._identifier)
-        removed = self._still_there(table)
-        if removed is None:
+        standing = self._still_there(table)
+        if standing is None:
             return Settled.GONE
+        removed, head = standing
         metadata = table.metadata
-        head = metadata.snapshot_by_id(metadata.refs[self._branch].snapshot_id)
-        assert head is not None, "its files were just read"
+        parent = metadata.snapshot_by_id(head.snapshot_id or 0)
+        assert parent is not None, "its files were just read"
+        number = metadata.next_sequence_number()
+        added = manifest_files(table, self._written.files)
+        deletions = self._carried_over(table, head, [Target.of(file, number) for file in added])
+        if deletions is None:
+            return Settled.GONE
         snapshot_id = metadata.new_snapshot_id()
         manifests = SnapshotFiles(table, snapshot_id)
-        added = manifest_files(table, self._written.files)
-        number = metadata.next_sequence_number()
         try:
-            listed = manifests.write_replacement(self._written.removed, added, head, number)
+            listed = manifests.write_replacement(
+                self._written.removed, added, parent, number, deletions=deletions
+            )
         except BaseException:
             manifests.take_back()
             raise
-        summary = self._summary(metadata, head, added, removed)
-        snapshot = next_snapshot(metadata, head, listed, snapshot_id=snapshot_id, summary=summary)
+        retired = [entry.data_file for entry in deletions.retired]
+        summary = self._summary(metadata, parent, [*added, *deletions.added], [*removed, *retired])
+        snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
         if self._clock_s() - self._written.since_s > self._age_max_s:
             manifests.take_back()
             return Settled.GONE
@@ -125,67 +128,39 @@ class Replacement:
         delete_quietly(io, [file.path for file in self._written.files])
         return True
 
-    def _still_there(self, table: Table) -> list[ManifestDataFile] | None:
-        """The sources, if all are live and no delete file is new; else it must not land."""
-        refs = table.metadata.refs
-        if self._tag not in refs or self._branch not in refs:
+    def _still_there(self, table: Table) -> tuple[list[ManifestDataFile], Head] | None:
+        """The sources on the head of now, if all are live and no equality delete is new; else it
+        must not land."""
+        snapshot = self._head(table.metadata)
+        if snapshot is None:
             return None
-        head = table.metadata.snapshot_by_id(refs[self._branch].snapshot_id)
-        if head is None:
-            return None
-        data, deletes = live_entries(table, head)
-        if {entry.data_file.file_path for entry in deletes} - self._written.choice.deletes:
+        data, head = live_entries(table, snapshot)
+        equality = {file.file_path for file in head.equality_deletes()}
+        if equality - self._written.choice.equality_deletes:
             return None
         wanted = self._written.removed
         found = [entry.data_file for entry in data if entry.data_file.file_path in wanted]
-        ours = sum(file.records for file in self._written.files)
-        same = len(found) == len(wanted) and ours == sum(file.record_count for file in found)
-        return found if same else None
+        records = {s.path: s.records for moved in self._written.moved for s in moved.sources}
+        same = records == {file.file_path: file.record_count for file in found}
+        return (found, head) if same and len(found) == len(records) else None
 
-    def _call(self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles) -> Settled:
-        metadata = table.metadata
-        try:
-            with self._calling:
-                response = self._catalog.commit_table(
-                    table, self._requirements(metadata), self._updates(metadata, snapshot)
-                )
-        except (CommitFailedException, BadRequestError, ValueError) as error:
-            return self._judged(snapshot, manifests, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
-            self._doubtful = True
-            _log.info("%s: whether a compaction landed is not known: %r", self._identifier, error)
-            return Settled.UNKNOWN
-        self._doubtful = True
-        landed = response.metadata.snapshot_by_id(snapshot.snapshot_id) is not None
-        return Settled.LANDED if landed else Settled.UNKNOWN
-
-    def _judged(self, snapshot: Snapshot, manifests: SnapshotFiles, said: Exception) -> Settled:
-        """A refusal is believed as far as the table bears it out, as that of a commit (T4)."""
-        doubtful, self._doubtful = self._doubtful, True
-        now = self._catalog.load_table(self._identifier).metadata
-        if now.snapshot_by_id(snapshot.snapshot_id) is not None:
-            return Settled.LANDED
-        taken = {other.sequence_number for other in now.snapshots}
-        if snapshot.sequence_number in taken:
-            manifests.take_back()
-            self._doubtful = doubtful
-            return Settled.REFUSED
-        _log.info("%s: whether a compaction landed is not known: %r", self._identifier, said)
-        return Settled.UNKNOWN
-
-    def _requirements(self, metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-        """As a commit's (C1). With the tag the files are provably young enough (T9)."""
-        refs = metadata.refs
-        return (
-            AssertNumberFree(metadata),
-            AssertRefSnapshotId(ref=self._tag, snapshot_id=refs[self._tag].snapshot_id),
-            AssertRefSnapshotId(ref=self._branch, snapshot_id=refs[self._branch].snapshot_id),
-        )
-
-    def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """The branch moves, the tag stays."""
-        branch = moved(metadata, self._branch, snapshot.snapshot_id)
-        return (AddSnapshotUpdate(snapshot=snapshot), branch)
+    def _carried_over(self, table: Table, head: Head, targets: list[Target]) -> Deletions | None:
+        """What died in the sources since they were read is dead in the new files; the sources'
+        own delete files retire. ``None`` where a row lives again that is not in the new files."""
+        io, dead_rows = read_whole(table.io), self._written.choice.dead_rows
+        died: dict[str, BitMap64] = {}
+        for moved_rows in self._written.moved:
+            found = moved_rows.died(lambda path: dead_rows.of(io, head, path))
+            if found is None:
+                return None
+            died |= found
+        dead = [(target, died[target.path]) for target in targets if target.path in died]
+        folder = f"{sinks_folder(table, self._sink)}/compacted"
+        made = delete_files(table.metadata.format_version, folder, dead)
+        retired = [
+            entry for path in sorted(self._written.removed) for entry in head.deletes.get(path, ())
+        ]
+        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
 
     def _summary(
         self,

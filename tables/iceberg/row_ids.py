@@ -16,33 +16,26 @@ from pyiceberg.avro.file import AvroFile, AvroOutputFile
 from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
-    MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
-    DataFile,
-    DataFileContent,
-    FileFormat,
     ManifestContent,
     ManifestEntry,
-    ManifestEntryStatus,
     ManifestFile,
     ManifestListWriterV2,
     ManifestWriterV2,
     PartitionFieldSummary,
-    _inherit_from_manifest,
 )
 from pyiceberg.typedef import TableVersion
+
+from headgate.tables.iceberg import entries
 
 VERSION: Final = 3
 
 _LIST = MANIFEST_LIST_FILE_SCHEMAS[VERSION]
-_ENTRY = MANIFEST_ENTRY_SCHEMAS[VERSION]
 _OF_MANIFEST = [field.field_id for field in _LIST.fields].index(520)
 _OF_FILE = [field.field_id for field in DATA_FILE_TYPE[VERSION].fields].index(142)
 
 _LIST_TYPES = MappingProxyType({-1: ManifestFile, 508: PartitionFieldSummary})
 _LIST_ENUMS = MappingProxyType({517: ManifestContent})
-_ENTRY_TYPES = MappingProxyType({-1: ManifestEntry, 2: DataFile})
-_ENTRY_ENUMS = MappingProxyType({0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent})
 
 
 def listed(io: FileIO, manifest_list: str) -> list[ManifestFile]:
@@ -57,18 +50,15 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
 
     Those of a manifest without a number have none, whatever they say, as Java has it.
     """
-    source, next_id = io.new_input(manifest.manifest_path), manifest[_OF_MANIFEST]
-    with AvroFile[ManifestEntry](source, _ENTRY, dict(_ENTRY_TYPES), dict(_ENTRY_ENUMS)) as reader:
-        for entry in reader:
-            if entry.status == ManifestEntryStatus.DELETED:
-                continue
-            file = entry.data_file
-            if next_id is None:
-                file[_OF_FILE] = None
-            elif file[_OF_FILE] is None:
-                file[_OF_FILE] = next_id
-                next_id += file.record_count
-            yield _inherit_from_manifest(entry, manifest)
+    next_id = manifest[_OF_MANIFEST]
+    for entry in entries.live_entries(io, manifest, VERSION):
+        file = entry.data_file
+        if next_id is None:
+            file[_OF_FILE] = None
+        elif file[_OF_FILE] is None:
+            file[_OF_FILE] = next_id
+            next_id += file.record_count
+        yield entry
 
 
 def unnumbered(manifest: ManifestFile) -> ManifestFile:

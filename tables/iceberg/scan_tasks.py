@@ -12,6 +12,7 @@ from typing import Any
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import FileScanTask, Table
 
+from headgate.tables.iceberg.entries import live_entries
 from headgate.tables.stores.ahead import in_turn
 
 _MANIFESTS_AHEAD = 2
@@ -25,5 +26,5 @@ def scan_tasks(table: Table, head: int, scan: Any) -> tuple[int, Iterator[FileSc
         tasks = list(scan.plan_files())
         return len(tasks), iter(tasks)
     count = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
-    entries = in_turn(lambda m: m.fetch_manifest_entry(table.io), manifests, _MANIFESTS_AHEAD)
+    entries = in_turn(lambda m: live_entries(table.io, m), manifests, _MANIFESTS_AHEAD)
     return count, (FileScanTask(entry.data_file) for found in entries for entry in found)

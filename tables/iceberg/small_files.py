@@ -1,18 +1,20 @@
-"""Chooses which of a sink's own data files are to become fewer and larger ones (rule T8).
+"""Chooses which of a sink's own data files are written anew: small ones, and worn ones (T8, U11).
 
-Only files below the sink's own folder: who else writes into the table looks after its files by
-itself, and the audit goes on telling the sinks' rows apart.
+A file is worn when many of its rows are dead. Only files below the sink's own folder: who else
+writes into the table looks after its files by itself, and the audit goes on telling the sinks' rows
+apart.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
+    DataFile,
     FileFormat,
     ManifestContent,
     ManifestEntry,
@@ -20,12 +22,16 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
+from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg import row_ids
-from headgate.tables.iceberg.keyed.delete_files import referenced
+from headgate.tables.iceberg.keyed.delete_files import Target
+from headgate.tables.iceberg.keyed.head import DeadRows, Head
+from headgate.tables.stores.files import read_whole
 
 FILES_MIN = 20
+DEAD_PER_THOUSAND = 200
 BYTES_MAX = 1024 * 1024 * 1024
 """Rewritten for one commit."""
 
@@ -37,18 +43,26 @@ _FIRST_ROW = [field.field_id for field in DATA_FILE_TYPE[3].fields].index(142)
 class Wanted:
     """From so many small files on a partition is compacted, into files of this size.
 
-    ``but``: paths of files that were found unfit for it.
+    ``dead_per_thousand``: from so many dead rows on a file is written anew, whatever its size. Of
+    files with a sequence number above ``born_max`` none is taken, so that a pass comes to an end
+    beside commits. ``but``: paths of files that were found unfit for it.
     """
 
     target_bytes: int
     files_min: int = FILES_MIN
     bytes_max: int = BYTES_MAX
     but: frozenset[str] = frozenset()
+    dead_per_thousand: int = DEAD_PER_THOUSAND
+    born_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SmallFile:
-    """A live data file of the sink. ``first_row_id``: of its rows, in tables of version 3."""
+    """A live data file of the sink. ``first_row_id``: of its rows, in tables of version 3.
+
+    ``marked``: how many rows delete files about it alone say are dead; ``dead``: which rows are, as
+    all delete files say, read for those files only that are chosen.
+    """
 
     path: str
     spec_id: int
@@ -57,18 +71,28 @@ class SmallFile:
     size_bytes: int
     sequence_number: int
     first_row_id: int | None = None
+    marked: int = 0
+    dead: BitMap64 = field(default_factory=BitMap64)
+
+    @property
+    def live_bytes(self) -> int:
+        """About as many as its live rows will need."""
+        return self.size_bytes * max(0, self.records - self.marked) // max(1, self.records)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``portions``: of one partition each, what becomes one file. ``deletes``: the delete files
-    that there are. ``left``: why small files were left alone, and how many."""
+    """``portions``: of one partition each, what becomes one file. ``equality_deletes``: paths of
+    those that there are. ``left``: why small files were left alone, and how many. ``dead_rows``
+    knows what the delete files say that were read."""
 
     snapshot_id: int | None
     portions: tuple[tuple[SmallFile, ...], ...]
-    deletes: frozenset[str]
+    equality_deletes: frozenset[str]
     left: tuple[str, ...]
     live_files: int
+    sequence_number: int = 0
+    dead_rows: DeadRows = field(default_factory=DeadRows)
 
 
 def sinks_folder(table: Table, sink: SinkName) -> str:
@@ -80,49 +104,58 @@ def sinks_folder(table: Table, sink: SinkName) -> str:
 def chosen(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> Choice:
     """What of the branch's head is worth being compacted. Raises what storage raises."""
     ref = table.metadata.refs.get(branch)
-    head = table.metadata.snapshot_by_id(ref.snapshot_id) if ref else None
-    if head is None:
+    snapshot = table.metadata.snapshot_by_id(ref.snapshot_id) if ref else None
+    if snapshot is None:
         return Choice(None, (), frozenset(), (), 0)
-    data, deletes = live_entries(table, head)
-    beneath = _Deletes(deletes)
+    data, head = live_entries(table, snapshot)
+    equality = list(head.equality_deletes())
     left: Counter[str] = Counter()
     partitions: dict[Any, list[SmallFile]] = defaultdict(list)
-    small_bytes = wanted.target_bytes * SMALL_OF_TARGET
     folder = sinks_folder(table, sink) + "/"
     for entry in data:
-        file = entry.data_file
-        if file.file_size_in_bytes >= small_bytes or file.file_path in wanted.but:
+        file = _described(table, entry, head)
+        if not (_small(file, wanted) or _worn(file, wanted)) or file.path in wanted.but:
             continue
-        if not file.file_path.startswith(folder):
+        if not file.path.startswith(folder) or _too_young(file, wanted):
             continue
-        if reason := _unfit(table, entry, beneath):
+        if reason := _unfit(table, entry.data_file, equality):
             left[reason] += 1
         else:
-            partitions[_key(file.partition)].append(_small(table, entry))
-    portions = list(_portions(partitions.values(), wanted))
+            partitions[_key(file.partition)].append(file)
+    portions = list(_bounded(list(_portions(partitions.values(), wanted)), wanted.bytes_max))
+    dead_rows = DeadRows()
     return Choice(
-        head.snapshot_id,
-        tuple(_bounded(portions, wanted.bytes_max)),
-        beneath.paths,
+        snapshot.snapshot_id,
+        tuple(_with_dead_rows(table, head, dead_rows, portion) for portion in portions),
+        frozenset(file.file_path for file in equality),
         tuple(f"{count} small files {reason}" for reason, count in sorted(left.items())),
         len(data),
+        snapshot.sequence_number or 0,
+        dead_rows,
     )
 
 
-def live_entries(table: Table, head: Snapshot) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
-    """Data files and delete files of a snapshot."""
+def live_entries(table: Table, snapshot: Snapshot) -> tuple[list[ManifestEntry], Head]:
+    """Data files of a snapshot, and what deletes rows of them."""
     data: list[ManifestEntry] = []
-    deletes: list[ManifestEntry] = []
+    listed: dict[str, list[ManifestEntry]] = {}
     numbered = isinstance(table.metadata, TableMetadataV3)
-    for manifest in row_ids.listed(table.io, head.manifest_list):
-        of_data = manifest.content == ManifestContent.DATA
-        entries = (
-            row_ids.live_entries(table.io, manifest)
-            if numbered or not of_data
-            else manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-        )
-        (data if of_data else deletes).extend(entries)
-    return data, deletes
+    for manifest in row_ids.listed(table.io, snapshot.manifest_list):
+        if manifest.content != ManifestContent.DATA:
+            listed[manifest.manifest_path] = list(row_ids.live_entries(table.io, manifest))
+        elif numbered:
+            data.extend(row_ids.live_entries(table.io, manifest))
+        else:
+            data.extend(manifest.fetch_manifest_entry(table.io, discard_deleted=True))
+    targets = (Target.of(entry.data_file, entry.sequence_number or 0) for entry in data)
+    return data, Head.of(snapshot.snapshot_id, {each.path: each for each in targets}, listed)
+
+
+def _with_dead_rows(
+    table: Table, head: Head, dead_rows: DeadRows, portion: tuple[SmallFile, ...]
+) -> tuple[SmallFile, ...]:
+    io = read_whole(table.io)
+    return tuple(replace(file, dead=dead_rows.of(io, head, file.path)) for file in portion)
 
 
 def tier(files: Sequence[SmallFile], files_min: int) -> Sequence[SmallFile]:
@@ -131,31 +164,32 @@ def tier(files: Sequence[SmallFile], files_min: int) -> Sequence[SmallFile]:
     So a file is written again only when it at least doubles: as often as the logarithm of its
     size, however long the sink runs.
     """
-    by_size = sorted(files, key=lambda file: (file.size_bytes, file.path))
+    by_size = sorted(files, key=lambda file: (file.live_bytes, file.path))
     below, taken = 0, 0
     for count, file in enumerate(by_size, start=1):
-        if count >= files_min and (file.size_bytes <= below or count == 1):
+        if count >= files_min and (file.live_bytes <= below or count == 1):
             taken = count
-        below += file.size_bytes
+        below += file.live_bytes
     return by_size[:taken]
 
 
 def _portions(
     partitions: Iterable[list[SmallFile]], wanted: Wanted
 ) -> Iterator[tuple[SmallFile, ...]]:
+    """Worn files among them: each pays by its dead rows for being written again."""
     for files in partitions:
         portion: list[SmallFile] = []
-        size_bytes = 0
-        oldest_first = sorted(
-            tier(files, wanted.files_min), key=lambda file: (file.sequence_number, file.path)
-        )
-        for file in oldest_first:
+        live_bytes = 0
+        worn = [file for file in files if _worn(file, wanted)]
+        few = tier([file for file in files if _small(file, wanted)], wanted.files_min)
+        taken = {file.path: file for file in (*worn, *few)}.values()
+        for file in sorted(taken, key=lambda file: (file.sequence_number, file.path)):
             portion.append(file)
-            size_bytes += file.size_bytes
-            if size_bytes >= wanted.target_bytes:
+            live_bytes += file.live_bytes
+            if live_bytes >= wanted.target_bytes:
                 yield tuple(portion)
-                portion, size_bytes = [], 0
-        if len(portion) > 1:
+                portion, live_bytes = [], 0
+        if len(portion) > 1 or any(_worn(file, wanted) for file in portion):
             yield tuple(portion)
 
 
@@ -171,22 +205,40 @@ def _bounded(
             left -= size_bytes
 
 
-def _unfit(table: Table, entry: ManifestEntry, beneath: _Deletes) -> str:
+def _small(file: SmallFile, wanted: Wanted) -> bool:
+    return file.size_bytes < wanted.target_bytes * SMALL_OF_TARGET
+
+
+def _worn(file: SmallFile, wanted: Wanted) -> bool:
+    return file.marked > 0 and file.marked * 1000 >= file.records * wanted.dead_per_thousand
+
+
+def _too_young(file: SmallFile, wanted: Wanted) -> bool:
+    return wanted.born_max is not None and file.sequence_number > wanted.born_max
+
+
+def _unfit(table: Table, file: DataFile, equality: Iterable[DataFile]) -> str:
     """Why a file stays as it is; empty where nothing speaks against it."""
-    file = entry.data_file
     if file.file_format != FileFormat.PARQUET:
         return "are not Parquet"
     if file.spec_id != table.metadata.default_spec_id:
         return "are of an older partition spec"
-    if beneath.touch(file):
-        return "have rows that others marked as deleted"
+    if any(_may_hide(delete, file) for delete in equality):
+        return "have rows that others deleted by equality"
     if isinstance(table.metadata, TableMetadataV3) and file[_FIRST_ROW] is None:
         return "have no row ids yet: the next commit gives them some"
     return ""
 
 
-def _small(table: Table, entry: ManifestEntry) -> SmallFile:
+def _may_hide(delete: DataFile, file: DataFile) -> bool:
+    """Whether equality deletes may hide rows of the file; those without a partition all."""
+    of, partition = _key(delete.partition), _key(file.partition)
+    return not of or (delete.spec_id, of) == (file.spec_id, partition)
+
+
+def _described(table: Table, entry: ManifestEntry, head: Head) -> SmallFile:
     file = entry.data_file
+    alone = head.deletes.get(file.file_path, ())
     return SmallFile(
         path=file.file_path,
         spec_id=file.spec_id,
@@ -195,29 +247,9 @@ def _small(table: Table, entry: ManifestEntry) -> SmallFile:
         size_bytes=file.file_size_in_bytes,
         sequence_number=entry.sequence_number or 0,
         first_row_id=file[_FIRST_ROW] if isinstance(table.metadata, TableMetadataV3) else None,
+        marked=sum(delete.data_file.record_count for delete in alone),
     )
 
 
 def _key(partition: Any) -> tuple[Any, ...]:
     return tuple(partition[place] for place in range(len(partition)))
-
-
-class _Deletes:
-    """The delete files of a snapshot. What they may touch, in doubt all, is left alone."""
-
-    def __init__(self, entries: Sequence[ManifestEntry]) -> None:
-        files = [entry.data_file for entry in entries]
-        self.paths = frozenset(file.file_path for file in files)
-        named = [referenced(file) for file in files]
-        self._of_files = {path for path in named if path}
-        self._wide = {
-            (file.spec_id, _key(file.partition))
-            for file, path in zip(files, named, strict=True)
-            if not path
-        }
-
-    def touch(self, file: Any) -> bool:
-        if file.file_path in self._of_files:
-            return True
-        everywhere = any(not partition for _, partition in self._wide)
-        return everywhere or (file.spec_id, _key(file.partition)) in self._wide

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from delete_files import delete_first_row
+from delete_files import delete_by_equality, delete_first_row
+from integration.readers import read_with_duckdb
 from local_catalog import local_catalog
 from maintained import COLUMNS, Maintained, settings
 from pyiceberg.exceptions import CommitFailedException
@@ -25,7 +26,8 @@ from headgate.operations.audit_files import examine_commits, examine_live
 from headgate.sink.maintenance.rounds import Round
 from headgate.tables.iceberg.history import read_history, summary_of
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.replacement import Replacement, Settled, Written
+from headgate.tables.iceberg.replacement import Replacement, Written
+from headgate.tables.iceberg.side_call import Settled
 from headgate.tables.iceberg.small_files import SmallFile, tier
 
 VERSION_3 = {"format-version": "3"}
@@ -167,6 +169,24 @@ def test_point_6_a_sorted_table_stays_sorted(make: Make) -> None:
     assert file.sort_order_id == sink.table.sort_order().order_id
 
 
+def test_point_7_rows_that_died_while_they_were_sorted_are_dead(make: Make) -> None:
+    sink = make()
+    with sink.table.update_sort_order() as update:
+        from pyiceberg.transforms import IdentityTransform
+
+        update.desc("offset", IdentityTransform())
+    sink.commits(4)
+    delete_first_row(sink.table, sink.paths()[1], named=True)
+    found = written(sink)
+    delete_first_row(sink.table, sink.paths()[0], named=True)
+    before = sink.offsets()
+
+    assert replacement(sink, found).settle() is Settled.LANDED
+
+    assert (len(sink.live()), len(before)) == (1, 18)
+    assert sink.offsets() == before
+
+
 def test_point_6_a_dry_run_says_it_and_does_nothing(sink: Maintained) -> None:
     sink.commits(5)
     before = (sink.table.metadata_location, sink.stored())
@@ -269,38 +289,64 @@ def ids_by_offset(sink: Maintained) -> dict[int, tuple[int, int]]:
 # ----------------------------------------------------------------------------------------- deletes
 
 
-def test_point_6_files_with_deletes_beneath_are_left_and_told(sink: Maintained) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_point_7_rows_that_others_marked_as_deleted_stay_dead(
+    sink: Maintained, named: bool
+) -> None:
     sink.commits(5)
-    delete_first_row(sink.table, sink.paths()[0], named=True)
+    delete_first_row(sink.table, sink.paths()[0], named=named)
+    before = sink.offsets()
     one = sink.round()
 
     one.compact()
 
-    assert one.done.left == ["1 small files have rows that others marked as deleted"]
-    assert (one.done.compacted_files, len(sink.live())) == (4, 2)
-    assert len(sink.offsets()) == 24
+    assert (one.done.compacted_files, one.done.into_files, one.done.left) == (5, 1, [])
+    assert sum(pq.ParquetFile(path).metadata.num_rows for path in sink.live()) == 24
+    assert sink.offsets() == before
+    assert sorted(read_with_duckdb(sink.table.metadata_location)["offset"].to_pylist()) == before
 
 
-def test_point_6_deletes_of_nobody_knows_what_leave_all_alone(sink: Maintained) -> None:
-    sink.commits(5)
-    delete_first_row(sink.table, sink.paths()[0])
-    one = sink.round()
-
-    one.compact()
-
-    assert one.done.left == ["5 small files have rows that others marked as deleted"]
-
-
-def test_point_6_deletes_that_came_meanwhile_refuse_it(sink: Maintained) -> None:
+def test_point_7_rows_that_died_meanwhile_are_dead_in_the_new_file(sink: Maintained) -> None:
     sink.commits(4)
     found = written(sink)
     delete_first_row(sink.table, sink.paths()[0], named=True)
+    expected = sink.offsets()
+
+    assert replacement(sink, found).settle() is Settled.LANDED
+
+    assert len(sink.live()) == 1
+    assert sink.offsets() == expected
+    assert len(expected) == 19
+    found_there = read_with_duckdb(sink.table.metadata_location)["offset"].to_pylist()
+    assert sorted(found_there) == expected
+
+
+def test_point_7_a_delete_that_was_taken_back_meanwhile_ends_it(sink: Maintained) -> None:
+    sink.commits(4)
+    whole = sink.table.current_snapshot()
+    assert whole is not None
+    delete_first_row(sink.table, sink.paths()[0], named=True)
+    found = written(sink)
+    sink.table.manage_snapshots().rollback_to_snapshot(whole.snapshot_id).commit()
     late = replacement(sink, found)
 
-    assert late.settle() is Settled.GONE
+    assert late.settle() is Settled.GONE, "its files lack a row that lives again"
     assert late.take_back()
-    assert len(sink.offsets()) == 19
-    assert len(sink.stored() - set(sink.live())) == 1, "the delete file itself"
+    sink.assert_whole()
+
+
+def test_point_7_equality_deletes_leave_all_that_they_may_hide_alone(sink: Maintained) -> None:
+    sink.commits(5)
+    found = written(sink)
+    delete_by_equality(sink.table, "offset", 3)
+    late, one = replacement(sink, found), sink.round()
+
+    assert late.settle() is Settled.GONE, "the new files would show the row again"
+    one.compact()
+
+    assert one.done.left == ["5 small files have rows that others deleted by equality"]
+    seen = read_with_duckdb(sink.table.metadata_location)["offset"].to_pylist()
+    assert sorted(seen) == [offset for offset in range(25) if offset != 3]
 
 
 # -------------------------------------------------------------------------------------------- races

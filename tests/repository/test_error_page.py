@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from repository.tree import ROOT
 
 from headgate.control_protocol import (
+    deletion_errors,
     going_back,
     joint_errors,
     key_errors,
@@ -20,9 +21,8 @@ PAGE = (ROOT / "docs/errors.md").read_text()
 SECTION = re.compile(r"^## (HG-\d{3}): [^\n]+\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
-assert (
-    going_back and joint_errors and key_errors and kind_errors and replay_errors
-)  # their errors count too
+_MODULES = (deletion_errors, going_back, joint_errors, key_errors, kind_errors, replay_errors)
+assert all(_MODULES)  # their errors count too
 
 
 def kinds(root: type[HeadgateError] = HeadgateError) -> Iterator[type[HeadgateError]]:

@@ -46,6 +46,7 @@ ADAPTERS = {
         "headgate.operations.audit_routed",
         "headgate.operations.catalog_rights",
         "headgate.operations.check_table",
+        "headgate.operations.delete_rows",
         "headgate.operations.leaving",
         "headgate.operations.maintain",
         "headgate.operations.rehearsal",

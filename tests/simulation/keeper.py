@@ -21,7 +21,8 @@ from simulation.real_catalog import RealCatalog
 from headgate.control_protocol.errors import HeadgateError
 from headgate.tables.iceberg import orphans
 from headgate.tables.iceberg.orphans import Ages, Orphans
-from headgate.tables.iceberg.replacement import Replacement, Settled, Written
+from headgate.tables.iceberg.replacement import Replacement, Written, moved_rows
+from headgate.tables.iceberg.side_call import Settled
 from headgate.tables.iceberg.small_files import Wanted, chosen, sinks_folder
 
 if TYPE_CHECKING:
@@ -77,17 +78,23 @@ class Keeper:
         stored = world.catalog.storage.files
         if any(file.path not in stored for portion in choice.portions for file in portion):
             return  # replaced and expired meanwhile, or lost: the checkers tell which
-        files = []
+        files, moved = [], []
         for portion in choice.portions:
-            rows = [row for file in portion for row in stored[file.path]]
+            rows = [
+                row
+                for file in portion
+                for place, row in enumerate(stored[file.path])
+                if place not in file.dead
+            ]
             files.append(world.catalog.storage.write(prefix, rows))
+            moved.append(moved_rows(portion, files[-1:]))
             world.written_ms[files[-1].path] = world.clock.now_ms
         yield
         replacement = Replacement(
             port,  # type: ignore[arg-type]
             catalog.table,
             (world.sink, "main"),
-            Written(choice, tuple(files), since_s),
+            Written(choice, tuple(files), since_s, tuple(moved)),
             age_max_s=world.climate.coordinators.claim_age_max_ms / 1000,
             clock_s=lambda: world.clock.now_ms / 1000,
         )

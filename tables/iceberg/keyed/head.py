@@ -6,7 +6,7 @@ Manifests never change, so that each is read once while a head lists it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
@@ -38,7 +38,8 @@ class Head:
     """The base that a resolution is made for.
 
     ``deletes``: by data file, the delete files that are about it alone. ``shared``: others' files
-    of positions in several data files. ``listed``: what each manifest of deletes lists.
+    of positions in several data files. ``listed``: what each manifest of deletes lists;
+    ``vectors``: the deletion vectors of each Puffin file.
     """
 
     snapshot_id: int | None = None
@@ -46,6 +47,66 @@ class Head:
     deletes: Mapping[str, list[ManifestEntry]] = field(default_factory=dict)
     shared: tuple[ManifestEntry, ...] = ()
     listed: Mapping[str, list[ManifestEntry]] = field(default_factory=dict)
+    vectors: Mapping[str, list[DataFile]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        snapshot_id: int,
+        data: Mapping[str, Target],
+        listed: Mapping[str, list[ManifestEntry]],
+    ) -> Head:
+        alone: dict[str, list[ManifestEntry]] = defaultdict(list)
+        shared = []
+        entries = [entry for of_manifest in listed.values() for entry in of_manifest]
+        for entry in entries:
+            if (path := referenced(entry.data_file)) is not None:
+                alone[path].append(entry)
+            elif entry.data_file.content == DataFileContent.POSITION_DELETES:
+                shared.append(entry)
+        return cls(snapshot_id, data, alone, tuple(shared), listed, _vectors(entries))
+
+    def equality_deletes(self) -> Iterator[DataFile]:
+        """Which nobody can turn into positions without reading the rows."""
+        for entry in (entry for of_manifest in self.listed.values() for entry in of_manifest):
+            if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
+                yield entry.data_file
+
+
+@dataclass(slots=True)
+class DeadRows:
+    """What delete files say, each of which is read once: they never change."""
+
+    _said: dict[tuple[str, int], Mapping[str, BitMap64]] = field(default_factory=dict)
+
+    def of(self, io: FileIO, head: Head, path: str) -> BitMap64:
+        """The positions of a live data file that delete files of the head say are dead.
+
+        Rows that equality deletes hide are not among them: they stay hidden beneath.
+        """
+        dead = BitMap64()
+        born = head.data[path].sequence_number
+        for entry in (*head.deletes.get(path, ()), *head.shared):
+            if (entry.sequence_number or 0) >= born:
+                dead |= self._in(io, head, entry).get(path, BitMap64())
+        return dead
+
+    def remember(self, of: tuple[str, int], path: str, dead: BitMap64) -> None:
+        """What a delete file says that was just made: it need not be read back."""
+        self._said[of] = {path: dead}
+
+    def forget_all_but(self, live: Collection[tuple[str, int]]) -> None:
+        self._said = {of: said for of, said in self._said.items() if of in live}
+
+    def _in(self, io: FileIO, head: Head, entry: ManifestEntry) -> Mapping[str, BitMap64]:
+        of = identity(entry.data_file)
+        if of not in self._said and entry.data_file.file_format == FileFormat.PUFFIN:
+            # One request each would be thousands, where a commit had touched many data files.
+            unread = [file for file in head.vectors[of[0]] if identity(file) not in self._said]
+            self._said |= vectors_in(io, unread)
+        elif of not in self._said:
+            self._said[of] = dead_in(io, entry.data_file)
+        return self._said[of]
 
 
 @dataclass(slots=True)
@@ -54,9 +115,7 @@ class Heads:
 
     _data: dict[str, list[Target]] = field(default_factory=dict)
     _deletes: dict[str, list[ManifestEntry]] = field(default_factory=dict)
-    _dead: dict[tuple[str, int], dict[str, BitMap64]] = field(default_factory=dict)
-    _beside: dict[str, list[DataFile]] = field(default_factory=dict)
-    """The deletion vectors of each Puffin file."""
+    dead_rows: DeadRows = field(default_factory=DeadRows)
 
     def read(self, table: Table, snapshot: Snapshot | None) -> Head:
         """Raises what storage raises."""
@@ -69,34 +128,9 @@ class Heads:
         self._data = {each.manifest_path: self._targets(io, each) for each in of_data}
         self._deletes = {each.manifest_path: self._entries(io, each) for each in of_deletes}
         entries = [entry for listed in self._deletes.values() for entry in listed]
-        live = {identity(entry.data_file) for entry in entries}
-        self._dead = {of: dead for of, dead in self._dead.items() if of in live}
-        self._beside = _by_path(e.data_file for e in entries)
-        alone: dict[str, list[ManifestEntry]] = defaultdict(list)
-        shared = []
-        for entry in entries:
-            if (path := referenced(entry.data_file)) is not None:
-                alone[path].append(entry)
-            elif entry.data_file.content == DataFileContent.POSITION_DELETES:
-                shared.append(entry)
+        self.dead_rows.forget_all_but({identity(entry.data_file) for entry in entries})
         data = {each.path: each for targets in self._data.values() for each in targets}
-        return Head(snapshot.snapshot_id, data, alone, tuple(shared), self._deletes)
-
-    def dead(self, io: FileIO, head: Head, path: str) -> BitMap64:
-        """The positions of a live data file that delete files of the head say are dead.
-
-        Rows that equality deletes hide are not among them: they stay hidden beneath.
-        """
-        dead = BitMap64()
-        born = head.data[path].sequence_number
-        for entry in (*head.deletes.get(path, ()), *head.shared):
-            if (entry.sequence_number or 0) >= born:
-                dead |= self._dead_in(io, entry).get(path, BitMap64())
-        return dead
-
-    def remember(self, of: tuple[str, int], path: str, dead: BitMap64) -> None:
-        """What a delete file says that was just made: it need not be read back."""
-        self._dead[of] = {path: dead}
+        return Head.of(snapshot.snapshot_id, data, self._deletes)
 
     def _targets(self, io: FileIO, manifest: ManifestFile) -> list[Target]:
         known = self._data.get(manifest.manifest_path)
@@ -111,20 +145,10 @@ class Heads:
         known = self._deletes.get(manifest.manifest_path)
         return list(row_ids.live_entries(io, manifest)) if known is None else known
 
-    def _dead_in(self, io: FileIO, entry: ManifestEntry) -> Mapping[str, BitMap64]:
-        of = identity(entry.data_file)
-        if of not in self._dead and entry.data_file.file_format == FileFormat.PUFFIN:
-            # One request each would be thousands, where a commit had touched many data files.
-            unread = [f for f in self._beside[of[0]] if identity(f) not in self._dead]
-            self._dead |= vectors_in(io, unread)
-        elif of not in self._dead:
-            self._dead[of] = dead_in(io, entry.data_file)
-        return self._dead[of]
 
-
-def _by_path(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
+def _vectors(entries: Iterable[ManifestEntry]) -> dict[str, list[DataFile]]:
     found: dict[str, list[DataFile]] = defaultdict(list)
-    for file in files:
+    for file in (entry.data_file for entry in entries):
         if file.file_format == FileFormat.PUFFIN:
             found[file.file_path].append(file)
     return found

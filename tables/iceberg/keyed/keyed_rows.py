@@ -89,7 +89,7 @@ class KeyedRows:
         self._read = {change.path: change.keys for change in changes if not change.deletes}
 
         def dead(path: str) -> BitMap64:
-            self._dead[path] = found = self._heads.dead(table.io, head, path)
+            self._dead[path] = found = self._heads.dead_rows.of(table.io, head, path)
             return found
 
         result = resolve(self._index, changes, dead, self._reader.sources.said)
@@ -100,7 +100,7 @@ class KeyedRows:
         pairs = [(targets.get(at) or head.data[at], bits) for at, bits in result.dead.items()]
         made = delete_files(table.metadata.format_version, folder, pairs)
         for file, (target, bits) in zip(made.listed, pairs, strict=True):
-            self._heads.remember(identity(file), target.path, bits)
+            self._heads.dead_rows.remember(identity(file), target.path, bits)
         retired = [entry for at in result.dead for entry in head.deletes.get(at, ())]
         return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed, result.counts)
 

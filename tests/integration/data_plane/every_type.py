@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -36,7 +36,6 @@ from pyiceberg.types import (
 
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.data.writers.data_files import DataFiles, FileShape
-from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_for
 from headgate.tables.iceberg.manifests import manifest_files
 
@@ -148,9 +147,15 @@ def append(catalog: Catalog, table: Table, some: list[dict[str, Any]]) -> tuple[
     )
     shape = FileShape(plan_for(catalog, start, SourcePlan({})))
     files = DataFiles(shape, start.file_prefix, 1 << 27)
-    files.write(PartitionKey(), arrow_rows(table, some))
+    for key, of_partition in shape.partitioner.split(arrow_rows(table, some)):
+        files.write(key, of_partition)
     written = files.finish()
-    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
-        for file in manifest_files(table, written):
-            update.append_data_file(file)
+    add_files(table, written)
     return written
+
+
+def add_files(table: Table, written: Sequence[WrittenFile]) -> None:
+    """Commit them, by pyiceberg's own append."""
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
+        for file in manifest_files(table, tuple(written)):
+            update.append_data_file(file)

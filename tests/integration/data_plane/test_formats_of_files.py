@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from integration.data_plane.every_type import SCHEMA, append, arrow_rows, rows, table_of
 from integration.data_plane.test_files_as_others_see_them import as_pyiceberg_has_it, comparable
+from integration.iceberg import test_partitions as partitioned
 from integration.readers import IcebergSpark, read_with_pyiceberg
 from local_catalog import LocalCatalog
 from pyiceberg.schema import Schema
@@ -24,6 +25,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from headgate.control_protocol.events import WrittenFile
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.file_detail import FileDetail
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -118,3 +121,41 @@ def test_point_6_pyiceberg_reads_orc(sqlite_catalog: LocalCatalog) -> None:
     location = sqlite_catalog.catalog.load_table("db.t").metadata_location
     expected = comparable(arrow_rows(table, rows()[1:3]))
     assert comparable(read_with_pyiceberg(location)) == as_pyiceberg_has_it(expected)
+
+
+@pytest.mark.parametrize("transform", partitioned.TRANSFORMS)
+def test_point_6_pyiceberg_reads_a_partitioned_table_of_orc_files(
+    sqlite_catalog: LocalCatalog, transform: str
+) -> None:
+    written = fill_partitions(sqlite_catalog, "db.t", transform, "orc")
+    location = sqlite_catalog.catalog.load_table("db.t").metadata_location
+    seen = partitioned.in_order(read_with_pyiceberg(location))
+    assert seen == partitioned.rows(18).to_pylist()
+    assert {FileDetail.decode(file.detail).file_format for file in written} == {"orc"}
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_point_6_spark_reads_partitioned_tables_of_other_formats_and_prunes_them(
+    sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, kind: str
+) -> None:
+    name, database = sqlite_catalog.name, sqlite_catalog.database
+    for number, (transform, predicate, matching) in enumerate(partitioned.PRUNED):
+        identifier = f"db.t{number}"
+        written = fill_partitions(sqlite_catalog, identifier, transform, kind, commits=1)
+        assert {FileDetail.decode(file.detail).file_format for file in written} == {kind}
+        seen = iceberg_spark.read(name, database, identifier)
+        assert partitioned.in_order(seen) == partitioned.rows(12).to_pylist()
+        query = f"SELECT id FROM {name}.{identifier} WHERE {predicate} ORDER BY id"
+        assert iceberg_spark.sql(name, database, query)["id"].to_pylist() == matching
+
+
+def fill_partitions(
+    local: LocalCatalog, name: str, transform: str, kind: str, *, commits: int = 2
+) -> list[WrittenFile]:
+    """Twelve rows, and six more, by our writers into a table of this partition."""
+    declared = TableDeclaration(partitioned.COLUMNS, (transform,), {FORMAT: kind})
+    ensure_table(local.catalog, name, declared)
+    written: list[WrittenFile] = []
+    for some in (partitioned.rows(12), partitioned.rows(6, 12))[:commits]:
+        written += append(local.catalog, local.catalog.load_table(name), some.to_pylist())
+    return written

@@ -27,8 +27,8 @@ def test_point_4_a_rollback_beside_a_paused_zombie(deploy: Deploy) -> None:
     target = str(full[0].record.transaction)
     cli = CliRunner()
 
-    def ask(*options: str) -> tuple[int, str]:
-        result = cli.invoke(main, ["rollback", str(sink.sink_file), target, *options])
+    def ask(*options: str, to: str = target) -> tuple[int, str]:
+        result = cli.invoke(main, ["rollback", str(sink.sink_file), to, *options])
         return result.exit_code, result.output + result.stderr
 
     code, said = ask("--yes")
@@ -37,6 +37,12 @@ def test_point_4_a_rollback_beside_a_paused_zombie(deploy: Deploy) -> None:
     assert sink.rows().num_rows == sink.produced, "a dry run changes nothing"
     code, said = ask("--yes")
     assert code == 0, said
+    assert sink.rows().num_rows == full[0].added_records
+
+    tag = said.rpartition("headgate rollback SINK ")[2].partition(",")[0]
+    code, undone = ask("--yes", to=tag)
+    assert (code, sink.rows().num_rows) == (0, sink.produced), f"undone: {undone}"
+    assert ask("--yes")[0] == 0, "and back once more"
     assert sink.rows().num_rows == full[0].added_records
 
     zombie.resume()

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from headgate.control_protocol.errors import CatalogRefused, JvmMissing
+from headgate.control_protocol.errors import CatalogRefused, HiveClientUnfit, JvmMissing
 from headgate.sink.assembly import open_task
 from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.catalog_settings import Backend, CatalogSettings
 from headgate.sink.load import parse
 from headgate.sink.properties import Properties
-from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.catalog import catalog_failure, load_catalog
 from headgate.tables.iceberg.catalog_kinds import refuse_java_kind
 from headgate.tables.iceberg.java_failures import JavaError, failure_of
 from headgate.tables.iceberg.jvm import Jvm
@@ -103,6 +103,22 @@ class Thrown:
 
 class RaisedByJava(Exception):
     java_exception = Thrown()
+
+
+class UnknownMethod(Thrown):
+    def getMessage(self) -> str:  # noqa: N802
+        return "Invalid method name: 'get_table'"
+
+
+def test_point_4_a_client_that_the_metastore_does_not_know_is_told_by_name() -> None:
+    """It is a stop with what to do, and no catalog that is away for a while."""
+    raised = RaisedByJava("a whole stack trace")
+    raised.java_exception = UnknownMethod()  # type: ignore[misc]
+    failure = failure_of(raised)
+    assert isinstance(failure, HiveClientUnfit)
+    assert "Invalid method name: 'get_table'" in failure.message
+    assert "spark.driver.extraClassPath" in failure.hint
+    assert catalog_failure(failure, "table db.t cannot be created") is failure
 
 
 def test_point_7_of_what_java_threw_one_line_is_told() -> None:

@@ -53,9 +53,9 @@ def test_point_6_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Mainta
         while "replace" not in sink.snapshots():  # whoever commits without a pause wins each race
             time.sleep(0.05)
             assert time.monotonic() < until_s, "no compaction landed"
-        while not rounds:
+        while not any(done.compacted_files for done, _ in rounds):
             time.sleep(0.05)
-            assert time.monotonic() < until_s, "no round has ended"
+            assert time.monotonic() < until_s, "no round that compacted has ended"
         sink.commits(3)
     finally:
         maintenance.close()
@@ -63,8 +63,7 @@ def test_point_6_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Mainta
 
     small = [path for path in sink.live() if "compacted" not in path.parts]
     assert len(small) < sink.number
-    (first, failed), *_ = rounds
-    assert (first.table, first.compacted_files > 0, failed) == ("db.trips", True, False)
+    assert {(done.table, failed) for done, failed in rounds} == {("db.trips", False)}
     sink.view = sink.sink.read()
     sink.assert_whole()
 

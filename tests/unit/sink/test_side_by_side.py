@@ -14,7 +14,14 @@ from pathlib import Path
 import pytest
 from unit.sink.test_reload import TEXT, Opened, World, write
 
-from headgate.control_protocol.errors import HeadgateError, SinksClash, StopSink, Unreachable
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    SinksClash,
+    StepDown,
+    StopSink,
+    Unreachable,
+)
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.whose_thread import (
     for_the_same_sink,
@@ -107,21 +114,24 @@ def test_point_1_when_none_is_left_the_process_ends(story: Story) -> None:
     def stops(_: int) -> None:
         raise StopSink("no")
 
-    def breaks(_: int) -> None:
-        raise ZeroDivisionError
+    def refuses(_: int) -> None:
+        raise ConfigurationError("no")
 
-    story.befalls = {"trips": stops, "zones": breaks}
+    story.befalls = {"trips": stops, "zones": refuses}
     errors = story.run()
     assert {name: error.code for name, error in errors.items()} == {
         "trips": "HG-200",
-        "zones": "HG-000",
+        "zones": "HG-100",
     }
 
 
-def test_point_1_what_was_not_reachable_is_tried_again(story: Story) -> None:
+@pytest.mark.parametrize("error", [Unreachable("no answer"), StepDown("no"), ZeroDivisionError()])
+def test_point_1_what_no_person_has_to_look_at_is_tried_again(
+    story: Story, error: Exception
+) -> None:
     def away(turns: int) -> None:
         if turns < 4:
-            raise Unreachable("no answer")
+            raise error
         story.stop.set()
 
     story.befalls = {"trips": away}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from protocol.values import record, view
@@ -25,6 +26,7 @@ from headgate.control_protocol.events import (
     TableSettlement,
     WriteStatus,
 )
+from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,
@@ -59,6 +61,7 @@ from headgate.sink.telemetry.port import Gauges, Labels
 
 SETTINGS = parse(MINIMAL)
 LIFE = Sender("host-1", "life")
+ROUTE = '[[tables.route]]\nto = "db.{topic}"\n'
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
@@ -371,3 +374,31 @@ def test_point_2_a_participant_that_an_error_ended_is_counted_by_who_hears_of_it
     life.heard(replace(told, time_ms=now_ms + 1, event=Notice(NoticeKind.STOPPED)))
     life.heard(replace(told, time_ms=now_ms + 1, sink=SinkName("another")))
     assert kept.counts[names.ENDED_PARTICIPANTS, "HG-114"] == 1
+
+
+class Paying:
+    """Followers whose every payment lands."""
+
+    def pay(self, payments: Sequence[CommitAttempt], _: int) -> Mapping[str, CommitOutcome]:
+        views = [replace(each.base, record=each.record) for each in payments]
+        return {each.table: Landed(7, each) for each in views}
+
+
+def test_point_2_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
+    kept = Kept()
+    many = parse(MINIMAL.partition("[table]")[0] + '[tables]\nledger = "db.ledger"\n' + ROUTE)
+    life = SinkMeters(kept, many).coordinator(LIFE)
+    followers = life.followers(cast("Followers", Paying()))
+    life.heard(envelope(replace(start(), parked={"db.sick": "HG-208 it has no column id"})))
+    for number, (table, rows) in enumerate({"db.a": 5, "db.b": 0}.items(), 1):
+        at = Offsets({P0: 15})
+        paid = replace(record(4, 1, at, valid_through_ms=1_000 * number), records=rows)
+        followers.pay([CommitAttempt(replace(view(), table=table), paid)], 1_000)
+    assert kept.counts[names.COMMITTED_ROWS, "db.a"] == 5
+    assert (names.COMMITTED_ROWS, "db.b") not in kept.counts
+    gauges = kept.gauges()
+    assert gauges[names.TABLE_VALID_THROUGH, "db.a"] == 1
+    assert gauges[names.TABLE_VALID_THROUGH, "db.b"] == 2
+    assert gauges[names.PARKED_TABLES, ""] == 1
+    life.heard(envelope(ack(15)))
+    assert kept.gauges()[names.PARKED_TABLES, ""] == 0

@@ -1,0 +1,155 @@
+"""Deletes rows and quarantined records that match a predicate, of a live sink or a stopped one.
+
+Each table by a call of its own (``tables/iceberg/deletion.py``): a crash in between leaves some
+done, and the same command does the rest. To the sink they are foreign commits: no record is read
+again, and none that comes later is kept away.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import BooleanExpression
+
+from headgate.control_protocol.deletion_errors import DeletionRefused, DeletionUnsettled
+from headgate.control_protocol.errors import HeadgateError
+from headgate.operations.actor import actor, tell
+from headgate.operations.maintain import behind_a_commit
+from headgate.operations.routed_tables import filled_tables
+from headgate.operations.set_offsets import stored
+from headgate.operations.table_access import (
+    iceberg_of,
+    opened_reader,
+    refuse_other_kind,
+    unpaid_debts,
+)
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.deletion import Deletion
+from headgate.tables.iceberg.matching_rows import parsed
+from headgate.tables.iceberg.side_call import Settled, persistently
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be deleted: ``where`` of the sink's tables, or of these ``tables`` only, and
+    ``aside`` of its quarantine."""
+
+    where: str | None = None
+    aside: str | None = None
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """How many rows of a table match, and in how many files; or how many were deleted.
+
+    ``owed``: rows that the sink still owes the table; nobody looked at them.
+    """
+
+    table: str
+    rows: int
+    files: int
+    owed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    table: str
+    predicate: BooleanExpression
+    owed: int
+
+
+def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
+    """What would be deleted now, table by table; nothing is changed.
+
+    Raises ``PredicateUnfit`` and ``DeletionRefused`` for what cannot be meant, and what other moves
+    of a person raise for a table that is not as the sink left it.
+    """
+    found = []
+    with _wanted(settings, asked) as (catalog, every):
+        for each in every:
+            with _told(each.table):
+                doomed = _deletion(settings, catalog, each).doomed()
+            found.append(Deleted(each.table, doomed.count, len(doomed.rows), each.owed))
+    return found
+
+
+def carry_out(settings: SinkSettings, asked: Asked) -> Iterator[Deleted]:
+    """Delete what matches by then; yield what came of each table.
+
+    Raises as ``plan``, and ``DeletionUnsettled``: tables before that are done.
+    """
+    with _wanted(settings, asked) as (catalog, every):
+        for each in every:
+            deletion = _deletion(settings, catalog, each)
+            quiet = behind_a_commit(settings, catalog, each.table)
+            with _told(each.table):
+                outcome = persistently(deletion.settle, quiet, threading.Event())
+            if outcome is not Settled.LANDED:
+                raise DeletionUnsettled(
+                    f"the rows of {each.table} are not deleted: the last call was {outcome}",
+                    "give the same command again: what is done is not done twice",
+                )
+            yield Deleted(each.table, deletion.rows, deletion.files, each.owed)
+    tell(settings, "delete")  # not what: the predicate may name whom it was to forget
+
+
+@contextmanager
+def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, list[_Wanted]]]:
+    """Each table with its predicate, and what it is owed. Raises as ``plan``."""
+    refuse_other_kind(settings)
+    if settings.table.key:
+        raise DeletionRefused(
+            f"{settings.table.identifier} has a key: its rows are the fold of its source, which "
+            "would bring them back",
+            "send a record that deletes the key (docs/changes.md), then headgate maintain",
+        )
+    where = None if asked.where is None else parsed(asked.where)
+    aside = None if asked.aside is None else parsed(asked.aside)
+    if aside is not None and not settings.quarantine.keeps:
+        raise DeletionRefused(
+            f"sink {settings.name} has no quarantine", "leave --quarantine-where out"
+        )
+    with opened_reader(settings) as reader:
+        record = stored(settings, reader.view())
+        catalog = iceberg_of(reader).table.catalog
+        owed = unpaid_debts(settings, reader, record)
+        known = [settings.table.identifier]
+        if settings.tables:
+            known = sorted(filled_tables(settings, catalog, record, reader.history().filled))
+        if strange := sorted(set(asked.tables) - set(known)):
+            raise DeletionRefused(
+                f"{', '.join(strange)} is no table of sink {settings.name}",
+                f"it has: {', '.join(known)}",
+            )
+        predicates = {} if where is None else dict.fromkeys(asked.tables or known, where)
+        if aside is not None:
+            predicates[settings.quarantine.table] = aside
+        yield (
+            catalog,
+            [
+                _Wanted(table, predicate, sum(debt.rows for debt in owed if debt.table == table))
+                for table, predicate in predicates.items()
+            ],
+        )
+
+
+def _deletion(settings: SinkSettings, catalog: Catalog, each: _Wanted) -> Deletion:
+    of = settings.name, settings.table.branch
+    return Deletion(catalog, each.table, of, each.predicate, asked_by=actor())
+
+
+@contextmanager
+def _told(table: str) -> Iterator[None]:
+    """Name what catalogs and storage raise."""
+    try:
+        yield
+    except HeadgateError:
+        raise
+    except Exception as error:
+        raise catalog_failure(error, f"rows of {table} are not deleted") from error

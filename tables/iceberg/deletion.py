@@ -1,0 +1,182 @@
+"""Rows that a person deletes from a table, beside its sink or without it.
+
+One call (T8) marks them as deleted, by deletion vectors (version 3) or files of positions (version
+2); it requires the head on which they were found, and on a newer one they are found anew. The
+history says how many they were and who asked for it. The predicate it does not say: it may name
+whom it was to forget.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
+from pyroaring import BitMap64
+
+from headgate.control_protocol.deletion_errors import DeletionRefused
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.record_codec import (
+    deleted_property,
+    deleted_rows,
+    maintenance_property,
+)
+from headgate.tables.iceberg.keyed.delete_files import delete_files
+from headgate.tables.iceberg.keyed.delete_manifests import Deletions
+from headgate.tables.iceberg.keyed.head import DeadRows, Head
+from headgate.tables.iceberg.lineage import properties_of
+from headgate.tables.iceberg.manifests import SnapshotFiles
+from headgate.tables.iceberg.matching_rows import MatchingRows
+from headgate.tables.iceberg.proposal import counted, next_snapshot
+from headgate.tables.iceberg.side_call import Settled, SideCall
+from headgate.tables.iceberg.small_files import live_entries, sinks_folder
+from headgate.tables.stores.files import read_whole
+
+DELETION = "deletion"
+_MODE, _REWRITE = "write.delete.mode", "copy-on-write"
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """Live rows that match, on one head: how many in each data file, and all that are dead then."""
+
+    head: Head
+    rows: dict[str, int] = field(default_factory=dict)
+    dead: dict[str, BitMap64] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return sum(self.rows.values())
+
+
+class Deletion(SideCall):
+    """Of the rows of one table that match. ``asked_by`` is written into the history."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: str,
+        of: tuple[SinkName, str],
+        predicate: BooleanExpression,
+        *,
+        asked_by: str,
+        calling: AbstractContextManager[object] | None = None,
+    ) -> None:
+        super().__init__(catalog, identifier, of, calling)
+        self._matching = MatchingRows(predicate)
+        self._dead_rows = DeadRows()
+        self._asked_by = asked_by
+        self._sent: dict[int, Doomed] = {}
+        self._done: Doomed | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many it has deleted."""
+        return self._done.count if self._done else 0
+
+    @property
+    def files(self) -> int:
+        """In so many data files."""
+        return len(self._done.rows) if self._done else 0
+
+    def doomed(self) -> Doomed:
+        """What it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``, and what
+        loading a table and storage raise."""
+        table = self._catalog.load_table(self._identifier)
+        return self._doomed(table, self._parent(table))
+
+    def settle(self) -> Settled:
+        """Try once, on the head of now. Raises as ``doomed``."""
+        table = self._catalog.load_table(self._identifier)
+        metadata = table.metadata
+        for snapshot_id, sent in self._sent.items():
+            if metadata.snapshot_by_id(snapshot_id) is not None:
+                self._done = sent
+                return Settled.LANDED
+        parent = self._parent(table)
+        doomed = self._doomed(table, parent)
+        if not doomed.count:
+            return Settled.LANDED
+        deletions = self._deletions(table, doomed)
+        snapshot_id = metadata.new_snapshot_id()
+        manifests = SnapshotFiles(table, snapshot_id)
+        try:
+            listed = manifests.write_list(
+                [], parent, metadata.next_sequence_number(), deletions=deletions
+            )
+        except BaseException:
+            manifests.take_back()
+            raise
+        summary = self._summary(metadata, parent, deletions, doomed.count)
+        snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
+        self._sent[snapshot_id] = doomed
+        outcome = self._call(table, snapshot, manifests)
+        if outcome is Settled.LANDED:
+            self._done = doomed
+        return outcome
+
+    def _parent(self, table: Table) -> Snapshot:
+        snapshot = self._head(table.metadata)
+        if snapshot is None:
+            raise DeletionRefused(
+                f"sink {self._sink} has not written to {self._identifier}: its tag is not there",
+                "a tag that was lost is named by headgate status; a table of others is theirs to "
+                "delete from",
+            )
+        if table.properties.get(_MODE) == _REWRITE:
+            raise DeletionRefused(
+                f"{self._identifier} asks for {_MODE} = {_REWRITE}, so that its readers may know "
+                "no delete files",
+                f"use an engine that rewrites files, which may run beside the sink; or set {_MODE} "
+                "to merge-on-read",
+            )
+        return snapshot
+
+    def _doomed(self, table: Table, parent: Snapshot) -> Doomed:
+        data, head = live_entries(table, parent)
+        io, doomed = read_whole(table.io), Doomed(head)
+        matching = self._matching.of(table, (entry.data_file for entry in data))
+        for path, positions in sorted(matching.items()):
+            before = self._dead_rows.of(io, head, path)
+            if alive := positions - before:
+                doomed.rows[path] = len(alive)
+                doomed.dead[path] = before | alive
+        return doomed
+
+    def _deletions(self, table: Table, doomed: Doomed) -> Deletions:
+        head = doomed.head
+        dead = [(head.data[path], bits) for path, bits in doomed.dead.items()]
+        folder = f"{sinks_folder(table, self._sink)}/deleted"
+        made = delete_files(table.metadata.format_version, folder, dead)
+        retired = [entry for path in doomed.dead for entry in head.deletes.get(path, ())]
+        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
+
+    def _summary(
+        self, metadata: TableMetadata, parent: Snapshot, deletions: Deletions, rows: int
+    ) -> Summary:
+        retired = [entry.data_file for entry in deletions.retired]
+        counts = counted(metadata, deletions.added, retired)
+        said = {
+            maintenance_property(self._sink): DELETION,
+            deleted_property(self._sink): str(rows),
+            f"{deleted_property(self._sink)}-by": self._asked_by,
+        }
+        summary = Summary(Operation.DELETE, **counts, **said)
+        return update_snapshot_summaries(summary, properties_of(parent))
+
+    def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """The table's own property sums up, and outlives the snapshots that expire."""
+        before = deleted_rows(self._sink, metadata.properties)
+        total = before + self._sent[snapshot.snapshot_id].count
+        summed = SetPropertiesUpdate(updates={deleted_property(self._sink): str(total)})
+        return (*super()._updates(metadata, snapshot), summed)
