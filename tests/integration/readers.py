@@ -45,6 +45,15 @@ def read_with_duckdb(metadata_location: str, store: ObjectStore | None = None) -
         return connection.execute("SELECT * FROM iceberg_scan(?)", [path]).to_arrow_table()
 
 
+def read_with_duckdb_query(metadata_location: str, wanted: str) -> tuple[object, ...]:
+    """The one row that these expressions give."""
+    with _duckdb().cursor() as connection:
+        path = metadata_location.removeprefix("file://")
+        row = connection.execute(f"SELECT {wanted} FROM iceberg_scan(?)", [path]).fetchone()
+    assert row is not None
+    return row
+
+
 def read_delta_with_duckdb(location: str) -> pa.Table:
     """Every live row of a Delta table, through DuckDB's extension, which is Delta's own kernel."""
     with duckdb.connect() as connection:

@@ -22,6 +22,8 @@ from headgate.tables.iceberg.keyed.key_hash import KeyHash
 from headgate.tables.iceberg.keyed.key_index import FileKeys, joined
 
 UNKNOWN = -1
+_PARTITION_BITS = 32
+_PARTITIONS = 2**_PARTITION_BITS - 1
 
 
 @dataclass(slots=True)
@@ -59,9 +61,14 @@ class Sources:
         values = parts.fill_null(0).to_numpy(zero_copy_only=False)
         result = np.full(len(values), UNKNOWN, np.int32)
         texts = names.dictionary.to_pylist()
-        pairs, places = np.unique(np.stack([codes, values]), axis=1, return_inverse=True)
-        found = [self.number(texts[code], int(value)) for code, value in pairs.T]
-        result[known] = np.array(found, np.int32)[places.reshape(-1)][known]
+        # One number for each pair, by a hash of them: sorting pairs took most of a cold start.
+        pairs = pa.array(codes << _PARTITION_BITS | values).dictionary_encode()
+        found = [
+            self.number(texts[pair >> _PARTITION_BITS], pair & _PARTITIONS)
+            for pair in pairs.dictionary.to_pylist()
+        ]
+        places = pairs.indices.to_numpy(zero_copy_only=False)
+        result[known] = np.array(found, np.int32)[places][known]
         return result
 
 

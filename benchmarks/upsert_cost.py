@@ -1,0 +1,246 @@
+"""What upserts cost the coordinator and the readers of a keyed table; it needs no broker.
+
+    python benchmarks/upsert_cost.py [--rows 5000000] [--changes 100000] [--commits 20]
+
+A table of so many rows in fifty files is made, of format version 3, in a SQLite catalog in a
+temporary folder. Then commits of so many changes: 80 in a hundred update a random row, 2 delete
+one, the others insert. Printed are
+
+- seconds until a cold coordinator has resolved its first commit, and CPU-seconds of it;
+- the median of seconds that a warm one needs, beside those of a table without a key;
+- bytes of the index for each row;
+- CPU-seconds of DuckDB to read two columns of the table, and of the same rows in compacted files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import CommitAttempt, Landed
+from headgate.control_protocol.record import CommitRecord
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table, key_ids
+from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.tables.iceberg.key_files import OFFSET, PARTITION, key_schema, write_keys
+from headgate.tables.iceberg.keyed.key_index import ROW_BYTES
+from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
+from headgate.tables.iceberg.table import IcebergTable
+
+SINK = SinkName("benchmark")
+COLUMNS = {
+    "id": "long not null",
+    "amount": "double",
+    "name": "string",
+    "partition": "int",
+    "offset": "long",
+}
+FILES = 50
+_READ = """
+import sys, time
+from integration.readers import read_with_duckdb_query as read
+began = time.process_time()
+print(*read(sys.argv[1], "count(*), count(distinct id), sum(amount)"))
+print(time.process_time() - began)
+"""
+
+
+@dataclass
+class Source:
+    """Records with ascending offsets of one partition; ``live`` keys, for updates and deletes."""
+
+    dice: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
+    offset: int = 0
+    keys: int = 0
+
+    def rows(self, ids: np.ndarray) -> pa.Table:
+        count = len(ids)
+        self.offset += count
+        return pa.table(
+            {
+                "id": ids,
+                "amount": self.dice.random(count),
+                "name": pa.array([f"n{number % 9973}" for number in ids]),
+                "partition": np.zeros(count, np.int32),
+                "offset": np.arange(self.offset - count, self.offset),
+            }
+        )
+
+    def inserted(self, count: int) -> pa.Table:
+        self.keys += count
+        return self.rows(np.arange(self.keys - count, self.keys))
+
+    def changed(self, count: int) -> tuple[pa.Table, np.ndarray]:
+        """Rows, and keys that go."""
+        updates, deletes = count * 80 // 100, count * 2 // 100
+        known = self.keys
+        fresh = self.inserted(count - updates - deletes)
+        old = self.rows(self.dice.integers(0, known, updates))
+        return pa.concat_tables([fresh, old]), self.dice.integers(0, known, deletes)
+
+
+@dataclass
+class Table:
+    """A table of one coordinator."""
+
+    catalog: Catalog
+    name: str
+    key: tuple[str, ...]
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        asked = {"format-version": "3", "write.parquet.compression-codec": "zstd"}
+        ensure_table(
+            self.catalog, self.name, TableDeclaration(COLUMNS, properties=asked, key=self.key)
+        )
+        self.started()
+
+    def started(self) -> None:
+        """As a coordinator that has just begun: it knows no keys."""
+        by = KeyedBy(self.key, "partition", "offset") if self.key else None
+        self.keyed = KeyedRows(by) if by else None
+        self.sink = IcebergTable(self.catalog, self.name, SINK, threads=False, keyed=self.keyed)
+
+    def written(self, rows: pa.Table, gone: np.ndarray | None = None) -> tuple[WrittenFile, ...]:
+        table = self.catalog.load_table(self.name)
+        path = f"{table.location()}/data/{self.number}-{rows.num_rows}-{time.time_ns()}.parquet"
+        local = path.removeprefix("file://")
+        Path(local).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows.cast(schema_to_pyarrow(table.schema())), local, compression="zstd")
+        size = Path(local).stat().st_size
+        files = (FileDetail(table.spec().spec_id).of(path, rows.num_rows, size),)
+        if gone is None or not len(gone):
+            return files
+        columns = key_schema(table.schema(), key_ids(table.schema(), self.key), topics=False)
+        keys = pa.table(
+            {
+                "id": gone,
+                PARTITION: np.zeros(len(gone), np.int32),
+                OFFSET: np.full(len(gone), 2**40),
+            }
+        ).cast(columns)
+        return (*files, write_keys(table.io, path + ".keys", keys))
+
+    def commit(self, files: tuple[WrittenFile, ...]) -> None:
+        self.number += 1
+        record = CommitRecord(
+            sink=SINK,
+            group_id="benchmark",
+            transaction=TransactionId(Epoch(1), TransactionNumber(self.number)),
+            coordinator=Sender("benchmark", "1"),
+            offsets=Offsets({TopicPartition("topic", 0): self.number}),
+            records=sum(file.records for file in files if not file.path.endswith(".keys")),
+        )
+        outcome = self.sink.commit(CommitAttempt(self.sink.read(), record, files))
+        assert isinstance(outcome, Landed), outcome
+
+    @property
+    def location(self) -> str:
+        return self.catalog.load_table(self.name).metadata_location
+
+
+@contextmanager
+def timed(into: list[tuple[float, float]]) -> Iterator[None]:
+    """Seconds by the clock and of this process's CPU."""
+    began, cpu = time.perf_counter(), time.process_time()
+    yield
+    into.append((time.perf_counter() - began, time.process_time() - cpu))
+
+
+def read_cpu_s(location: str) -> tuple[float, str]:
+    """Of DuckDB in a process of its own, and what it found."""
+    tests = str(Path(__file__).parents[1] / "tests")
+    read = [sys.executable, "-c", _READ, location]
+    said = subprocess.run(
+        read, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": tests}
+    )
+    *_, found, cpu_s = said.stdout.splitlines()
+    return float(cpu_s), found
+
+
+def run(catalog: Catalog, rows: int, changes: int, commits: int) -> None:
+    say: Callable[..., None] = print
+    source = Source()
+    keyed, plain = Table(catalog, "db.keyed", ("id",)), Table(catalog, "db.plain", ())
+    first = [keyed.written(source.inserted(rows // FILES))[0] for _ in range(FILES)]
+    keyed.commit(tuple(first))
+    plain.commit(tuple(first))
+    keyed.started()
+    cold: list[tuple[float, float]] = []
+    warm: list[tuple[float, float]] = []
+    beside: list[tuple[float, float]] = []
+    for number in range(commits):
+        fresh, gone = source.changed(changes)
+        files = keyed.written(fresh, gone)
+        with timed(warm if number else cold):
+            keyed.commit(files)
+        with timed(beside):
+            plain.commit(files[:1])
+    median = [statistics.median(each) for each in zip(*warm, strict=True)]
+    without = statistics.median(each for each, _ in beside)
+    assert keyed.keyed is not None
+    say(f"cold coordinator of {rows:,} rows: {cold[0][0]:.2f} s, {cold[0][1]:.2f} CPU-s")
+    say(f"commit of {changes:,} changes: {median[0]:.3f} s, {median[1]:.3f} CPU-s")
+    say(f"the same rows without a key: {without:.3f} s; so a key adds {median[0] - without:.3f} s")
+    say(f"index: {ROW_BYTES} bytes a row, peak of the process {_peak_mb():,.0f} MB")
+    compacted = Table(catalog, "db.compacted", ())
+    live = catalog.load_table("db.keyed").scan().to_arrow()
+    bounds = [len(live) * n // FILES for n in range(FILES + 1)]
+    parts = [live.slice(a, b - a) for a, b in pairwise(bounds)]
+    compacted.commit(tuple(compacted.written(part)[0] for part in parts if len(part)))
+    for name, table in (("as it is", keyed), ("compacted", compacted)):
+        taken = [read_cpu_s(table.location) for _ in range(3)]
+        cpu_s = statistics.median(each for each, _ in taken)
+        say(f"DuckDB reads it {name}: {cpu_s:.2f} CPU-s, {taken[0][1]}")
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("--rows", type=int, default=5_000_000)
+    arguments.add_argument("--changes", type=int, default=100_000)
+    arguments.add_argument("--commits", type=int, default=20)
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db",
+            "warehouse": Path(folder, "warehouse").as_uri(),
+        }
+        with load_catalog("benchmark", properties) as catalog:
+            catalog.create_namespace_if_not_exists("db")
+            run(catalog, given.rows, given.changes, given.commits)
+
+
+if __name__ == "__main__":
+    main()
