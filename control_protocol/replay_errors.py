@@ -14,10 +14,10 @@ class ReplayRefused(StopSink):
 class RereadRefused(ConfigurationError):
     """What a table was owed and never received is to be read again for that table alone."""
 
-    code = "HG-262"
+    code = "HG-163"
 
 
 class ReplayUnfit(ConfigurationError):
     """The sink's file, or its quarantine, does not say how records would be put again."""
 
-    code = "HG-263"
+    code = "HG-164"

@@ -217,7 +217,7 @@ def test_point_6_reread_is_refused_by_name_and_nobody_is_asked(
     parks(desk, one="HG-201 was rolled back")
     result = desk.asks("resume", "db.one", "--reread")
     assert result.exit_code == 2
-    assert "HG-262" in result.output
+    assert "HG-163" in result.output
     assert asked == []
 
 
