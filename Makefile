@@ -13,7 +13,7 @@ WORKERS ?= 4
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint search hudi bench simulate explore chaos format coverage env
+.PHONY: help demo test check lint search hudi hudi-env bench simulate explore chaos format coverage env
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -41,9 +41,12 @@ lint: $(VENV)/.dev ## Format, lint, types
 	cd build/checked && MYPYPATH=.:../../examples/headgate-postgres ../../$(BIN)/mypy \
 		--config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p headgate -p headgate_postgres
 
-hudi: $(HUDI)/.made ## Hudi tables, in an environment of their own (Spark 3.5, Hudi's bundle, ZooKeeper); some minutes
+hudi: hudi-env ## Hudi tables, in an environment of their own (Spark 3.5, Hudi's bundle, ZooKeeper); some minutes
 	$(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdir $(HUDI_TESTS) \
 		--confcutdir $(HUDI_TESTS) $(or $(ARGS),$(HUDI_TESTS))
+
+hudi-env: $(HUDI)/.made
+	@PYTHONPATH=tests $(HUDI)/bin/python -m hudi_tables.bundle
 
 bench: $(VENV)/.dev ## Beside Kafka Connect and Flink, on one topic: ARGS='--full', or as benchmarks/README.md says
 	PYTHONPATH=benchmarks $(BIN)/python -m comparison $(ARGS)

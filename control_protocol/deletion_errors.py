@@ -8,16 +8,16 @@ from headgate.control_protocol.errors import ConfigurationError, RetryLater
 class PredicateUnfit(ConfigurationError):
     """A predicate cannot be read, or names no column of the table, or no value that it can have."""
 
-    code = "HG-248"
+    code = "HG-158"
 
 
 class DeletionRefused(ConfigurationError):
     """Rows of this table are not deleted by a person: another way is the right one."""
 
-    code = "HG-249"
+    code = "HG-159"
 
 
 class DeletionUnsettled(RetryLater):
     """Others were faster each time, or nobody knows whether the rows are deleted."""
 
-    code = "HG-266"
+    code = "HG-406"

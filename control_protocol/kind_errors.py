@@ -32,7 +32,7 @@ class TableUnfit(ConfigurationError):
 class PutsUnconditional(CatalogRefused):
     """The store overwrites what is to be put only if it is absent: versions of a log would go."""
 
-    code = "HG-307"
+    code = "HG-157"
 
 
 class HudiUnsafe(ConfigurationError):

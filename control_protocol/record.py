@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from headgate.control_protocol.errors import GroupTaken
-from headgate.control_protocol.identifiers import Sender, SinkName, TopicId, TransactionId
+from headgate.control_protocol.identifiers import (
+    Sender,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+)
 from headgate.control_protocol.offsets import Offsets
 
 FORMAT_VERSION = 2
@@ -14,6 +20,8 @@ GOING_BACK_VERSION = 3
 """Of records that say ``going_back``: who does not know what that means refuses to read them."""
 OPERATOR = "operator"
 """The member that stands for a person who set offsets by hand; no process calls itself so."""
+REPLAY = "tables resume --replay"
+"""The command that gives a table back what the quarantine took in for it (rule I6)."""
 UNNAMED = ""
 """The name of the one follower, the quarantine, in records of version 1."""
 
@@ -54,6 +62,22 @@ class Parked:
     why: str
     since_ms: int = 0
     resuming: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Up to where a table has been given back what the quarantine took in for it (rule I6).
+
+    ``offsets`` count in the topics of these ``topic_ids``: one that was created anew has others.
+    """
+
+    offsets: Offsets
+    topic_ids: Mapping[str, TopicId]
+
+    def passed(self, at: TopicPartition, topic_id: TopicId) -> int:
+        """Return the partition's first offset that is not given back yet."""
+        same = self.topic_ids.get(at.topic) == topic_id
+        return self.offsets.get(at, 0) if same else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +122,8 @@ class CommitRecord:
     take nothing now (rule I1), ``routing`` the
     fingerprint of what decides where and what a row is, ``going_back`` where a person is taking all
     tables back to, which is not done yet (rule D10). In a follower's: ``lead`` is the UUID of
-    the table that decided (``None`` in records of version 1).
+    the table that decided (``None`` in records of version 1), ``replayed`` what it was given back
+    of the quarantine (rule I6; ``None``: nothing).
     """
 
     sink: SinkName
@@ -125,6 +150,7 @@ class CommitRecord:
     parked: tuple[Parked, ...] = ()
     keys: KeyCounts | None = None
     going_back: str | None = None
+    replayed: Replayed | None = None
 
     @property
     def read(self) -> int:
@@ -140,6 +166,11 @@ class CommitRecord:
     def by_operator(self) -> bool:
         """Whether a person made the claim, and no coordinator."""
         return self.claim and self.coordinator.member == OPERATOR
+
+    @property
+    def replays(self) -> bool:
+        """Whether the commit gave quarantined records back (rule I6); no debt is paid by it."""
+        return self.command == REPLAY
 
     def follower(self, table: str) -> str | None:
         """The UUID that the follower of this name had; version 1 tells no name."""

@@ -45,6 +45,7 @@ from headgate.control_protocol.record import (
     Debt,
     KeyCounts,
     Parked,
+    Replayed,
 )
 
 VERSIONS_READ = (1, FORMAT_VERSION, GOING_BACK_VERSION)
@@ -134,6 +135,9 @@ def encode(record: CommitRecord) -> dict[str, str]:
         "parked": parked_text(record.parked) if record.parked else None,
         "keys": _json(asdict(record.keys)) if record.keys else None,
         "going-back": record.going_back,
+        "replayed": _encode_offsets(record.replayed.offsets, record.replayed.topic_ids)
+        if record.replayed
+        else None,
     }
     values |= {name: value for name, value in optional.items() if value is not None}
     return {_key(record.sink, name): value for name, value in values.items()}
@@ -157,7 +161,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         raise fields.unreadable(
             _VERSION, f"is {version}, this headgate reads {VERSIONS_READ[-1]}", "upgrade headgate"
         )
-    offsets, topic_ids = _decode_offsets(fields)
+    offsets, topic_ids = _decode_offsets(fields, "offsets")
     topic_id = fields.optional_text("control-topic-id")
     return CommitRecord(
         sink=sink,
@@ -186,7 +190,13 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         parked=_parked(fields),
         keys=_key_counts(fields),
         going_back=fields.optional_text("going-back"),
+        replayed=_replayed(fields),
     )
+
+
+def _replayed(fields: _Fields) -> Replayed | None:
+    there = fields.optional_text("replayed") is not None
+    return Replayed(*_decode_offsets(fields, "replayed")) if there else None
 
 
 def _followers(fields: _Fields) -> Mapping[str, str]:
@@ -333,12 +343,12 @@ def _runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
     return topics
 
 
-def _decode_offsets(fields: _Fields) -> tuple[Offsets, dict[str, TopicId]]:
+def _decode_offsets(fields: _Fields, name: str) -> tuple[Offsets, dict[str, TopicId]]:
     try:
-        text = inflated(fields.text("offsets"), OFFSETS_INFLATED_BYTES_MAX)
+        text = inflated(fields.text(name), OFFSETS_INFLATED_BYTES_MAX)
         return _parse_topics(json.loads(text))
     except (ValueError, RecursionError) as problem:
-        raise fields.unreadable("offsets", f"is malformed: {problem}") from problem
+        raise fields.unreadable(name, f"is malformed: {problem}") from problem
 
 
 def _parse_topics(topics: object) -> tuple[Offsets, dict[str, TopicId]]:

@@ -53,7 +53,10 @@ def payments(
 
 
 def _payment(lead: TableView, owed: tuple[Debt, ...], follower: TableView) -> CommitAttempt:
-    """The follower's record says how far the lead's offsets are, which never go back there (Q5)."""
+    """The follower's record says how far the lead's offsets are, which never go back there (Q5).
+
+    What it was given back of the quarantine is carried on (I6).
+    """
     decided, newest, before = lead.record, owed[-1], follower.settled
     assert decided is not None, "a debt was read under the lead's tag (D4)"
     offsets = decided.offsets
@@ -69,6 +72,7 @@ def _payment(lead: TableView, owed: tuple[Debt, ...], follower: TableView) -> Co
         records=sum(debt.rows for debt in owed),
         valid_through_ms=decided.valid_through_ms,
         lead=lead.uuid,
+        replayed=before.replayed if before else None,
     )
     return CommitAttempt(follower, record, debts=owed)
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from pyiceberg.table import Table
+from collections.abc import Mapping
+from types import MappingProxyType
 
+from pyiceberg.table import Table
+from pyroaring import BitMap64
+
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import History
+from headgate.data.writers.diverted import DivertedRecords, given_back
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import examine_commits, examine_live
-from headgate.operations.audit_records import TableRecords, scan_draft, scan_records
-from headgate.operations.audit_report import Finding
-from headgate.operations.audit_source import rewound
-from headgate.operations.routed_tables import decided_tables, filled_tables
+from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_draft, scan_records
+from headgate.operations.audit_report import Finding, PartitionAudit
+from headgate.operations.audit_source import Witness, judge_partition, rewound
+from headgate.operations.routed_tables import decided_tables, every_table
 from headgate.operations.table_access import iceberg_of
 from headgate.tables.iceberg.reader import IcebergReader
 
@@ -24,6 +30,9 @@ class RoutedInquiry(Inquiry):
 
     _out_of_sight = 0
     """Rows that were decided for tables that are not there, or may not be read."""
+
+    _put_again: Mapping[TopicPartition, BitMap64] = MappingProxyType({})
+    """Offsets of the quarantine's records that their tables have been given back (I6)."""
 
     @property
     def _lead(self) -> Table:
@@ -47,13 +56,14 @@ class RoutedInquiry(Inquiry):
                 "tables.record_columns names no topic, partition and offset: single records cannot "
                 "be told apart, only counts"
             )
-        tables = filled_tables(self._settings, self._lead.catalog, record)
+        tables = every_table(self._settings, self._lead.catalog, self._history)
         self._tell_parked(record)
         absent = sorted(decided_tables(self._settings, self._history).keys() - tables.keys())
         rows, complete = 0, self._history.complete and not record.lapsed
         for table in tables.values():
             brought, whole = self._examine_follower(self._reader_of(table), columns, seen)
             rows, complete = rows + brought, complete and whole
+        self._put_again = self._records_put_again(tables)
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
         decided = sum(commit.record.records for commit in self._history.commits)
         self._out_of_sight = max(0, decided - rows) if absent else 0
@@ -116,8 +126,43 @@ class RoutedInquiry(Inquiry):
         ]
         self._findings += [Finding(f.what, f"{history.table}: {f.evidence}") for f in found]
         lead = str(self._lead.metadata.table_uuid)
-        paid = sum(c.record.records for c in history.commits if c.record.lead == lead)
-        return paid + owed, history.complete
+        paid = [commit.record for commit in history.commits if commit.record.lead == lead]
+        if again := sum(record.records for record in paid if record.replays):
+            told = f"{history.table}: {again} records of the quarantine were put again"
+            self._remarks.append(told)
+        return sum(record.records for record in paid) - again + owed, history.complete
+
+    def _judge(
+        self,
+        at: TopicPartition,
+        span: tuple[int | None, int],
+        witness: Witness | None,
+        seen: SeenOffsets | None,
+        *,
+        aside: BitMap64 | None,
+    ) -> tuple[PartitionAudit, list[Finding]]:
+        again = self._put_again.get(at)
+        return judge_partition(at, span, witness, seen, aside=aside, put_again=again)
+
+    def _records_put_again(self, tables: Mapping[str, Table]) -> Mapping[TopicPartition, BitMap64]:
+        found: dict[TopicPartition, BitMap64] = {}
+        records = {name: self._reader_of(table).view().record for name, table in tables.items()}
+        marks = {name: record.replayed for name, record in records.items() if record}
+        if not any(marks.values()):
+            return found
+        name = self._settings.quarantine.table
+        reader = self._reader_of(self._lead.catalog.load_table(name))
+        record = reader.view().record
+        if record is None:
+            return found
+        aside = DivertedRecords(
+            reader.table, self._settings.name, self._settings.table.branch, record
+        )
+        for name, mark in marks.items():
+            for place in aside.places(name) if mark else ():
+                if given_back(place, mark):
+                    found.setdefault(place.at, BitMap64()).add(place.offset)
+        return found
 
     def _examine_debts(
         self, reader: IcebergReader, history: History, columns: Columns | None, seen: TableRecords

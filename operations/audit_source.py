@@ -136,12 +136,13 @@ def judge_partition(
     seen: SeenOffsets | None,
     *,
     aside: BitMap64 | None = None,
+    put_again: BitMap64 | None = None,
 ) -> tuple[PartitionAudit, list[Finding]]:
     """Compare one partition. ``span``: where the sink began, and the stored next offset.
 
     ``witness`` is ``None`` without a source, ``seen`` without coordinate columns. ``aside`` are the
-    offsets in the quarantine, if there is one. Only offsets that the source still retains are
-    compared.
+    offsets in the quarantine, if there is one; those ``put_again`` are in a table too, once (I6).
+    Only offsets that the source still retains are compared.
     """
     begin, end = span
     findings: list[Finding] = []
@@ -152,6 +153,7 @@ def judge_partition(
         in_table, twice = len(inside), seen.twice
         findings += _table_alone(at, end, seen)
         both = (inside & aside) - seen.rewound if aside is not None else BitMap64()
+        both -= put_again or BitMap64()
         twice += len(both)
         findings += difference("record-twice", f"{at}: in the table and in its quarantine", both)
         inside = inside | aside if aside is not None else inside

@@ -178,18 +178,25 @@ def audit(
 @sink_file
 @click.argument("action", type=click.Choice(["show", "resume"]), default="show")
 @click.argument("names", nargs=-1, metavar="[TABLE]...")
+@click.option("--replay/--reread", default=None, help="Put again what the quarantine took in.")
 @as_json_option
 @click.pass_context
 def tables(
-    ctx: click.Context, sink: Path, action: str, names: tuple[str], *, as_json: bool
+    ctx: click.Context,
+    sink: Path,
+    action: str,
+    names: tuple[str],
+    *,
+    replay: bool | None,
+    as_json: bool,
 ) -> None:
     """List the tables that the routes fill, or fill parked ones again (docs/tables.md)."""
     from headgate.operations.tables_command import resume, show
 
     if action == "resume":
-        resume(loaded(ctx, sink), names)
+        resume(loaded(ctx, sink), names, replay=replay)
     else:
-        show(ctx, loaded(ctx, sink), names, as_json=as_json)
+        show(ctx, loaded(ctx, sink), names, replay=replay, as_json=as_json)
 
 
 @main.command()

@@ -24,7 +24,7 @@ from headgate.operations.table_access import opened_lead
 from headgate.sink.settings import SinkSettings
 
 _SAID_AGAIN_S = 5.0
-_LOOKED_AT_S = 0.2
+LOOKED_AT_S = 0.2
 _PATIENCE_S = 15.0
 """Beyond the commit time-out, which the commit that stores the request may have to wait for."""
 
@@ -57,8 +57,7 @@ def ask(
             f"control topic {topic} does not exist, so nobody would hear of it",
             "start the sink first, or correct control.topic",
         )
-    if patience_s is None:
-        patience_s = settings.coordinator.commit_timeout_ms / 1000 + _PATIENCE_S
+    patience_s = patience_of(settings) if patience_s is None else patience_s
     times = KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms)
     with opened_lead(settings) as table:
         table.read()  # without a table there is nobody to ask
@@ -71,6 +70,11 @@ def ask(
             return record
         finally:
             log.close()
+
+
+def patience_of(settings: SinkSettings) -> float:
+    """Return for how many seconds a request is worth waiting for."""
+    return settings.coordinator.commit_timeout_ms / 1000 + _PATIENCE_S
 
 
 def _say_until_it_holds(
@@ -95,7 +99,7 @@ def _say_until_it_holds(
                 f"sink {said.sink} did not take the request within {patience_s:g} s",
                 "is a participant running? headgate status tells; then ask again",
             )
-        time.sleep(_LOOKED_AT_S)
+        time.sleep(LOOKED_AT_S)
 
 
 def _seeing(said: Envelope, record: CommitRecord | None) -> Envelope:

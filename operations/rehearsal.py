@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.bad_records import Disposal
-from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import TableMissing, WriteFailed
-from headgate.control_protocol.events import Destination, FileKind, TableStart, WrittenFile
+from headgate.control_protocol.events import FileKind, TableStart, WrittenFile
 from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -36,20 +35,19 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
-from headgate.control_protocol.table_changes import Want
 from headgate.data.writers.aside import ROUTE, TABLE
+from headgate.operations.asked_tables import with_what_is_needed
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.rehearsed_tables import RehearsalCatalog
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.assembly import batch_writer
 from headgate.sink.declaration import declaration, quarantine_declaration
-from headgate.sink.followers import iceberg_table, opened_followers
+from headgate.sink.followers import iceberg_table
 from headgate.sink.made_tables import TableMaker
 from headgate.sink.planning import iceberg_planning
 from headgate.sink.preconditions import refuse_table
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.tables.iceberg.creation import ensure_table
-from headgate.tables.iceberg.gate import Gates
 
 ROWS_SHOWN = 10
 BAD_SHOWN = 20
@@ -242,37 +240,15 @@ def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWri
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
     if isinstance(outcome, BatchNeeds) and settings.tables:
-        return _written(settings, catalog, _with_tables(settings, catalog, batch, outcome))
+        maker = _maker(settings, catalog)
+        told = with_what_is_needed(settings, catalog, batch, outcome, maker=maker)
+        return _written(settings, catalog, told)
     if isinstance(outcome, BatchNeeds):
         copied = iceberg_table(settings, catalog, settings.table.identifier)
         copied.evolve(copied.read(), outcome.columns)
         table = _start(catalog, settings.table.identifier)
         return _written(settings, catalog, replace(batch, table=table))
     return outcome
-
-
-def _with_tables(
-    settings: SinkSettings, catalog: Catalog, batch: Batch, needs: BatchNeeds
-) -> Batch:
-    """The batch, told of what a coordinator would make and change for it (N1, S3)."""
-    wants = [
-        Want(Destination(need.at.table, need.at.uuid), need.columns, need.raw)
-        for need in needs.tables
-    ]
-    with ExitStack() as opening:
-        maker = _maker(settings, catalog)
-        followers = opened_followers(settings, catalog, opening, maker, gates=Gates())
-        changed = followers.change(wants)
-    if failures := [said.failure for said in changed if said.failure]:
-        raise WriteFailed(failures[0])
-    told = {start.table: start for start in batch.told}
-    for said in changed:
-        refused = said.refused if said.uuid else (Refusal((), said.why),)
-        ids, prefix = (said.uuid, said.schema_id, said.spec_id), f"{said.data}/{batch.folder}"
-        told[said.table] = TableStart(said.table, *ids, prefix, refused=refused)
-        if said.any_other:
-            told[""] = replace(told[said.table], table="")
-    return replace(batch, told=tuple(told.values()))
 
 
 def _first_rows(files: Iterable[WrittenFile], count: int) -> Iterator[Mapping[str, Any]]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 
-from headgate.control_protocol.errors import ConfigurationError, TableMissing, TableStillParked
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    RetryLater,
+    TableMissing,
+    TableStillParked,
+)
 from headgate.control_protocol.events import Resume
 from headgate.control_protocol.record import CommitRecord, Parked
-from headgate.operations.pause import ask
+from headgate.operations.pause import LOOKED_AT_S, ask, patience_of
 from headgate.operations.table_access import opened_table
 from headgate.sink.routed_tables import section_of
 from headgate.sink.settings import SinkSettings
@@ -56,6 +62,36 @@ def resume_tables(
         hint = "mend it, and ask again" if still else _GONE_HINT
         raise TableStillParked("; ".join((*still, *refused)), hint)
     return tuple(sorted(wanted))
+
+
+def resume_and_open(
+    settings: SinkSettings, names: Collection[str], patience_s: float | None = None
+) -> tuple[str, ...]:
+    """Resume those of the tables that are parked, and wait until they take rows.
+
+    Returns the names of those that were parked. Raises as ``resume_tables``, and ``RetryLater``
+    where one does not open within ``patience_s``.
+    """
+    parked, _ = _parked(settings)
+    wanted = tuple(sorted(parked.keys() & set(names) if names else parked))
+    if any(not parked[name].resuming for name in wanted):
+        resume_tables(settings, wanted, patience_s)
+    _wait_until_open(settings, wanted, patience_s)
+    return wanted
+
+
+def _wait_until_open(
+    settings: SinkSettings, names: Collection[str], patience_s: float | None
+) -> None:
+    patience_s = patience_of(settings) if patience_s is None else patience_s
+    until_s = time.monotonic() + patience_s + settings.coordinator.commit_interval_ms / 1_000
+    while waiting := set(names) & _parked(settings)[0].keys():
+        if time.monotonic() >= until_s:
+            raise RetryLater(
+                f"{', '.join(sorted(waiting))}: resuming, but not open yet",
+                "it is first paid what it is owed (headgate tables SINK); then ask again",
+            )
+        time.sleep(LOOKED_AT_S)
 
 
 def _makes(settings: SinkSettings, table: str) -> bool:

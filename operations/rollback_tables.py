@@ -8,7 +8,7 @@ was interrupted: a table that has the transaction already is left as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -153,11 +153,7 @@ def _leaving(going: Destination, name: str, table: Table) -> Leaving | None:
 
 def _refuse_merged(going: Destination, name: str, table: Table, leaving: Leaving) -> None:
     """D5: a payment may bring several transactions; there is no snapshot in their middle."""
-    stays = line(table.metadata, leaving.target)
-    newest = next(
-        (found for s in stays if (found := decode(leaving.sink, summary_of(s)))),
-        None,
-    )
+    newest = _newest(going, table, leaving.target)
     decided = [
         debt
         for debt in going.record.debts
@@ -176,6 +172,12 @@ def _refuse_merged(going: Destination, name: str, table: Table, leaving: Leaving
         )
 
 
+def _newest(going: Destination, table: Table, target: int | None) -> CommitRecord | None:
+    """Return the record that the table has where it goes back to."""
+    records = (decode(going.settings.name, summary_of(s)) for s in line(table.metadata, target))
+    return next(filter(None, records), None)
+
+
 def take_back(going: Destination, tables: tuple[TableBack, ...], kept: tuple[str, int]) -> None:
     """Move every table that is not back yet, under the transaction of the ledger's claim.
 
@@ -189,11 +191,13 @@ def take_back(going: Destination, tables: tuple[TableBack, ...], kept: tuple[str
 
 
 def _take_back(going: Destination, catalog: Catalog, planned: TableBack, back: GoingBack) -> None:
-    settings, claim = going.settings, _claim(going)
+    settings = going.settings
     table = IcebergTable(catalog, planned.table, settings.name, settings.table.branch)
-    view = table.read()
-    if _plan(going, planned.table, catalog.load_table(planned.table)) != planned:
+    view, loaded = table.read(), catalog.load_table(planned.table)
+    if _plan(going, planned.table, loaded) != planned:
         raise _unfinished(going, f"{planned.table} was changed meanwhile")
+    stays = _newest(going, loaded, planned.target)
+    claim = replace(_claim(going), replayed=stays.replayed if stays else None)
     outcome = table.commit(CommitAttempt(view, claim), back)
     if isinstance(outcome, Landed):
         return

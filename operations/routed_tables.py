@@ -37,6 +37,22 @@ def filled_tables(
     return {n: table for n, table in found.items() if n in sure or tag in table.metadata.refs}
 
 
+def every_table(settings: SinkSettings, catalog: Catalog, history: History) -> dict[str, Table]:
+    """By name, the sink's tables that are there, of former routes too, which the ledger remembers.
+
+    What has only the name of one, and neither its UUID nor the sink's tag, is somebody else's.
+    """
+    tag = tag_name(settings.name, settings.table.branch)
+    known = {*history.filled, *decided_tables(settings, history)}
+    found = filled_tables(settings, catalog, history.record, known)
+
+    def ours(name: str, table: Table) -> bool:
+        uuid = str(table.metadata.table_uuid)
+        return tag in table.metadata.refs or history.filled.get(name, uuid) == uuid
+
+    return {name: table for name, table in found.items() if ours(name, table)}
+
+
 def told_of_routed(settings: SinkSettings, ledger: TableReader, history: History) -> list[str]:
     """What a person should know of the tables: who is parked, and who is gone (I1, N5)."""
     if not settings.tables:

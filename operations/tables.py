@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord, Parked
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.routed_tables import decided_tables, filled_tables, loaded_tables
+from headgate.operations.routed_tables import decided_tables, every_table, loaded_tables
 from headgate.operations.table_access import iceberg_of, opened_reader, unpaid_debts
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.history import read_history
@@ -70,7 +70,7 @@ def tables(settings: SinkSettings) -> TablesReport:
         owed: dict[str, int] = {}
         for debt in unpaid_debts(settings, reader, record):
             owed[debt.table] = owed.get(debt.table, 0) + debt.rows
-        found = filled_tables(settings, ledger.catalog, record)
+        found = every_table(settings, ledger.catalog, history)
         decided = decided_tables(settings, history)
         named = _named_by_topics(settings, record) - found.keys()
         found |= loaded_tables(ledger.catalog, named)

@@ -44,6 +44,7 @@ _QUARANTINE_COLUMNS = {
     "value": "binary",
     "headers": "list<struct<key: string, value: binary>>",
     "error_class": "string",
+    "table_name": "string",
     "message": "string",
     "sink": "string",
     "epoch": "long",
@@ -54,6 +55,7 @@ _QUARANTINE_COMMENTS = {
     "timestamp": "the record's Kafka timestamp",
     "value": "as it is in the topic",
     "error_class": "what was wrong: value, key or headers, tombstone",
+    "table_name": "of error_class table: which one could not take the record",
     "transaction": "of the epoch, in which the sink committed this",
 }
 

@@ -33,6 +33,9 @@ class SmallRestCatalog(ThreadingHTTPServer):
         self.endpoints: list[str] | None = None
         self.one_at_a_time = Lock()
 
+    def with_each_table(self) -> Mapping[str, str]:
+        return self.config
+
     @property
     def uri(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
@@ -128,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
             metadata = json.loads(table.metadata.model_dump_json())
             metadata = {name: value for name, value in metadata.items() if value is not None}
             location = {"metadata-location": table.metadata_location, "metadata": metadata}
-            self._say(200, {**location, "config": dict(self.server.config)})
+            self._say(200, {**location, "config": dict(self.server.with_each_table())})
 
     def _say(self, status: int, answer: Mapping[str, Any]) -> None:
         body = json.dumps(answer).encode()

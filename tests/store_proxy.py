@@ -59,7 +59,8 @@ class Handler(BaseHTTPRequestHandler):
         asked = self._body()
         request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()})
         self.server.seen.append(request)
-        if (own := self.server.judge(request)) is not None:
+        own = self.server.first(request) or self.server.judge(request)
+        if own is not None:
             self._answer(own)
             return
         with suppress(OSError, HTTPException):
@@ -147,6 +148,7 @@ def _so_often(
 class StoreProxy(ThreadingHTTPServer):
     """``judge`` decides for each request: an answer, or ``None`` to pass it on.
 
+    ``first`` is asked before it, and stays whatever else changes.
     ``spoil`` decides what its client hears when a request was passed on, and did what it asks.
     """
 
@@ -157,6 +159,7 @@ class StoreProxy(ThreadingHTTPServer):
     def __init__(self, port_behind: int) -> None:
         super().__init__(("127.0.0.1", 0), self.handler)
         self.port_behind = port_behind
+        self.first: Callable[[Request], Answer | None] = lambda _: None
         self.judge: Callable[[Request], Answer | None] = lambda _: None
         self.spoil: Callable[[Request], Answer | None] = lambda _: None
         self.after: Callable[[Request, bytes], bytes] = lambda _, body: body

@@ -28,6 +28,7 @@ from headgate.data.spark.shares import files_of
 from headgate.data.spark.stages import PartWritten, ShareRead
 from headgate.data.spark.transform import blames_query, transformed
 from headgate.data.transform.result_rows import RECORD
+from headgate.data.transform.result_tables import Apart
 from headgate.data.writers.plan import WriterPlan
 from headgate.participant.settings import Distribution
 
@@ -50,13 +51,13 @@ class JobDone:
         return (*(file for part in written for file in part.every_file), *aside)
 
     @property
-    def unmatched(self) -> Mapping[str, BitMap64]:
+    def unmatched(self) -> Mapping[Apart, BitMap64]:
         """The records that a transform gave to no table, by the reason."""
-        found: dict[str, BitMap64] = {}
+        found: dict[Apart, BitMap64] = {}
         for part in self.parts:
             if isinstance(part, PartWritten):
-                for reason, numbers in part.unmatched.items():
-                    found[reason] = found.get(reason, BitMap64()) | numbers
+                for why, numbers in part.unmatched.items():
+                    found[why] = found.get(why, BitMap64()) | numbers
         return found
 
 

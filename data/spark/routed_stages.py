@@ -25,7 +25,7 @@ from headgate.data.spark.routed_packets import TABLE, RoutedPacking
 from headgate.data.spark.stages import PartWritten, ShareRead, Stage, Tally
 from headgate.data.spark.tasks import keep_worker_light
 from headgate.data.transform.result_rows import Numbered
-from headgate.data.transform.result_tables import ResultTables, Routed, TableRows, Unmatched
+from headgate.data.transform.result_tables import Apart, ResultTables, Routed, TableRows, Unmatched
 from headgate.data.writers.aside import Aside
 from headgate.data.writers.decoding import Decoded
 from headgate.data.writers.failures import failed
@@ -209,12 +209,12 @@ def _writing(
 
 def _written(plan: WriterPlan, batch: Batch, rows: Iterator[Routed]) -> PartWritten | BatchFailed:
     files, tally = ManyFiles(batch), Tally()
-    unmatched: dict[str, BitMap64] = {}
+    unmatched: dict[Apart, BitMap64] = {}
     try:
         for some in rows:
             found = tally.take(some.numbers)
             if isinstance(some, Unmatched):
-                unmatched[some.reason] = unmatched.get(some.reason, BitMap64()) | found
+                unmatched[some.why] = unmatched.get(some.why, BitMap64()) | found
                 continue
             known = plan.tables[some.table]
             assert known.plan is not None, "its rows are of its schema"
@@ -230,7 +230,7 @@ def _written(plan: WriterPlan, batch: Batch, rows: Iterator[Routed]) -> PartWrit
 
 
 def set_aside(
-    plan: WriterPlan, batch: Batch, unmatched: Mapping[str, BitMap64]
+    plan: WriterPlan, batch: Batch, unmatched: Mapping[Apart, BitMap64]
 ) -> Callable[[Batch], BatchOutcome]:
     """How a share of ``spans`` is put aside: just these records of it. Failures are values."""
 
@@ -243,8 +243,11 @@ def set_aside(
             with closing(chunks_of(plan, share)) as chunks:
                 for chunk in chunks:
                     found = numbering.numbers(list(share.ranges), chunk.places, chunk.offsets)
-                    for reason, rows in wanted.among(found):
-                        aside.unmatched(chunk.where(rows), reason)
+                    for why, rows in wanted.among(found):
+                        if why.table:
+                            aside.diverted(chunk.where(rows), why.table, why.reason)
+                        else:
+                            aside.unmatched(chunk.where(rows), why.reason)
             nothing = np.zeros(len(share.ranges), np.int64)
             quarantined = aside.finish()
             return BatchWritten(share.number, sieve.results(nothing), (), quarantined)
@@ -258,7 +261,7 @@ def set_aside(
 class _Wanted:
     """Finds records among others, with the reasons why they are wanted."""
 
-    def __init__(self, unmatched: Mapping[str, BitMap64]) -> None:
+    def __init__(self, unmatched: Mapping[Apart, BitMap64]) -> None:
         self._reasons = list(unmatched)
         arrays = [np.fromiter(some, np.int64, len(some)) for some in unmatched.values()]
         numbers = np.concatenate([np.zeros(0, np.int64), *arrays])
@@ -266,7 +269,7 @@ class _Wanted:
         self._numbers = numbers[order]
         self._codes = np.repeat(np.arange(len(arrays)), [len(some) for some in arrays])[order]
 
-    def among(self, found: Integers) -> Iterator[tuple[str, Flags]]:
+    def among(self, found: Integers) -> Iterator[tuple[Apart, Flags]]:
         """Per reason the flags of its records."""
         if not len(self._numbers):
             return
@@ -276,7 +279,7 @@ class _Wanted:
             yield self._reasons[code], codes == code
 
 
-def spans(batch: Batch, unmatched: Mapping[str, BitMap64]) -> Batch:
+def spans(batch: Batch, unmatched: Mapping[Apart, BitMap64]) -> Batch:
     """The batch, but just from the first to the last unmatched record of each partition."""
     numbering = Numbering(batch.ranges)
     numbers = BitMap64.union(BitMap64(), *unmatched.values())
@@ -289,7 +292,7 @@ def spans(batch: Batch, unmatched: Mapping[str, BitMap64]) -> Batch:
 
 
 def accounted(
-    batch: Batch, written: BatchWritten, aside: BatchWritten, unmatched: Mapping[str, BitMap64]
+    batch: Batch, written: BatchWritten, aside: BatchWritten, unmatched: Mapping[Apart, BitMap64]
 ) -> BatchWritten:
     """The batch's outcome with what was set aside. Raises ``WriteFailed`` unless that is all."""
     numbering = Numbering(batch.ranges)

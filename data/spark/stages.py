@@ -22,6 +22,7 @@ from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, Ba
 from headgate.data.spark.packets import PACKET, PLACE, Packing
 from headgate.data.spark.tasks import keep_worker_light
 from headgate.data.transform.result_rows import RECORD, Numbered, ResultRows
+from headgate.data.transform.result_tables import Apart
 from headgate.data.transform.spark_types import to_spark
 from headgate.data.writers.aside import Aside
 from headgate.data.writers.data_files import DataFiles, file_shape
@@ -62,7 +63,7 @@ class PartWritten:
     numbers: BitMap64
     twice: BitMap64
     followed: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
-    unmatched: Mapping[str, BitMap64] = field(default_factory=dict)
+    unmatched: Mapping[Apart, BitMap64] = field(default_factory=dict)
 
     @property
     def every_file(self) -> tuple[WrittenFile, ...]:
@@ -87,7 +88,7 @@ class Tally:
         self,
         files: tuple[WrittenFile, ...],
         followed: Mapping[Destination, tuple[WrittenFile, ...]] | None = None,
-        unmatched: Mapping[str, BitMap64] | None = None,
+        unmatched: Mapping[Apart, BitMap64] | None = None,
     ) -> PartWritten:
         """What the task wrote."""
         return PartWritten(

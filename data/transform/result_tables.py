@@ -41,10 +41,18 @@ class TableRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Apart:
+    """Why records go to no table; ``table``: the one that has trouble, where that is why (I1)."""
+
+    reason: str
+    table: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Unmatched:
     """Records that go to no table, and why."""
 
-    reason: str
+    why: Apart
     numbers: Integers
 
 
@@ -132,9 +140,13 @@ class ResultTables:
         codes, targets = self._router.targets(places, said)
         for code in np.unique(codes).tolist():
             those = codes == code
-            found = self._known.find(targets[code] if code >= 0 else None)
+            target = targets[code] if code >= 0 else None
+            if target is not None and (trouble := self._known.trouble(target)):
+                yield Unmatched(Apart(trouble, target.table), numbers[those])
+                continue
+            found = self._known.find(target)
             if isinstance(found, str):
-                yield Unmatched(found, numbers[those])
+                yield Unmatched(Apart(found), numbers[those])
             elif found is not None:
                 yield from self._of_table(found, batch.filter(pa.array(those)), numbers[those])
 
@@ -147,13 +159,13 @@ class ResultTables:
     ) -> Iterator[Routed]:
         table = self._table(known, batch.schema)
         if table.problem:
-            yield Unmatched(table.problem, numbers)
+            yield Unmatched(Apart(table.problem), numbers)
             return
         for column in table.lacking:
             filled = np.asarray(batch.column(batch.schema.names.index(column)).is_valid())
             if filled.any():
                 reason = f"{self._name} gives {column!r}, which {known.name} has not"
-                yield Unmatched(reason, numbers[filled])
+                yield Unmatched(Apart(reason), numbers[filled])
                 batch, numbers = batch.filter(pa.array(~filled)), numbers[~filled]
         if batch.num_rows:
             yield TableRows(known.name, table.rows.of(batch))

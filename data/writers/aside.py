@@ -104,11 +104,11 @@ class Aside:
                 )
             self._dispose(disposal, chunk, reasons, ROUTE)
 
-    def diverted(self, chunk: Chunk, why: str) -> None:
+    def diverted(self, chunk: Chunk, table: str, why: str) -> None:
         """Take all these records, whose table has trouble (I1). They are not bad, nor unmatched."""
         if len(chunk.offsets):
-            reasons = dict.fromkeys(range(len(chunk.offsets)), why)
-            self._dispose(Disposal.QUARANTINE, chunk, reasons, TABLE)
+            reasons = dict.fromkeys(range(len(chunk.offsets)), f"{table}: {why}")
+            self._dispose(Disposal.QUARANTINE, chunk, reasons, TABLE, table=table)
 
     def passed_over(self, chunk: Chunk) -> None:
         """Count these records, which say nothing of rows. They are not bad."""
@@ -143,7 +143,13 @@ class Aside:
             self._quarantine.discard()
 
     def _dispose(
-        self, disposal: Disposal, chunk: Chunk, reasons: Mapping[int, str], error_class: str
+        self,
+        disposal: Disposal,
+        chunk: Chunk,
+        reasons: Mapping[int, str],
+        error_class: str,
+        *,
+        table: str | None = None,
     ) -> None:
         if disposal is Disposal.FAIL:
             raise self._poison(chunk, reasons, error_class)
@@ -154,7 +160,7 @@ class Aside:
         self.quarantined += places
         if self._quarantine is None:
             self._quarantine = _Quarantine(self._plan, self._batch)
-        self._quarantine.take(chunk, reasons, error_class)
+        self._quarantine.take(chunk, reasons, {"error_class": error_class, "table_name": table})
 
     def _by_place(self, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.bincount(places, minlength=len(self._partitions)).astype(np.int64)
@@ -206,9 +212,11 @@ class _Quarantine:
         self._files = DataFiles(shape, batch.quarantine.file_prefix, batch.target_file_bytes)
         self._rows = PartitionedRows(shape.partitioner, self._files, _BUFFER_BYTES)
 
-    def take(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
+    def take(
+        self, chunk: Chunk, reasons: Mapping[int, str], kind: Mapping[str, str | None]
+    ) -> None:
         rows = list(reasons)
-        found = self._found(chunk, rows, list(reasons.values()), error_class)
+        found = self._found(chunk, rows, list(reasons.values()), kind)
         columns = [
             pa.array(found[field.name], field.type)
             if field.name in found
@@ -225,7 +233,7 @@ class _Quarantine:
         self._files.discard()
 
     def _found(
-        self, chunk: Chunk, rows: list[int], reasons: list[str], error_class: str
+        self, chunk: Chunk, rows: list[int], reasons: list[str], kind: Mapping[str, str | None]
     ) -> dict[str, list[Any]]:
         """The columns of ``sink/declaration.py``; others that the table has stay null."""
         at = [self._partitions[place] for place in chunk.places[rows].tolist()]
@@ -233,7 +241,7 @@ class _Quarantine:
         transaction = self._batch.transaction
         headers = [chunk.headers[row] or () if chunk.headers else () for row in rows]
         everywhere = {
-            "error_class": error_class,
+            **kind,
             "sink": self._sink,
             "epoch": int(transaction.epoch),
             "transaction": int(transaction.number),

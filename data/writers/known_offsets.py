@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from headgate.control_protocol.errors import TagMissing
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def known_offsets(
             "follow-table and start again",
         )
     fields = ("topic", "topic_id", "partition", "offset")
-    places = [_within(at, span.begin, span.end) for at, span in again.items()]
+    places = [within(at, span) for at, span in again.items()]
     anywhere = places[0] if len(places) == 1 else Or(*places)
     wanted = And(EqualTo(term="sink", value=source.sink), anywhere)
     rows = table.scan(wanted, fields, snapshot_id=ref.snapshot_id).to_arrow().to_pylist()
@@ -60,10 +61,11 @@ def known_offsets(
     return {at: tuple(sorted(offsets)) for at, offsets in found.items()}
 
 
-def _within(at: TopicPartition, begin: int, end: int) -> BooleanExpression:
+def within(at: TopicPartition, span: OffsetRange) -> BooleanExpression:
+    """Return what the quarantine's rows of a partition's range are found by."""
     return And(
         EqualTo(term="topic", value=at.topic),
         EqualTo(term="partition", value=at.partition),
-        GreaterThanOrEqual(term="offset", value=begin),
-        LessThan(term="offset", value=end),
+        GreaterThanOrEqual(term="offset", value=span.begin),
+        LessThan(term="offset", value=span.end),
     )

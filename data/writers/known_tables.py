@@ -29,13 +29,12 @@ class KnownTables:
         self._alone = {target.table: target.raw for target in named.values()}
         self.wanted: set[str] = set()
 
-    def trouble(self, target: Target | None) -> str:
+    def trouble(self, target: Target) -> str:
         """Why the records of a table are diverted (I1), if there is a quarantine."""
-        if target is None or self._plan.quarantine is None:
+        if self._plan.quarantine is None:
             return ""
         known = self._plan.tables.get(target.table)
-        why = self._parked.get(target.table) or (known.trouble if known else "")
-        return f"{target.table}: {why}" if why else ""
+        return self._parked.get(target.table) or (known.trouble if known else "")
 
     def find(self, target: Target | None) -> RoutedTable | str | None:
         """The table, or why its records are unmatched; ``None`` once tables are wanted: nothing

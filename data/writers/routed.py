@@ -227,8 +227,8 @@ class RoutedBatch:
         self._outlets.discard()
 
     def _take(self, target: Target | None, chunk: Chunk) -> None:
-        if trouble := self._known.trouble(target):
-            self._aside.diverted(chunk, trouble)
+        if target is not None and (trouble := self._known.trouble(target)):
+            self._aside.diverted(chunk, target.table, trouble)
             return
         found = self._known.find(target)
         if found is None:

@@ -5,7 +5,8 @@ Values of Java have no type here: what a method returns, only Hudi's own source 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +106,7 @@ class HudiJava:
     def statistics(self, meta: Any, instant: str) -> list[Statistics]:
         """What a completed instant brought."""
         timeline = meta.getActiveTimeline().filterCompletedInstants()
-        found = (i for i in timeline.getInstants() if str(i.requestedTime()) == instant)
+        found = (i for i in timeline.getInstants() if _is(i, instant))
         return [
             Statistics(str(s.getPath()), s.getNumWrites(), s.getNumInserts(), s.getNumDeletes())
             for s in timeline.readCommitMetadata(next(found)).getWriteStats()
@@ -127,17 +128,32 @@ class HudiJava:
     def any_archived(self, meta: Any) -> bool:
         return not meta.getArchivedTimeline().empty()
 
-    def archived(self, meta: Any, instant: str) -> bool:
-        return bool(meta.getArchivedTimeline().containsInstant(instant))
+    def archived(self, meta: Any, instant: str) -> int | None:
+        """When a commit was completed that is in the timeline's archive."""
+        found = meta.getArchivedTimeline().getInstants()
+        return next((int(i.getCompletionTime()) for i in found if _is(i, instant)), None)
+
+    def landed(self, meta: Any, instant: str) -> int | None:
+        """When a commit was completed, wherever it is told of by now.
+
+        Instants are archived by when they were requested: one that was reserved long ago maybe by
+        its own commit, as the newest of all.
+        """
+        timeline = meta.getActiveTimeline().filterCompletedInstants()
+        if timeline.containsInstant(instant):
+            found = timeline.getInstants()
+            return next(int(i.getCompletionTime()) for i in found if _is(i, instant))
+        return self.archived(meta, instant)
 
     def passed(self, meta: Any, instant: str) -> bool:
         """Whether the archiver has passed it: it would be taken for a commit of long ago."""
         return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
 
-    def ghosts(self, meta: Any) -> frozenset[str]:
+    def ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
         """H8: instants in the metadata table that the data's timeline does not know.
 
-        They are of writers that went on behind the end of their lock.
+        They are of writers that went on behind the end of their lock. Of those before the timeline
+        only the condemned can be told from what was archived.
         """
         if not (self._place.folder / _METADATA_TABLE / ".hoodie").is_dir():
             return frozenset()
@@ -152,7 +168,9 @@ class HudiJava:
         return frozenset(
             name
             for name in names
-            if name >= first and name not in known and not name.startswith(_METADATA_TABLES_OWN)
+            if (name >= first or name in condemned)
+            and name not in known
+            and not name.startswith(_METADATA_TABLES_OWN)
         )
 
     # ------------------------------------------------------------------------------------- writing
@@ -194,14 +212,26 @@ class HudiJava:
         replaced = self._java.util.HashMap()
         writer.commitStats(instant, statistics, self._some(extra), action, replaced, inside)
 
-    def bury(self, instant: str) -> None:
-        """Remove what there is of an instant, its files first, unless it is complete by now."""
-        meta = self.meta()
-        if self.completed(meta, instant):
-            return
-        if instant not in self.pending(meta):
-            self._begin(meta, instant)
-        self._writer().rollback(instant)
+    def bury(self, instant: str, condemn: Callable[[Any], bool]) -> None:
+        """Remove what there is of an instant, its files first, unless it is complete by now.
+
+        Hudi's rollback looks first, and locks then. So it is told within the lock, by ``condemn``,
+        what nobody may complete from now on: those who commit look there within theirs. It returns
+        whether anything is left to remove: an instant that others have removed meanwhile must not
+        be begun again, or who sleeps within its commit finds it pending.
+        """
+        with self._locked():
+            meta = self.meta()
+            if self.landed(meta, instant) is not None or not condemn(meta):
+                return
+            if instant not in self.pending(meta):
+                self._begin(meta, instant)
+        self._roll_back(instant)
+
+    def rolling_back(self, meta: Any, instant: str) -> bool:
+        """Whether somebody has a rollback of it under way, and maybe some of its files are gone."""
+        service = self._writer().getTableServiceClient()
+        return bool(service.getPendingRollbackInfo(meta, instant, True).isPresent())  # noqa: FBT003
 
     def close(self) -> None:
         """Give up what the write client holds; the next call makes another one."""
@@ -232,6 +262,10 @@ class HudiJava:
     @property
     def _some(self) -> Any:
         return self._hudi.common.util.Option.of
+
+    @property
+    def _none(self) -> Any:
+        return self._hudi.common.util.Option.empty
 
     def _conf(self) -> Any:
         hadoop = self._spark._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
@@ -265,6 +299,19 @@ class HudiJava:
             said=dict(metadata.getExtraMetadata()) if metadata else {},
         )
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold Hudi's lock. Raises what its provider raises."""
+        transactions, nobody = self._writer().getTransactionManager(), self._none()
+        transactions.beginStateChange(nobody, nobody)
+        try:
+            yield
+        finally:
+            transactions.endStateChange(nobody)
+
+    def _roll_back(self, instant: str) -> None:
+        self._writer().rollback(instant)
+
     def _begin(self, meta: Any, instant: str) -> None:
         loader = self._java.lang.Thread.currentThread().getContextClassLoader()
         states = loader.loadClass("org.apache.hudi.common.table.timeline.HoodieInstant$State")
@@ -272,7 +319,7 @@ class HudiJava:
         timeline = meta.getActiveTimeline()
         begun = meta.createNewInstant(requested, meta.getCommitActionType(), instant)
         timeline.createNewInstant(begun)
-        timeline.transitionRequestedToInflight(begun, self._hudi.common.util.Option.empty())
+        timeline.transitionRequestedToInflight(begun, self._none())
 
     def _statistics(self, file: WrittenFile) -> Any:
         path = file.path.removeprefix(f"{self._place.location}/")
@@ -318,6 +365,10 @@ def _tell_time_in_utc(hudi: Any) -> None:
     """Let instants grow through a change of the clocks; tables of another zone are refused."""
     utc = hudi.common.model.HoodieTimelineTimeZone.UTC
     hudi.common.table.timeline.HoodieInstantTimeGenerator.setCommitTimeZone(utc)
+
+
+def _is(instant: Any, requested: str) -> bool:
+    return str(instant.requestedTime()) == requested
 
 
 def _name(metadata: Any) -> str:

@@ -22,7 +22,10 @@ _MARKER = ".marker."
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The sink's newest commit as it landed: a restore takes it from the timeline alone."""
+    """The sink's newest commit as it landed: a restore takes it from the timeline alone.
+
+    ``tag`` is 0 of one that is about to land.
+    """
 
     instant: str
     tag: int
@@ -36,13 +39,21 @@ class Reservations:
         self._place = place
         self._sink = sink
         self._notes = place.reserved(sink)
+        self._dead = place.aux / sink / "condemned"
         self._newest = place.aux / sink / "newest.json"
+        self._coming = place.aux / sink / "coming.json"
         self._markers = place.folder / ".hoodie" / ".temp"
 
     def note(self, instant: str) -> None:
         """From now on what bears the instant is this sink's."""
-        self._notes.mkdir(parents=True, exist_ok=True)
-        (self._notes / instant).touch()
+        _note(self._notes, instant)
+
+    def condemn(self, instant: str) -> None:
+        """From now on nobody completes it: called within Hudi's lock, and read there."""
+        _note(self._dead, instant)
+
+    def condemned(self) -> frozenset[str]:
+        return _names(self._dead)
 
     def noted(self) -> frozenset[str]:
         return _names(self._notes)
@@ -69,25 +80,47 @@ class Reservations:
         """Forget instants of long ago: they are called by their times, as the newest is."""
         now = datetime.strptime(newest[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
         oldest = (now - REMEMBERED).strftime("%Y%m%d%H%M%S")
-        for instant in self.noted():
-            if instant < oldest:
-                (self._notes / instant).unlink(missing_ok=True)
+        for folder in (self._notes, self._dead):
+            for instant in _names(folder):
+                if instant < oldest:
+                    (folder / instant).unlink(missing_ok=True)
 
     def keep(self, newest: Kept) -> None:
-        self._newest.parent.mkdir(parents=True, exist_ok=True)
-        told = {"instant": newest.instant, "tag": newest.tag, "record": encode(newest.record)}
-        written = self._newest.with_name(f".{uuid.uuid4()}")
-        written.write_text(json.dumps(told))
-        written.replace(self._newest)
+        _keep(self._newest, newest)
 
     def kept(self) -> Kept | None:
         """Raises ``RecordUnreadable``, ``OSError``, ``ValueError``."""
+        return self._read(self._newest)
+
+    def announce(self, coming: Kept) -> None:
+        """Say within Hudi's lock what is completed next: the archive tells no records."""
+        _keep(self._coming, coming)
+
+    def announced(self) -> Kept | None:
+        """Raises as ``kept``."""
+        return self._read(self._coming)
+
+    def _read(self, path: Path) -> Kept | None:
         try:
-            told = json.loads(self._newest.read_text())
+            told = json.loads(path.read_text())
         except FileNotFoundError:
             return None
         record = decode(self._sink, told["record"])
         return Kept(told["instant"], told["tag"], record) if record else None
+
+
+def _keep(path: Path, kept: Kept) -> None:
+    """Whole, or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    told = {"instant": kept.instant, "tag": kept.tag, "record": encode(kept.record)}
+    written = path.with_name(f".{uuid.uuid4()}")
+    written.write_text(json.dumps(told))
+    written.replace(path)
+
+
+def _note(folder: Path, instant: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / instant).touch()
 
 
 def _names(folder: Path) -> frozenset[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiForked, TableUnfit
+from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -27,6 +27,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record_codec import decode, encode, sink_of, topics_of
+from headgate.tables.hudi import forks
 from headgate.tables.hudi.base_files import instant_of, stamp_of
 from headgate.tables.hudi.columns import changed
 from headgate.tables.hudi.java import HudiJava, Instant, Statistics
@@ -53,7 +54,7 @@ class _Moved(Exception):
 class HudiSinkTable:
     """``stamps.StampingTable`` over a Hudi table; used by one thread.
 
-    ``answer`` makes the call that commits, which a test may let fail.
+    ``answer`` makes the call that commits, which a test may let fail; ``java`` is Hudi.
     """
 
     def __init__(
@@ -61,10 +62,12 @@ class HudiSinkTable:
         place: HudiPlace,
         sink: SinkName,
         answer: Callable[[Callable[[], None]], None] = lambda call: call(),
+        java: Callable[[HudiPlace, str], HudiJava] = HudiJava,
     ) -> None:
         self._place = place
         self._sink = sink
         self._answer = answer
+        self._java = java
         self._reservations = Reservations(place, sink)
         self._open: tuple[TableConfig, HudiJava] | None = None
         self._begun: set[str] = set()
@@ -119,7 +122,7 @@ class HudiSinkTable:
         config = self._place.config()
         if self._open is None or self._open[0] != config:
             self.close()
-            self._open = (config, HudiJava(self._place, config.schema))
+            self._open = (config, self._java(self._place, config.schema))
             self._begun.clear()
             self._stamps.clear()
         return self._open
@@ -128,7 +131,8 @@ class HudiSinkTable:
         meta = java.meta()
         newest = list(islice(java.commits(meta), _LOOKED_AT))
         ours = list(islice(self._ours(java.commits(meta)), 2))
-        self._refuse_fork(ours)
+        self._refuse_risen(lambda instant: java.completed(meta, instant))
+        forks.refuse_fork(self._place.name, self._sink, ours)
         self._refuse_changed(config, newest)
         found = decode(self._sink, ours[0].said) if ours else None
         tag, record, lineage = (
@@ -136,7 +140,7 @@ class HudiSinkTable:
             found,
             Lineage.CONTAINS_TAG if ours else Lineage.FRESH,
         )
-        kept = self._reservations.kept()
+        kept = self._kept(java, meta)
         if kept and kept.tag > (tag or 0):
             tag, record = kept.tag, kept.record
             lineage = self._lineage(java, meta, kept, below=found is not None)
@@ -161,21 +165,25 @@ class HudiSinkTable:
     def _ours(self, commits: Iterator[Instant]) -> Iterator[Instant]:
         return (each for each in commits if sink_of(each.said) == self._sink)
 
+    def _kept(self, java: HudiJava, meta: object) -> Kept | None:
+        """The newest commit that is known landed; it may be archived before anybody has noted it
+        down."""
+        kept, coming = self._reservations.kept(), self._reservations.announced()
+        if coming is None or (kept and kept.instant == coming.instant):
+            return kept
+        tag = None
+        if not java.completed(meta, coming.instant):
+            tag = java.archived(meta, coming.instant)
+        return replace(coming, tag=tag) if tag and tag > (kept.tag if kept else 0) else kept
+
     def _lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
         """T5, where the newest commit that is known landed is not on the active timeline."""
-        if java.archived(meta, kept.instant):
+        if java.archived(meta, kept.instant) is not None:
             return Lineage.CONTAINS_TAG
         return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
 
-    def _refuse_fork(self, ours: list[Instant]) -> None:
-        """H9: each of the sink's commits names the one before it."""
-        if len(ours) == 2 and ours[0].said.get(self._previous) != ours[1].requested:
-            raise HudiForked(
-                f"Hudi table {self._place.name}: commit {ours[0].requested} of sink {self._sink} "
-                f"continues {ours[0].said.get(self._previous)}, and not {ours[1].requested}, which "
-                "came between: a coordinator that was stopped for long has landed after all",
-                "its files are gone, and so may be rows: see docs/hudi.md, 'A fork'",
-            )
+    def _refuse_risen(self, complete: Callable[[str], bool]) -> None:
+        forks.refuse_risen(self._place.name, self._sink, self._reservations.condemned(), complete)
 
     def _refuse_changed(self, config: TableConfig, newest: list[Instant]) -> None:
         """The sink's next commit would take the columns back that somebody has changed."""
@@ -186,11 +194,6 @@ class HudiSinkTable:
                 "was made",
                 "columns of Hudi tables stay as they are while a sink fills them (docs/hudi.md)",
             )
-
-    @property
-    def _previous(self) -> str:
-        """No key of the commit record, which would refuse it."""
-        return f"headgate-hudi.{self._sink}.previous"
 
     # --------------------------------------------------------------------------------- committing
 
@@ -234,22 +237,32 @@ class HudiSinkTable:
 
         The newest stamp is of the transaction that the claim begins with.
         """
-        first = set(islice(reversed(self._stamps), 1))
-        for instant in self._unfinished(java, java.meta()) - first:
-            java.bury(instant)
+        meta, first = java.meta(), set(islice(reversed(self._stamps), 1))
+        self._refuse_risen(lambda instant: java.landed(meta, instant) is not None)
+        for instant in sorted(self._unfinished(java, meta) - first):
+            self._bury(java, instant)
+
+    def _bury(self, java: HudiJava, instant: str) -> None:
+        def condemn(meta: object) -> bool:
+            self._reservations.condemn(instant)
+            return instant in self._unfinished(java, meta)
+
+        java.bury(instant, condemn)
 
     def _begin(self, java: HudiJava, instant: str) -> Refused | None:
         """H4: the instant enters the timeline now; H7: one that was begun is gone on with."""
         meta = java.meta()
         if java.completed(meta, instant):
             return Refused(f"instant {instant} is complete", for_good=True)
+        if instant in self._reservations.condemned():
+            return _rolled_back(instant)
         if instant in java.pending(meta):
             java.go_on(instant)
             return None
         if instant in self._begun:
-            return Refused(f"others rolled instant {instant} back, and its files", for_good=True)
+            return _rolled_back(instant)
         if java.passed(meta, instant):
-            java.bury(instant)
+            self._bury(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
         java.register(meta, instant)
         self._begun.add(instant)
@@ -264,10 +277,13 @@ class HudiSinkTable:
             if refusal := self._refusal(attempt, java, instant):
                 refused.append(refusal)
                 raise _Moved(refusal.reason)
+            self._reservations.announce(Kept(instant, 0, attempt.record))
 
         try:
-            before = next(self._ours(java.commits(java.meta())), None)
-            told = {**encode(attempt.record), self._previous: before.requested if before else ""}
+            told = {
+                **encode(attempt.record),
+                forks.follows(self._sink): str(attempt.base.tag or ""),
+            }
             self._answer(lambda: java.commit(instant, attempt.files, told, check))
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             java.close()
@@ -282,7 +298,10 @@ class HudiSinkTable:
         view = self._view(self._place.config(), java)
         if _place(view) != _place(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
-        if instant not in java.pending(java.meta()):
+        meta = java.meta()
+        if instant in self._reservations.condemned() or java.rolling_back(meta, instant):
+            return _rolled_back(instant)
+        if instant not in java.pending(meta):
             return Refused(f"the table has moved on: instant {instant} is not pending any more")
         if lost := next((each.path for each in attempt.files if not _is_whole(each)), None):
             return Refused(f"{lost} is gone, or of another size", for_good=True)
@@ -296,7 +315,8 @@ class HudiSinkTable:
             return Unknown(repr(error))
         try:
             config, java = self._opened()
-            if config.uuid == attempt.base.uuid and java.completed(java.meta(), instant):
+            landed = java.landed(java.meta(), instant)
+            if config.uuid == attempt.base.uuid and landed is not None:
                 return self._landed(attempt, config, java, instant)
         except Exception as later:  # noqa: BLE001 - it is not known then
             return Unknown(f"{said(error)}, and then: {said(later)}")
@@ -305,9 +325,11 @@ class HudiSinkTable:
     def _landed(
         self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, instant: str
     ) -> CommitOutcome:
+        self._refuse_risen(instant.__eq__)
         try:
             meta = java.meta()
-            tag = next(i.completed for i in java.commits(meta) if i.requested == instant)
+            tag = java.landed(meta, instant)
+            assert tag is not None, f"instant {instant} has gone again"
             view = replace(
                 self._view(config, java),
                 head=tag,
@@ -325,18 +347,23 @@ class HudiSinkTable:
 
     def _unfinished(self, java: HudiJava, meta: object) -> frozenset[str]:
         """What this sink's instants have left: pending, in the metadata table alone, or markers."""
-        left = java.pending(meta) | java.ghosts(meta) | self._reservations.marked()
-        return self._reservations.noted() & left
+        kept = self._reservations
+        ghosts = java.ghosts(meta, kept.condemned())
+        return kept.noted() & (java.pending(meta) | ghosts | kept.marked())
 
     def _tidy(self, java: HudiJava, landed: str) -> None:
         """H5: late participants write behind the end of their transaction, and nobody reads it."""
         meta = java.meta()
-        for instant in self._unfinished(java, meta):
+        for instant in sorted(self._unfinished(java, meta)):
             if java.completed(meta, instant):
                 self._reservations.remove_late(instant, _paths(java.statistics(meta, instant)))
             elif instant < landed and instant not in self._stamps:
-                java.bury(instant)
+                self._bury(java, instant)
         self._reservations.forget_old(landed)
+
+
+def _rolled_back(instant: str) -> Refused:
+    return Refused(f"others roll instant {instant} back, and its files", for_good=True)
 
 
 def _paths(brought: list[Statistics]) -> frozenset[str]:

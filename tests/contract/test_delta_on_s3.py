@@ -30,7 +30,7 @@ class TestDeltaTableOnS3(CoreContract, OthersContract):
         return on(object_store)
 
 
-def test_point_3_hg307_a_store_that_overwrites_is_refused(object_store: ObjectStore) -> None:
+def test_point_3_hg157_a_store_that_overwrites_is_refused(object_store: ObjectStore) -> None:
     with StoreProxy(object_store.port) as proxy:
         world = on(object_store, proxy.uri)
         proxy.dropped = {"if-none-match"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hudi_tables.world import HudiWorld, rows
+from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.identifiers import SinkName
@@ -21,6 +21,7 @@ from headgate.control_protocol.testing.contract.world import claimed, commit, la
 from headgate.tables.hudi.base_files import instant_of, stamp_of
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.reservations import Reservations
 from headgate.tables.hudi.table import HudiSinkTable
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -204,8 +205,93 @@ def test_point_2_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
     table = world.open()
     view, file = claimed(table), world.file(1)
     landed(commit(table, view, record(1, 1, 3), file))
-    HudiJava(world.place, world.place.config().schema).bury(instant_of(file.path))
+    java = HudiJava(world.place, world.place.config().schema)
+    java.bury(instant_of(file.path), lambda _: pytest.fail("it is complete"))
     assert world.numbers() == [1]
+    assert table.read().record == record(1, 1, 3)
+
+
+def test_point_2_nobody_completes_what_a_claim_is_rolling_back(
+    world: HudiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the claim's look and Hudi's own rollback, which looks before it locks."""
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    world.lose_next_answer(landed=False)
+    assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
+    outcomes = []
+    roll_back = HudiJava._roll_back
+
+    def raced(java: HudiJava, instant: str) -> None:
+        outcomes.append(commit(table, view, record(1, 1, 3), file))
+        roll_back(java, instant)
+
+    monkeypatch.setattr(HudiJava, "_roll_back", raced)
+    heir = world.open()
+    claimed(heir, epoch=2)
+    (outcome,) = outcomes
+    assert isinstance(outcome, Refused), outcome
+    assert outcome.for_good
+    landed(commit(heir, heir.read(), record(2, 1, 3), world.write(rows(1), heir.stamp())[0]))
+    assert world.numbers() == [1]
+
+
+def test_point_2_what_a_dying_claim_has_condemned_stays_so(
+    world: HudiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plan of a rollback may lie there, for anybody who cleans up to go on with."""
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    world.lose_next_answer(landed=False)
+    assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
+    with monkeypatch.context() as dying:
+        dying.setattr(HudiJava, "_roll_back", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        heir = world.open()
+        assert isinstance(commit(heir, heir.read(), record(2, 0)), Unknown)
+    outcome = commit(table, table.read(), record(1, 1, 3), file)
+    assert isinstance(outcome, Refused), outcome
+    assert outcome.for_good
+    claimed(world.open(), epoch=3)
+    assert world.data_files() == []
+    assert not pending(world)
+
+
+def test_point_2_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorld) -> None:
+    """It is written into the timeline within Hudi's lock, and its files go outside of it."""
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    instant = instant_of(file.path)
+
+    def plan() -> None:
+        java = HudiJava(world.place, world.place.config().schema)
+        spark = java._writer().getTableServiceClient()
+        made = spark.createTable(java._writer().getConfig(), java._conf())
+        (begun,) = (
+            i
+            for i in made.getActiveTimeline().filterInflights().getInstants()
+            if str(i.requestedTime()) == instant
+        )
+        made.scheduleRollback(
+            java._writer().getEngineContext(), java.reserve(), begun, False, True, False
+        )
+
+    outcome = commit(racing(world, plan), view, record(1, 1, 3), file)
+    assert isinstance(outcome, Refused), outcome
+    assert outcome.for_good
+    assert world.numbers() == []
+
+
+def test_point_2_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
+    """H9: it was condemned, and completed by somebody whom no lock held back."""
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    Reservations(world.place, SinkName("sink")).condemn(instant_of(file.path))
+    assert isinstance(commit(table, view, record(1, 1, 3), file), Refused)
+    java = HudiJava(world.place, world.place.config().schema)
+    java.register(java.meta(), instant_of(file.path))
+    java.commit(instant_of(file.path), (), encode(record(1, 1, 3)), lambda: None)
+    with pytest.raises(HudiForked, match="was rolled back, and is complete"):
+        table.read()
 
 
 def test_point_2_columns_that_somebody_adds_stop_the_sink(world: HudiWorld) -> None:
@@ -259,13 +345,7 @@ def test_point_2_an_instant_that_the_archiver_has_passed_is_refused_for_good(
     make: MakeWorld,
 ) -> None:
     """Committed, it would be taken for one of long ago, and rows of others would go."""
-    small = {
-        "hoodie.keep.min.commits": "3",
-        "hoodie.keep.max.commits": "4",
-        "hoodie.clean.commits.retained": "2",
-        "hoodie.metadata.compact.max.delta.commits": "2",
-    }
-    world = make(properties=small)
+    world = make(properties=ARCHIVED_SOON)
     old = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).stamp())[0]
     table = world.open()
     view = claimed(table)
@@ -305,7 +385,7 @@ def test_point_2_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     landed(commit(table, view, record(1, 1, 3), world.file(1)))
     java, instant = HudiJava(world.place, world.place.config().schema), instant_of(stamp)
     java.register(java.meta(), instant)
-    told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.previous": "before"}
+    told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.follows": str(view.tag)}
     java.commit(instant, (), told, lambda: None)
     with pytest.raises(HudiForked, match=instant):
         table.read()

@@ -18,13 +18,33 @@ from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.plan import SourcePlan
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.table import HudiSinkTable
 
 ROWS_PER_FILE = 3
 COLUMNS = Struct((Column("number", "long", required=False), Column("row", "long", required=False)))
+ARCHIVED_SOON = {
+    "hoodie.keep.min.commits": "3",
+    "hoodie.keep.max.commits": "4",
+    "hoodie.clean.commits.retained": "2",
+    "hoodie.metadata.compact.max.delta.commits": "2",
+}
 QUICK = {"hoodie.time.generator.max_expected_clock_skew_ms": "20"}
+
+
+def session(bundle: Path) -> Any:
+    """Return this process's Spark session, with Hudi in it."""
+    from pyspark.sql import SparkSession
+
+    conf = {
+        "spark.jars": str(bundle),
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    return SparkSession(open_spark(conf))
 
 
 class HudiWorld:

@@ -123,6 +123,38 @@ def test_point_3_rows_over_all_tables_add_up_to_the_claims() -> None:
     assert "add up" in settlement(made).reason
 
 
+def test_point_3_table_appears_twice_in_a_status_and_is_refused_whole() -> None:
+    """No participant says so: of two entries only one would be found, and the other's rows lost."""
+    made = collecting()
+    base = f"s3://{ORDERS}/data/headgate/{SINK}/{EPOCH}-c1/1"
+    tables = tuple(
+        TableStatus(ORDERS, (data_file(f"{base}/{n}.parquet", rows),), UUID, n)
+        for n, rows in ((1, 1), (2, 2))
+    )
+    claims = {P0: Claim(OffsetRange(10, 13), 3), P1: Claim(OffsetRange(20, 20))}
+    made.hears(WriteStatus(1, claims, tables), ALICE, transaction=1)
+    made.waits(0)
+    reads(made, table())
+    assert f"two tables are called {ORDERS}" in settlement(made).reason
+    assert settlement(made).offsets == offsets(10, 20)
+
+
+def test_point_3_table_appears_twice_in_a_transaction_and_is_drafted_once() -> None:
+    """Files of two statuses, under two schemas: one draft, and one debt for each partition spec."""
+    made = collecting()
+    base = f"s3://{ORDERS}/data/headgate/{SINK}/{EPOCH}-c1/1"
+    for number, (at, begin, end) in enumerate(((P0, 10, 13), (P1, 20, 22)), start=1):
+        file = data_file(f"{base}/{number}.parquet", end - begin)
+        claims = {at: Claim(OffsetRange(begin, end), end - begin)}
+        said = TableStatus(ORDERS, (file,), UUID, number)
+        made.hears(WriteStatus(number, claims, (said,)), ALICE, transaction=1)
+    made.waits(0)
+    reads(made, table())
+    (draft,) = made.only(DraftManifests).drafts
+    assert [file.records for file in draft.files] == [3, 2]
+    assert settlement(made).offsets == offsets(13, 22)
+
+
 def test_point_3_the_ledger_takes_no_rows() -> None:
     made = collecting()
     files = (data_file(f"{folder(EPOCH, 1)}/f.parquet", 3),)

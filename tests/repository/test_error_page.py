@@ -13,6 +13,7 @@ from headgate.control_protocol import (
     joint_errors,
     key_errors,
     kind_errors,
+    replay_errors,
 )
 from headgate.control_protocol.errors import HeadgateError
 
@@ -20,7 +21,7 @@ PAGE = (ROOT / "docs/errors.md").read_text()
 SECTION = re.compile(r"^## (HG-\d{3}): [^\n]+\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
-_MODULES = (deletion_errors, going_back, joint_errors, key_errors, kind_errors)
+_MODULES = (deletion_errors, going_back, joint_errors, key_errors, kind_errors, replay_errors)
 assert all(_MODULES)  # their errors count too
 
 

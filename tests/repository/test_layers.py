@@ -42,6 +42,7 @@ ADAPTERS = {
     "pyiceberg": {
         "headgate.tables",
         "headgate.data.writers",
+        "headgate.operations.asked_tables",
         "headgate.operations.audit_routed",
         "headgate.operations.catalog_rights",
         "headgate.operations.check_table",
@@ -50,6 +51,7 @@ ADAPTERS = {
         "headgate.operations.maintain",
         "headgate.operations.rehearsal",
         "headgate.operations.rehearsed_tables",
+        "headgate.operations.replay_tables",
         "headgate.operations.rollback",
         "headgate.operations.rollback_tables",
         "headgate.operations.routed_tables",

@@ -134,6 +134,11 @@ class FaultyTable(Struck):
         self._catalog = catalog
         self._table, self._called = table, called
 
+    @property
+    def bare(self) -> Follower:
+        """The table itself."""
+        return self._table
+
     def read(self) -> TableView:
         self._strike(f"{self._called}table read")
         self._world.catalog_is_slow()

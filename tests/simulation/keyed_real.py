@@ -29,6 +29,7 @@ from headgate.control_protocol.testing import SourceRecord
 from headgate.tables.iceberg import row_ids
 from headgate.tables.iceberg.key_files import OFFSET, PARTITION
 from headgate.tables.iceberg.keyed.delete_files import referenced
+from headgate.tables.iceberg.keyed.delete_manifests import Deletions
 from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
 from headgate.tables.iceberg.proposal import moved, next_snapshot
@@ -165,7 +166,7 @@ class KeyedRealCatalog(RealCatalog):
         files, snapshot_id = manifest_files(table, merged), self.metadata.new_snapshot_id()
         written, number = SnapshotFiles(table, snapshot_id), self.metadata.next_sequence_number()
         if number % 2:
-            listed = written.write_replacement(gone, files, head, number)
+            listed = written.write_replacement(gone, files, head, number, deletions=Deletions())
         else:
             listed = written.write_list(files, None, number)
         self._add(table, snapshot_id, listed, Operation.REPLACE)

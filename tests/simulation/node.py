@@ -19,6 +19,7 @@ from simulation.keyed_fake import KeyedCatalog, KeyedFakeTable
 from simulation.quarantine import ASIDE
 from simulation.real_catalog import RealCatalog
 from simulation.real_port import CatalogPort, real_table
+from simulation.together import FaultyJointPayments
 
 from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import HeadgateError
@@ -139,6 +140,8 @@ class Node:
                 sender,
                 followers=world.quarantine.named if world.quarantine else (),
                 routed=bool(world.quarantine and world.quarantine.ledger),
+                paces=world.payday.paces,
+                refresh_ms=world.payday.refresh_ms,
                 keyed=world.keys is not None,
             ),
             world.climate.coordinators,
@@ -151,6 +154,7 @@ class Node:
                     self._follower,
                     threads=False,
                     required=world.quarantine.named if world.quarantine else None,
+                    joint=self._joint(),
                 ),
             ),
             world.climate.start_at,
@@ -162,6 +166,11 @@ class Node:
         quarantine = self.world.quarantine
         limits = quarantine.limits if quarantine else BadRecordLimits()
         return replace(limits, may_skip=not self.world.forger.unsigned)
+
+    def _joint(self) -> FaultyJointPayments | None:
+        world = self.world
+        joint = world.payday.joint and isinstance(world.catalog, RealCatalog)
+        return FaultyJointPayments(world, self) if joint else None
 
     def _lead(self) -> Follower:
         self.ports = []

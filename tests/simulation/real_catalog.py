@@ -141,9 +141,8 @@ class RealCatalog:
 
     def call(self, call: Call, by: object = None) -> CommitTableResponse:
         """The request arrives. Raises ``CommitFailedException`` and what pyiceberg refuses with."""
-        requirements, updates = call
-        for requirement in as_on_the_wire(requirements) if self._serves else requirements:
-            requirement.validate(self.metadata)
+        self.check(call)
+        _, updates = call
         try:
             after = update_table_metadata(self.metadata, updates, metadata_location=self.at)
         except ValueError as error:
@@ -156,6 +155,12 @@ class RealCatalog:
         self.metadata = after
         self._written()
         return CommitTableResponse.model_construct(metadata=after, metadata_location=self.at)
+
+    def check(self, call: Call) -> None:
+        """Raises ``CommitFailedException`` where a requirement does not hold."""
+        requirements, _ = call
+        for requirement in as_on_the_wire(requirements) if self._serves else requirements:
+            requirement.validate(self.metadata)
 
     def land(self, index: int = 0) -> str | None:
         try:

@@ -28,6 +28,7 @@ from simulation.keyed_real import KeyedRealCatalog
 from simulation.keys import Keys
 from simulation.node import Actor, Killed, Node
 from simulation.oracle import Oracle
+from simulation.payday import payday
 from simulation.quarantine import Quarantine, has_one
 from simulation.real_catalog import real_catalog
 from simulation.silence import Silence
@@ -104,6 +105,7 @@ class World:
             if has_one(seed)
             else None
         )
+        self.payday = payday(seed)
         self.wholes = wholes(self) if real else []
         self.keeper = Keeper(self) if real and seed >= KEPT_FROM else None
         evolves = has_some(seed) and not (real or keyed)

@@ -21,6 +21,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
 from headgate.operations.audit_files import examine_commits, examine_live
 from headgate.operations.audit_records import scan_records
+from headgate.tables.iceberg import reader as reading
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
@@ -64,7 +65,7 @@ def main() -> None:
     before_mb = peak_mb()
     batch = pa.record_batch({"topic": ["rows"], "partition": [0], "offset": [7]})
     IcebergReader.size_and_rows = lambda _self, file: (file.size_bytes, file.records)
-    IcebergReader._batches = lambda *_: iter([batch])
+    reading.batches_of = lambda *_: iter([batch])
     reader = IcebergReader(table, SinkName("sink"), "main")
     history, live = reader.history(), reader.live_files()
     findings = examine_commits(reader, history, lambda *_: None)

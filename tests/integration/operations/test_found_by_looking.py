@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -55,8 +56,9 @@ def look(sink: Deployment, *participants: Participant) -> Looked:
     found.metrics = repr(gauges([ServedSink(sink.settings)]))
     for each in participants:
         if each.running and each.said("serves its state at"):
-            found.metrics += asked(each, "/metrics")[1]
-            found.page += asked(each, "/")[1]
+            with suppress(URLError, ConnectionError):  # it may end just now
+                found.metrics += asked(each, "/metrics")[1]
+                found.page += asked(each, "/")[1]
     return found
 
 

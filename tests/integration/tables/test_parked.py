@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from integration.conftest import Deploy
 from integration.deployment import Deployment
+from integration.sink_file import COORDINATES
 from integration.tables.routed_sink import routed, rows_of, table_of, with_zones
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 
 from headgate.control_protocol.errors import TableStillParked
 from headgate.operations.audit import audit
+from headgate.operations.replay_tables import replay_tables
 from headgate.operations.resume_tables import resume_tables
 from headgate.operations.status import status
 from headgate.operations.tables import tables
@@ -139,4 +143,24 @@ def test_point_6_dropped_renamed_and_refused_tables_are_parked_and_the_sink_goes
             "rows in what was resumed",
         )
         assert states(sink)[ORDERS] == states(sink)[ZONE_B] == "open"
+        given = replay_tables(sink.settings, [ORDERS, ZONE_B])  # while the sink commits
+        assert all(each.records > 0 and not each.left for each in given)
+        produce_everywhere()
+        wait_until_decided(sink)
+    replay_tables(sink.settings, [])
+    for name in (ORDERS, ZONE_B):
+        there, diverted = coordinates(rows_of(sink, name)), meant_for(sink, name)
+        assert diverted <= set(there)
+        assert len(there) == len(set(there))
     assert audit(sink.settings).findings == ()
+
+
+def coordinates(rows: pa.Table, columns: Sequence[str] = COORDINATES) -> list[tuple[str, int, int]]:
+    return list(zip(*(rows[name].to_pylist() for name in columns), strict=True))
+
+
+def meant_for(sink: Deployment, table: str) -> set[tuple[str, int, int]]:
+    """What the quarantine holds for the table, as another reader sees it."""
+    rows = rows_of(sink, "db.rejected")
+    those = rows.filter(pc.equal(rows["table_name"], table))
+    return set(coordinates(those, ("topic", "partition", "offset")))

@@ -68,6 +68,8 @@ UNSHOWN = {
     "I3": "who owes too much, or for too long, is counted: protocol/test_i_isolation.py",
     "I4": "the quarantine has no trouble there: protocol/test_i_isolation.py",
     "I5": "what is resumed wrongly is what I1 falsifies: protocol/test_i_isolation.py",
+    "I6": "nobody replays there: protocol/test_i6_replayed.py, unit/operations/"
+    "test_replay_tables.py",
     "P10": "a writer that hangs, or fails for no reason of others, is not in the simulation: "
     "protocol/test_p10_hopeless.py",
     "G5": "its parts are C3, C5, C6, C9, C11 and P7, and each is judged by itself: "

@@ -16,7 +16,7 @@ from headgate.control_protocol.ports import CommitOutcome
 from headgate.coordinator import claim, commitment, machine
 from headgate.tables.iceberg.keyed import keyed_rows, resolution
 from headgate.tables.iceberg.keyed.delete_manifests import Deletions
-from headgate.tables.iceberg.keyed.head import Head, Heads
+from headgate.tables.iceberg.keyed.head import DeadRows, Head
 from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 from headgate.tables.iceberg.keyed.resolution import Change
 from headgate.tables.iceberg.lineage import by_id, properties_of
@@ -110,7 +110,7 @@ def two_delete_files_for_one(right: Any, self: Any, *given: Any, **more: Any) ->
     return replace(right(self, *given, **more), retired=())
 
 
-@FAMILY.replaces("U6", (Heads, "dead"))
+@FAMILY.replaces("U6", (DeadRows, "of"))
 def forgets_who_was_dead(_right: Any, *_: Any) -> BitMap64:
     """A delete file holds what dies now, and not what was dead before."""
     return BitMap64()

@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, Debt, Replayed
 
 SINK = SinkName("orders")
 LONG = st.integers(0, 2**63 - 1)
@@ -166,6 +166,17 @@ def test_d10_a_rollback_under_way_is_for_versions_that_know_what_it_is() -> None
     summary = record_codec.encode(begun)
     assert summary["headgate.orders.version"] == "3"
     assert record_codec.decode(SINK, summary) == begun
+
+
+def test_i6_what_a_table_was_given_back_is_kept_with_the_topics_ids() -> None:
+    at = TopicPartition("trips", 0)
+    given = Replayed(Offsets({at: 17}), {"trips": TopicId("id-1")})
+    followed = replace(record(Offsets()), replayed=given)
+    assert record_codec.decode(SINK, record_codec.encode(followed)) == followed
+    assert (given.passed(at, TopicId("id-1")), given.passed(at, TopicId("id-2"))) == (17, 0)
+    summary = record_codec.encode(followed) | {"headgate.orders.replayed": "[]"}
+    with pytest.raises(RecordUnreadable, match=r"orders\.replayed is malformed"):
+        record_codec.decode(SINK, summary)
 
 
 def owed(number: int, **fields: object) -> Debt:

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from unit.operations.filled_table import FilledTable, catalog_properties, sink_file_text
 
-from headgate.operations import claim, rollback
+from headgate.operations import claim, replay_tables, rollback
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
 
@@ -18,7 +18,7 @@ from headgate.sink.settings import SinkSettings
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a person's acts say on the control topic; there are no brokers."""
     said: list[str] = []
-    for module in (claim, rollback):
+    for module in (claim, replay_tables, rollback):
         monkeypatch.setattr(module, "tell", lambda _, what: said.append(what))
     return said
 

@@ -20,6 +20,9 @@ from headgate.operations.audit_keyed import NOT_FOLDED
 from headgate.operations.audit_records import TableRecords, count_keys, scan_draft
 from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.sink.load import parse
+from headgate.sink.maintenance.rounds import Round
+from headgate.sink.maintenance_settings import MaintenanceSettings
+from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.keyed.delete_manifests import Deletions
 from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
 from headgate.tables.iceberg.table import IcebergTable
@@ -63,10 +66,13 @@ def put(key: int) -> Event:
     return Event((key,), "a")
 
 
-def judged(local: LocalCatalog) -> AuditReport:
+def settings(local: LocalCatalog) -> SinkSettings:
     properties = "\n".join(f'{name} = "{value}"' for name, value in local.properties.items())
-    text = SINK_FILE.format(sink=SINK, catalog=local.name, properties=properties, table=NAME)
-    return audit(parse(text), with_source=False)
+    return parse(SINK_FILE.format(sink=SINK, catalog=local.name, properties=properties, table=NAME))
+
+
+def judged(local: LocalCatalog) -> AuditReport:
+    return audit(settings(local), with_source=False)
 
 
 def test_point_6_what_was_not_compared_is_unproven(local: LocalCatalog, world: KeyedWorld) -> None:
@@ -81,6 +87,37 @@ def test_point_6_what_was_not_compared_is_unproven(local: LocalCatalog, world: K
         "2 commits made as many rows die as they updated, deleted and superseded" in report.proven
     )
     assert NOT_FOLDED in report.unproven
+
+
+def test_point_7_after_a_compaction_of_the_sinks_own_the_same_is_proven(
+    local: LocalCatalog, world: KeyedWorld
+) -> None:
+    meanwhile = [[put(3), put(30), Event((4,))]]
+
+    def commit_once() -> None:
+        if meanwhile:
+            world.commit(meanwhile.pop())
+
+    one = Round(
+        replace(settings(local), maintenance=MaintenanceSettings(files_min=2, dead_per_thousand=1)),
+        local.catalog,
+        NAME,
+        quiet=commit_once,
+    )
+
+    one.compact()
+
+    assert one.done.compacted_files > 0
+    report = judged(local)
+    assert report.findings == ()
+    rows = len(world.source.fold)
+    assert report.live_rows == rows
+    assert (
+        f"{rows} rows are live: as many as the commits inserted and did not delete" in report.proven
+    )
+    assert (
+        "3 commits made as many rows die as they updated, deleted and superseded" in report.proven
+    )
 
 
 def test_point_6_a_key_that_is_there_twice_is_found(local: LocalCatalog, world: KeyedWorld) -> None:

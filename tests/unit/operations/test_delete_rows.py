@@ -411,7 +411,7 @@ def test_point_8_the_command_asks_first_and_says_what_went(
     assert [each["rows"] for each in json.loads(done.output)] == [1, 1]
     assert (len(seen(aside)), said) == (14, ["delete"])
     bad = run(main, [*asked[:3], "nope = 1", "--yes"])
-    assert "HG-248" in bad.output
+    assert "HG-158" in bad.output
     assert bad.exit_code == 2
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,164 +11,33 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 from unit.operations.filled_table import ARROW, SCHEMA, catalog_properties
+from unit.operations.routed_shop import AT, CLICKS, FILE, LATE, LEDGER, ORDERS, Shop, Source
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
 from headgate.control_protocol.going_back import RollbackUnfinished
-from headgate.control_protocol.identifiers import (
-    Epoch,
-    Sender,
-    SinkName,
-    TopicId,
-    TopicPartition,
-    TransactionId,
-    TransactionNumber,
-)
-from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
-    Draft,
     Landed,
     Lineage,
     Refused,
-    TopicState,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord, Debt, Parked
-from headgate.coordinator.debts import payments
+from headgate.control_protocol.record import Parked
 from headgate.operations import rollback
-from headgate.operations.audit import audit
 from headgate.operations.cli import main
 from headgate.operations.face.moves import MOVES
 from headgate.operations.rollback import carry_out, plan_rollback, show_on_branch
 from headgate.operations.set_offsets import stored
 from headgate.operations.table_access import refusal
-from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
-
-SINK, AT = SinkName("shop"), TopicPartition("shop", 0)
-LEDGER, ORDERS, CLICKS, LATE = "db.ledger", "db.orders", "db.clicks", "db.late"
-FILE = """
-name = "shop"
-[source]
-topics = ["shop"]
-group_id = "headgate-shop"
-[kafka]
-"bootstrap.servers" = "127.0.0.1:1"
-[catalog.properties]
-type = "sql"
-uri = "{uri}"
-warehouse = "{warehouse}"
-[tables]
-ledger = "db.ledger"
-[[tables.route]]
-field = "kind"
-to = "db.{{field}}"
-[tables.record_columns]
-topic = "topic"
-partition = "partition"
-offset = "offset"
-[spark]
-writer = "in-process"
-"""
-Rows = Mapping[str, Sequence[int]]
-"""By table the offsets of its rows."""
-
-
-class Shop:
-    """A sink of many tables, committed and paid as a coordinator does it."""
-
-    def __init__(self, catalog: Catalog, settings: SinkSettings) -> None:
-        self.catalog, self.settings = catalog, settings
-        catalog.create_namespace("db")
-        ensure_table(catalog, LEDGER, TableDeclaration({"nothing": "string"}))
-        ensure_table(catalog, settings.quarantine.table, quarantine_declaration())
-        self.ledger = IcebergTable(catalog, LEDGER, SINK)
-        self.next_offset = 0
-        self.claims(1)
-
-    def table(self, name: str) -> IcebergTable:
-        return IcebergTable(self.catalog, name, SINK)
-
-    def record(self, number: int, rows: int = 0, **other: Any) -> CommitRecord:
-        life = Sender(f"member-{self.epoch}", f"life-{self.epoch}")
-        return CommitRecord(
-            sink=SINK,
-            group_id="headgate-shop",
-            transaction=TransactionId(Epoch(self.epoch), TransactionNumber(number)),
-            coordinator=life,
-            offsets=Offsets({AT: self.next_offset}),
-            topic_ids={"shop": TopicId("topic-id-1")},
-            records=rows,
-            **other,
-        )
-
-    def claims(self, epoch: int) -> None:
-        self.epoch, self.number = epoch, 0
-        view = self.ledger.read()
-        if view.record:
-            self.next_offset = view.record.offsets[AT]
-        assert isinstance(self.ledger.commit(CommitAttempt(view, self.record(0))), Landed)
-
-    def decides(self, rows: Rows, **other: Any) -> tuple[Debt, ...]:
-        """The ledger's commit of the next transaction; nobody is paid yet."""
-        self.number += 1
-        number = sum(map(len, rows.values()))
-        self.next_offset += number
-        record = self.record(self.number, number)
-        debts = tuple(debt for name, at in rows.items() for debt in self.drafts(record, name, at))
-        view = self.ledger.read()
-        owed = (*other.pop("still", ()), *debts)
-        attempt = CommitAttempt(view, replace(record, debts=owed, **other))
-        assert isinstance(self.ledger.commit(attempt), Landed)
-        return debts
-
-    def drafts(self, record: CommitRecord, name: str, at: Sequence[int]) -> tuple[Debt, ...]:
-        if not self.catalog.table_exists(name):
-            self.catalog.create_table(name, SCHEMA)
-        table = self.catalog.load_table(name)
-        values = [{"topic": "shop", "partition": 0, "offset": offset} for offset in at]
-        files = write_files(table, pa.Table.from_pylist(values, schema=ARROW))
-        view = self.table(name).read()
-        return self.table(name).draft(
-            Draft(view, record.transaction, record.coordinator, tuple(files))
-        )
-
-    def payment(self, name: str, debts: Sequence[Debt]) -> CommitAttempt:
-        (payment,) = payments(self.ledger.read(), tuple(debts), {name: self.table(name).read()}, ())
-        return payment
-
-    def commits(self, rows: Rows) -> None:
-        """A transaction that is decided and paid."""
-        debts = self.decides(rows)
-        for name in rows:
-            assert isinstance(self.table(name).commit(self.payment(name, debts)), Landed)
-
-    def rows(self) -> dict[str, list[int]]:
-        """What any reader sees."""
-        return {
-            name: sorted(self.catalog.load_table(name).scan().to_arrow()["offset"].to_pylist())
-            for name in (ORDERS, CLICKS, LATE)
-            if self.catalog.table_exists(name)
-        }
-
-    def assert_proven(self, records: int) -> None:
-        report = audit(self.settings, with_source=False)
-        assert report.findings == ()
-        assert (report.rows, report.distinct) == (records, records)
-
-
-class Source:
-    def describe(self) -> dict[str, TopicState]:
-        return {"shop": TopicState(TopicId("topic-id-1"), {0: OffsetRange(0, 20)})}
 
 
 @pytest.fixture

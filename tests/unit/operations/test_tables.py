@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from headgate.control_protocol.identifiers import SinkName, TransactionId
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.record import CommitRecord, Debt, Parked
 from headgate.control_protocol.testing.contract.world import landed, record
-from headgate.operations import resume_tables
+from headgate.operations import replay_tables, resume_tables
 from headgate.operations.cli import main
+from headgate.operations.replay_tables import GivenBack
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import load_catalog
@@ -129,6 +130,7 @@ def test_point_6_only_resume_takes_tables(desk: Desk) -> None:
     result = desk.asks("show", "db.here")
     assert result.exit_code == 2
     assert "only headgate tables SINK resume takes tables" in result.output
+    assert desk.asks("show", "--replay").exit_code == 2
 
 
 # ------------------------------------------------------------------------------------------ resume
@@ -207,6 +209,63 @@ def test_point_6_a_table_that_is_gone_is_asked_for_only_by_name_and_where_it_can
     assert desk.asks("resume").exit_code != 0
     assert desk.asks("resume", "db.gone").stdout == "resumed: db.gone\n"
     assert asked == [("db.gone",)]
+
+
+def test_point_6_reread_is_refused_by_name_and_nobody_is_asked(
+    desk: Desk, asked: list[tuple[str, ...]]
+) -> None:
+    parks(desk, one="HG-201 was rolled back")
+    result = desk.asks("resume", "db.one", "--reread")
+    assert result.exit_code == 2
+    assert "HG-163" in result.output
+    assert asked == []
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The tables that are given back what they missed, once they are open."""
+    given: list[tuple[str, ...]] = []
+
+    def replay(_: SinkSettings, names: Sequence[str]) -> tuple[GivenBack, ...]:
+        given.append(tuple(names))
+        return tuple(GivenBack(name, 7) for name in names)
+
+    monkeypatch.setattr(replay_tables, "replay_tables", replay)
+    return given
+
+
+def test_point_6_replay_resumes_first_and_asks_for_open_tables_at_once(
+    desk: Desk,
+    asked: list[tuple[str, ...]],
+    replayed: list[tuple[str, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parks(desk, one="HG-201 was rolled back")
+    monkeypatch.setattr(resume_tables.time, "sleep", lambda _: desk.decides())
+    answer = resume_tables.ask
+
+    def resuming(settings: SinkSettings, event: Resume, *more: Any) -> CommitRecord:
+        record: CommitRecord = answer(settings, event, *more)
+        return desk.decides(parked=tuple(replace(p, resuming=True) for p in record.parked))
+
+    monkeypatch.setattr(resume_tables, "ask", resuming)
+    told = desk.asks("resume", "db.one", "db.open", "--replay")
+    assert told.stdout.splitlines() == [
+        "resumed: db.one",
+        "replayed: db.one: 7 records put again",
+        "replayed: db.open: 7 records put again",
+    ]
+    assert (asked, replayed) == ([("db.one",)], [("db.one", "db.open")])
+    told = desk.asks("resume", "--replay")
+    assert told.stdout == "replayed: nothing waits in the quarantine\n"
+
+
+def test_point_6_replay_of_a_table_that_stays_parked_replays_nothing(
+    desk: Desk, asked: list[tuple[str, ...]], replayed: list[tuple[str, ...]]
+) -> None:
+    parks(desk, one="HG-103 rights are missing")
+    assert "HG-229" in desk.asks("resume", "--replay").output
+    assert (len(asked), replayed) == (1, [])
 
 
 def test_point_6_a_sink_of_one_table_has_none_to_resume(desk: Desk) -> None:

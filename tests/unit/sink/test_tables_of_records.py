@@ -5,7 +5,9 @@ The writer, the maker and a real catalog, without log and machines between them.
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from google.protobuf import descriptor_pb2
+from integration.registry.server import RegistryServer
 from local_catalog import LocalCatalog, local_catalog
+from unit.data.formats.protobuf_worlds import field as protobuf_field
 
 from headgate.control_protocol.column_growth import FIELDS_MAX, Refusal
 from headgate.control_protocol.columns import Column, Struct
@@ -409,6 +414,67 @@ def test_point_4_n1_the_schema_that_records_were_written_with_makes_the_table(
     assert [(row["id"], row["note"]) for row in rows["orders"]] == [(2, None), (3, "x")]
     spec = local.catalog.load_table("db.orders").spec()
     assert [str(each.transform) for each in spec.fields] == ["day"]
+
+
+def test_point_4_n1_the_registrys_schema_makes_and_evolves_the_table(local: LocalCatalog) -> None:
+    """Records of two versions in one batch: the table has what both have."""
+    fields = [{"name": "id", "type": "long"}, {"name": "tip", "type": ["null", "double"]}]
+    with RegistryServer() as registry:
+        ids = [
+            registry.subjects.register("shop", {"schema": json.dumps(order)})
+            for order in (
+                {"type": "record", "name": "Order", "fields": fields[:1]},
+                {"type": "record", "name": "Order", "fields": fields},
+            )
+        ]
+        shop = shop_of(local, *from_registry("avro-registry", registry.url))
+        one, two = (b"\0" + number.to_bytes(4, "big") for number in ids)
+        rows = shop.write({"shop.orders": [one + b"\4"]})
+        assert (shop.columns("orders"), rows) == ({"id": "long"}, {"orders": [{"id": 2}]})
+        tip = b"\2" + struct.pack("<d", 1.5)
+        rows = shop.write({"shop.orders": [one + b"\4", two + b"\6" + tip, b"\0junk"]})
+        assert shop.columns("orders") == {"id": "long", "tip": "double"}
+        assert rows["orders"] == [{"id": 2, "tip": None}, {"id": 3, "tip": 1.5}]
+        assert [row["value"] for row in rows["q"]] == [b"\0junk"]
+        rows = shop.write({"shop.returns": [two + b"\6" + tip]})
+        assert rows == {"returns": [{"id": 3, "tip": 1.5}]}
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_point_4_n1_a_protobuf_descriptor_makes_the_table(
+    local: LocalCatalog, registered: bool
+) -> None:
+    made = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    order = made.message_type.add(name="Order")
+    protobuf_field(order, "id", 1, "int64")
+    protobuf_field(order, "note", 2, "string")
+    message = b"\x08\x07\x12\x02hi"
+    with RegistryServer() as registry:
+        if registered:
+            text = base64.b64encode(made.SerializeToString()).decode()
+            body = {"schema": text, "schemaType": "PROTOBUF"}
+            number = registry.subjects.register("shop", body)
+            message = b"\0" + number.to_bytes(4, "big") + b"\0" + message
+            changes = from_registry("protobuf-registry", registry.url)
+        else:
+            files = descriptor_pb2.FileDescriptorSet(file=[made]).SerializeToString()
+            options = f'descriptor = "{base64.b64encode(files).decode()}"\nmessage = "shop.Order"'
+            changes = from_schemas("protobuf", options)
+        shop = shop_of(local, *changes)
+        rows = shop.write({"shop.orders": [message, b"\xff"]})
+    assert shop.columns("orders") == {"id": "long", "note": "string"}
+    assert rows["orders"] == [{"id": 7, "note": "hi"}]
+    assert [row["value"] for row in rows["q"]] == [b"\xff"]
+
+
+def from_registry(name: str, url: str) -> tuple[tuple[str, str], ...]:
+    return from_schemas(name, f'"registry.url" = "{url}"')
+
+
+def from_schemas(name: str, options: str) -> tuple[tuple[str, str], ...]:
+    """A sink file's changes: tables are made of the schemas that records are written with."""
+    given = f'[format]\ntype = "{name}"\n[format.options]\n{options}\n'
+    return ('schema = "infer"', 'schema = "registry"'), ("[quarantine]", f"{given}[quarantine]")
 
 
 def test_point_4_n1_the_schema_that_connect_brings_makes_and_evolves_the_table(

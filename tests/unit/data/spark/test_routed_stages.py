@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from local_catalog import local_catalog
-from unit.data.writers.test_routed import BY_FIELD, BY_TOPIC, KEPT, Desk, some
+from unit.data.writers.test_routed import BY_FIELD, BY_TOPIC, KEPT, Desk, rows_in, some
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import (
@@ -248,6 +248,24 @@ def test_point_3_a_transform_names_the_table_of_each_row(job: Job, mode: Distrib
     (result,) = written.partitions.values()
     assert (result.records, result.quarantined, result.skipped, result.bad) == (4, 4, 1, 1)
     assert result.bytes_read > 0
+
+
+@pytest.mark.parametrize("mode", [Distribution.NONE, Distribution.HASH])
+def test_point_6_behind_a_transform_records_of_a_parked_table_are_diverted(
+    job: Job, mode: Distribution
+) -> None:
+    """I1: else its statuses would be refused for ever (I2); no route is at fault, nor a record."""
+    job = transforming(job, named_by("type"), mode)
+    job.handling = replace(KEPT, unmatched=Disposal.FAIL)
+    job.table("db.a", "db.b")
+    job.parked = {"db.b": "HG-201 rolled back"}
+    written = job.outcome({"events": [*some(1, kind="a"), *some(2, 3, kind="b")]})
+    assert isinstance(written, BatchWritten)
+    (result,) = written.partitions.values()
+    assert (result.records, result.quarantined, result.bad) == (1, 2, 0)
+    rows = rows_in(written.quarantined)
+    assert {(row["error_class"], row["table_name"]) for row in rows} == {("table", "db.b")}
+    assert {row["message"] for row in rows} == {"db.b: HG-201 rolled back"}
 
 
 @pytest.mark.parametrize("disposal", [Disposal.SKIP, Disposal.FAIL])

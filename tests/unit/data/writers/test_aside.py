@@ -171,6 +171,7 @@ def test_a_bad_record_is_kept_with_all_that_it_was(desk: Desk) -> None:
         "value": b"{broken",
         "headers": [{"key": "h", "value": b"\xff"}, {"key": "n", "value": None}],
         "error_class": "value",
+        "table_name": None,
         "sink": SINK,
         "epoch": 3,
         "transaction": 7,

@@ -140,13 +140,13 @@ class Desk:
         found = {
             at.table.removeprefix("db."): _ids(files) for at, files in written.followed.items()
         }
-        aside = [json.loads(row["value"])["id"] for row in _rows(written.quarantined)]
+        aside = [json.loads(row["value"])["id"] for row in rows_in(written.quarantined)]
         return {**found, **({"q": sorted(aside)} if aside else {})}
 
     def messages(self, topics: Mapping[str, Sequence[Any]]) -> set[str]:
         written = self.outcome(topics)
         assert isinstance(written, BatchWritten), written
-        return {row["message"] for row in _rows(written.quarantined)}
+        return {row["message"] for row in rows_in(written.quarantined)}
 
     def _start(self, name: str) -> TableStart:
         table = self.local.catalog.load_table(name)
@@ -161,13 +161,13 @@ def _record(topic: str, offset: int, value: Any) -> Record:
     return Record(topic, 0, offset, 1_785_585_600_123, octets, b"key", headers)
 
 
-def _rows(files: Sequence[WrittenFile]) -> list[dict[str, Any]]:
+def rows_in(files: Sequence[WrittenFile]) -> list[dict[str, Any]]:
     tables = [pq.ParquetFile(file.path.removeprefix("file://")).read() for file in files]
     return list(pa.concat_tables(tables).to_pylist()) if tables else []
 
 
 def _ids(files: Sequence[WrittenFile]) -> list[int]:
-    return sorted(row["id"] for row in _rows(files))
+    return sorted(row["id"] for row in rows_in(files))
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ def test_point_3_bad_records_and_tombstones_are_aside_once(desk: Desk) -> None:
         for at, result in written.partitions.items()
     }
     assert counts == {"events": (1, 3, 2), "shop.orders": (1, 2, 1)}
-    assert len(_rows(written.quarantined)) == 5
+    assert len(rows_in(written.quarantined)) == 5
 
 
 @pytest.mark.parametrize("disposal", [Disposal.SKIP, Disposal.FAIL])
@@ -328,7 +328,7 @@ def test_point_3_a_failed_batch_leaves_no_file(desk: Desk, tmp_path: Path) -> No
 
 def classes(written: BatchOutcome) -> set[str]:
     assert isinstance(written, BatchWritten), written
-    return {row["error_class"] for row in _rows(written.quarantined)}
+    return {row["error_class"] for row in rows_in(written.quarantined)}
 
 
 def test_point_6_records_of_a_parked_table_go_to_the_quarantine_and_are_not_bad(desk: Desk) -> None:
@@ -337,10 +337,12 @@ def test_point_6_records_of_a_parked_table_go_to_the_quarantine_and_are_not_bad(
     written = desk.outcome({"shop.orders": some(1, 2), "events": some(3, kind="a")})
     assert isinstance(written, BatchWritten)
     assert classes(written) == {"table"}
-    assert {row["message"] for row in _rows(written.quarantined)} == {
+    assert {row["message"] for row in rows_in(written.quarantined)} == {
         "db.orders: HG-102 dropped",
         "db.event_a: HG-103 not allowed",
     }
+    meant = {row["table_name"] for row in rows_in(written.quarantined)}
+    assert meant == {"db.orders", "db.event_a"}, "so that they can be put again (I6)"
     assert sum(result.bad for result in written.partitions.values()) == 0
     assert sum(result.quarantined for result in written.partitions.values()) == 3
     assert written.troubles == {}, "the coordinator knows"

@@ -1,0 +1,23 @@
+"""Errors of giving tables back what they missed (rule I6), grouped as in ``errors``."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.errors import ConfigurationError, StopSink
+
+
+class ReplayRefused(StopSink):
+    """A table is not as its ledger left it, or the quarantine is not: nothing is put again."""
+
+    code = "HG-261"
+
+
+class RereadRefused(ConfigurationError):
+    """What a table was owed and never received is to be read again for that table alone."""
+
+    code = "HG-163"
+
+
+class ReplayUnfit(ConfigurationError):
+    """The sink's file, or its quarantine, does not say how records would be put again."""
+
+    code = "HG-164"

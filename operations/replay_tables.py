@@ -1,0 +1,292 @@
+"""Gives tables back what the quarantine took in while they were parked (rule I6).
+
+The records are taken from the quarantine byte by byte, written as rows of the table, and added by
+one catalog call on that table, which requires its tag and head as they were read. The record that
+it leaves says up to where the table has been given everything back; payments carry that on. So
+whoever is interrupted, or comes second, finds what has been done; and the sink may run meanwhile.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.catalog import Catalog
+
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import ConfigurationError, RetryLater, WriteFailed
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchNeeds,
+    BatchWritten,
+    CommitAttempt,
+    Landed,
+    Lineage,
+    Refused,
+    TableView,
+)
+from headgate.control_protocol.record import REPLAY, CommitRecord, Replayed
+from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit
+from headgate.data.writers.diverted import MEANT_FOR, DivertedRecords, Place, given_back
+from headgate.data.writers.put import chunk_of
+from headgate.data.writers.whole import write_put
+from headgate.operations.actor import actor, tell
+from headgate.operations.asked_tables import start_of, with_what_is_needed
+from headgate.operations.table_access import opened_catalog
+from headgate.participant.embedding import Record
+from headgate.sink.planning import iceberg_planning
+from headgate.sink.settings import SinkSettings
+from headgate.sink.tables_settings import RouteSettings
+from headgate.tables.iceberg.table import IcebergTable
+
+PORTION = 10_000
+"""So many records are in memory, and come by one commit."""
+
+_TRIES = 5
+_FOLDER = "headgate"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """What one table was given back. ``left``: records that are no rows of it, and stay where they
+    are."""
+
+    table: str
+    records: int = 0
+    left: int = 0
+
+    def __str__(self) -> str:
+        left = f"; {self.left} are bad records, and stay in the quarantine" if self.left else ""
+        return f"{self.table}: {self.records} records put again{left}"
+
+
+def refuse_replay(settings: SinkSettings) -> None:
+    """Raise ``ReplayUnfit`` where the sink file does not say how a record becomes its row.
+
+    Raises ``ConfigurationError`` for a sink of one table.
+    """
+    if not settings.tables:
+        raise ConfigurationError("this sink fills one table", "only tables of routes are parked")
+    if not settings.quarantine.keeps:
+        raise ReplayUnfit(
+            f"sink {settings.name} keeps no records in a quarantine", "there is nothing to replay"
+        )
+    if settings.transform:
+        raise ReplayUnfit(
+            f"sink {settings.name} has a transform, which runs in Spark: single records are not "
+            "put again",
+            "send the rows of the quarantine to the topic again",
+        )
+
+
+def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[GivenBack, ...]:
+    """Put again what the quarantine holds for these tables; without names, for all that are open.
+
+    Raises ``ReplayUnfit``, ``ReplayRefused``, ``RetryLater`` where somebody else is faster, and
+    what opening and writing tables raises. What was put again until then is, once.
+    """
+    refuse_replay(settings)
+    with opened_catalog(settings) as catalog:
+        desk = _Desk(settings, catalog)
+        given = tuple(map(desk.give_back, sorted(names) if names else desk.waiting()))
+    tell(settings, f"{REPLAY} {' '.join(each.table for each in given)}".rstrip())
+    return given
+
+
+class _Desk:
+    """The ledger and the quarantine as they were read, and one table after the other."""
+
+    def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._ledger = self._table(settings.tables.ledger).read()
+        self._aside = self._diverted(settings.quarantine.table)
+
+    def waiting(self) -> Iterator[str]:
+        """The tables that the quarantine holds records for, and that are not parked."""
+        parked = self._parked()
+        return (name for name in self._aside.tables() if name not in parked)
+
+    def give_back(self, name: str) -> GivenBack:
+        """One commit for each portion; the table's own record says where the next one begins."""
+        places, given = self._aside.places(name), GivenBack(name)
+        while True:
+            view = self._view(name)
+            before = _record(view).replayed
+            left = [place for place in places if not given_back(place, before)]
+            if not left:
+                return given
+            portion, behind = left[:PORTION], left[PORTION:]
+            upto = _upto(self._aside.record, before, portion, behind)
+            written = self._written(name, portion)
+            files = tuple(file for some in written.followed.values() for file in some)
+            records = sum(result.records for result in written.partitions.values())
+            self._commit(view, files, records, upto)
+            bad = len(portion) - records
+            given = GivenBack(name, given.records + records, given.left + bad)
+
+    def _table(self, name: str) -> IcebergTable:
+        return IcebergTable(self._catalog, name, self._settings.name, self._settings.table.branch)
+
+    def _diverted(self, name: str) -> DivertedRecords:
+        """Raises ``ReplayRefused``, ``ReplayUnfit``."""
+        sink, branch = self._settings.name, self._settings.table.branch
+        table = self._catalog.load_table(name)
+        view = self._table(name).seen(table)
+        if view.lineage is not Lineage.CONTAINS_TAG or view.record is None:
+            raise ReplayRefused(
+                f"the quarantine {name} is not as sink {sink} left it: {view.lineage.value}",
+                "start the sink: its error names what was done to the quarantine",
+            )
+        if view.record.lead != self._ledger.uuid:
+            raise ReplayRefused(
+                f"the quarantine {name} was paid by another table than {self._ledger.table}",
+                "start the sink: its error says what to do",
+            )
+        found = DivertedRecords(table, sink, branch, view.record)
+        if not found.told_apart:
+            raise ReplayUnfit(
+                f"the quarantine {name} has no column {MEANT_FOR}: which table its records were "
+                "meant for is not known",
+                f"add the column {MEANT_FOR} (string); it is filled from then on",
+            )
+        return found
+
+    def _parked(self) -> Mapping[str, str]:
+        record = self._ledger.record
+        return {each.table: each.why for each in record.parked} if record else {}
+
+    def _view(self, name: str) -> TableView:
+        """The table, as the ledger left it. Raises ``ReplayRefused``."""
+        if why := self._parked().get(name):
+            raise ReplayRefused(
+                f"{name} is parked: {why}", "headgate tables SINK resume TABLE --replay opens it"
+            )
+        view = self._table(name).read()
+        paid = view.record is not None and view.record.lead == self._ledger.uuid
+        if view.lineage is not Lineage.CONTAINS_TAG or not paid:
+            raise ReplayRefused(
+                f"{name} is not as sink {self._settings.name} left it, or has not been paid yet",
+                "start the sink: it pays the table, or parks it and says why (headgate tables "
+                "SINK); then ask again",
+            )
+        return view
+
+    def _written(self, name: str, portion: Sequence[Place]) -> BatchWritten:
+        """The portion's records in files of the table. Raises ``WriteFailed``, ``StopSink``."""
+        settings = _only_to(self._settings, name)
+        ranges = _ranges(portion)
+        wanted = {(place.at, place.offset) for place in portion}
+        records: dict[TopicPartition, dict[int, Record]] = {at: {} for at in ranges}
+        for record in self._aside.records(name, ranges):
+            at = TopicPartition(record.topic, record.partition)
+            if (at, record.offset) in wanted:
+                records[at][record.offset] = record
+        chunk = chunk_of([[some[n] for n in sorted(some)] for some in records.values()])
+        folder = f"{_FOLDER}/{settings.name}/replayed-{uuid.uuid4().hex[:12]}"
+        batch = Batch(
+            number=1,
+            transaction=self._aside.record.transaction,
+            table=start_of(self._ledger, folder),
+            ranges=ranges,
+            target_file_bytes=settings.coordinator.target_file_bytes,
+            topic_ids=self._aside.record.topic_ids,
+            folder=folder,
+        )
+        for _ in range(_TRIES):
+            planning = iceberg_planning(settings, self._catalog)
+            outcome = planning.written(batch, lambda plan: write_put(plan, batch, chunk))  # noqa: B023
+            if not isinstance(outcome, BatchNeeds):
+                break
+            batch = with_what_is_needed(settings, self._catalog, batch, outcome)
+        if isinstance(outcome, BatchFailed):
+            raise outcome.fatal or WriteFailed(outcome.reason)
+        if isinstance(outcome, BatchNeeds):
+            raise WriteFailed(f"{name} did not take up the columns that records need")
+        return outcome
+
+    def _commit(
+        self, view: TableView, files: tuple[WrittenFile, ...], records: int, upto: Replayed
+    ) -> None:
+        """One call, again where the sink has paid the table meanwhile; nobody else replays so."""
+        table = self._table(view.table)
+        reason, before = "", _record(view).replayed
+        for _ in range(_TRIES):
+            record = _given_back(_record(view), records, upto)
+            outcome = table.commit(CommitAttempt(view, record, files))
+            if isinstance(outcome, Landed):
+                return
+            reason, view = outcome.reason, self._view(view.table)
+            now = _record(view)
+            if now.replayed == upto and not isinstance(outcome, Refused):
+                return
+            if now.replayed != before or not isinstance(outcome, Refused):
+                break
+        raise RetryLater(
+            f"{view.table} was not given its records back: {reason}",
+            "ask again: what was put again is known, and is not put twice",
+        )
+
+
+def _upto(
+    aside: CommitRecord, before: Replayed | None, portion: Sequence[Place], behind: Sequence[Place]
+) -> Replayed:
+    """Return up to where the table has everything with this portion.
+
+    The quarantine is complete through its own offsets, but for what is ``behind`` the portion; and
+    who replayed meanwhile may have seen more of it.
+    """
+    known = before or Replayed(Offsets(), {})
+    done = {place.at: place.offset + 1 for place in portion}
+    unfinished = {place.at for place in behind}
+    offsets = {}
+    for at, end in aside.offsets.items():
+        topic_id = aside.topic_ids.get(at.topic)
+        passed = known.passed(at, topic_id) if topic_id is not None else 0
+        offsets[at] = max(passed, done.get(at, 0) if at in unfinished else end)
+    return Replayed(Offsets(offsets), aside.topic_ids)
+
+
+def _given_back(record: CommitRecord, records: int, upto: Replayed) -> CommitRecord:
+    """The table's record stays what its last payment made it, but for what was given back."""
+    return replace(record, records=records, replayed=upto, command=REPLAY, actor=actor())
+
+
+def _record(view: TableView) -> CommitRecord:
+    assert view.record is not None, "refused before"
+    return view.record
+
+
+def _only_to(settings: SinkSettings, name: str) -> SinkSettings:
+    """All records go to the one table that they were meant for, whatever the routes of today say.
+
+    What is no row of it stays where it is: in the quarantine.
+    """
+    tables = replace(
+        settings.tables,
+        route=(RouteSettings(to=name, merge=True),),
+        unmatched=Disposal.FAIL,
+        atomic=False,
+    )
+    aside = replace(
+        settings.quarantine,
+        policy=Disposal.SKIP,
+        tombstones=Disposal.SKIP,
+        per_thousand_max=1_000,
+        records_max=0,
+        dead_letter_topic="",
+    )
+    return replace(settings, tables=tables, quarantine=aside)
+
+
+def _ranges(portion: Sequence[Place]) -> dict[TopicPartition, OffsetRange]:
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    for place in portion:  # in order
+        begin = ranges[place.at].begin if place.at in ranges else place.offset
+        ranges[place.at] = OffsetRange(begin, place.offset + 1)
+    return ranges

@@ -1,0 +1,46 @@
+"""How a fork is seen: a commit that landed though the lock was not its writer's any more (H9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import HudiForked
+from headgate.tables.hudi.java import Instant
+
+_LATE = "a coordinator that was stopped for long has landed after all"
+_HINT = "its files are gone, and so may be rows: see docs/hudi.md, 'A fork'"
+
+
+def follows(sink: SinkName) -> str:
+    """Under this each commit says when the one before it was completed; it is no key of the commit
+    record, which would refuse it."""
+    return f"headgate-hudi.{sink}.follows"
+
+
+def refuse_fork(table: str, sink: SinkName, ours: Sequence[Instant]) -> None:
+    """Raise ``HudiForked`` where the sink's two newest commits, newest first, are no chain.
+
+    Times of completion tell: instants are archived by when they were requested, so that the one
+    before may be gone from the timeline, and an older one still there.
+    """
+    before = ours[0].said.get(follows(sink)) if len(ours) == 2 else None
+    if before is not None and ours[1].completed > int(before or 0):
+        raise HudiForked(
+            f"Hudi table {table}: commit {ours[0].requested} of sink {sink} continues the one that "
+            f"was completed at {before}, and not {ours[1].requested}, which came between: {_LATE}",
+            _HINT,
+        )
+
+
+def refuse_risen(
+    table: str, sink: SinkName, condemned: Collection[str], complete: Callable[[str], bool]
+) -> None:
+    """Raise ``HudiForked`` where a commit is complete that was rolled back."""
+    for instant in sorted(condemned):
+        if complete(instant):
+            raise HudiForked(
+                f"Hudi table {table}: commit {instant} of sink {sink} was rolled back, and is "
+                f"complete: {_LATE}",
+                _HINT,
+            )

@@ -1,0 +1,160 @@
+"""Faults at the worst moments of a commit to a Hudi table; then archival, which shows damage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
+from hudi_tables.zombie import Zombie
+from hudi_tables.zookeeper import ZooKeeper, zookeeper
+
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.ports import Landed, TableView
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.tables.hudi.base_files import instant_of
+from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.table import HudiSinkTable
+
+pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
+
+pytestmark = pytest.mark.timeout(1_200)
+
+SESSION_MS = 4_000
+PARTITION = TopicPartition("trips", 0)
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with zookeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def world(tmp_path: Path, spark: Any, server: ZooKeeper) -> HudiWorld:
+    return HudiWorld(tmp_path, spark, server.lock(SESSION_MS), properties=ARCHIVED_SOON)
+
+
+@pytest.fixture
+def rises(world: HudiWorld, tmp_path: Path, bundle: Path) -> Iterator[Callable[..., Zombie]]:
+    """Zombies over the same table; the first claim of the sink has landed before."""
+    claimed(world.open())
+    found: list[Zombie] = []
+
+    def risen() -> Zombie:
+        properties = {**world.place.settings, **ARCHIVED_SOON}
+        found.append(Zombie(tmp_path, bundle, properties, 1))
+        return found[-1]
+
+    yield risen
+    for zombie in found:
+        zombie.kill()
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_point_6_a_lock_provider_that_is_killed_in_a_commit_costs_no_row(
+    world: HudiWorld, server: ZooKeeper, monkeypatch: pytest.MonkeyPatch, forget: bool
+) -> None:
+    """``forget``: it comes back without its locks, and an heir claims while the first commits."""
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+
+    def restarted() -> None:
+        server.kill(forget=forget)
+        server.start()
+        if forget:
+            claimed(world.open(), epoch=2)
+
+    inside(monkeypatch, restarted)
+    outcome = commit(table, view, record(1, 1, 3), file)
+    assert not (forget and isinstance(outcome, Landed)), outcome
+    lives_on(world, 3)
+
+
+def test_point_6_a_jvm_that_is_killed_inside_of_the_lock_is_followed_by_another(
+    world: HudiWorld, rises: Callable[..., Zombie]
+) -> None:
+    """H7: the same instant is gone on with, once the dead JVM's session has ended."""
+    zombie = rises()
+    zombie.await_stop()
+    zombie.kill_java()
+    first, again = zombie.outcomes()
+    assert first.startswith("Unknown"), first
+    assert again.startswith("Landed"), again
+    assert world.open().read().record == record(1, 1, 3)
+    lives_on(world, 2)
+
+
+def test_point_6_an_heir_takes_over_from_a_process_that_is_killed_inside_of_the_lock(
+    world: HudiWorld, rises: Callable[..., Zombie]
+) -> None:
+    zombie = rises()
+    zombie.await_stop()
+    zombie.kill()
+    lives_on(world, 2)
+
+
+# ------------------------------------------------------------------------------------- afterwards
+
+
+def lives_on(world: HudiWorld, epoch: int) -> None:
+    """An heir claims, brings what the fault has held up unless it has landed, and commits until
+    all of that is archived: every row is there once, by Hudi's Spark reader."""
+    table = world.open()
+    first, view = table.stamp(), eventually_claimed(table, epoch)
+    assert view.record is not None
+    for number in range(view.record.offsets[PARTITION] // 3 + 1, 30):
+        file = write(world, table, number)
+        view = landed(commit(table, view, record(epoch, number, 3 * number), file))
+        java = HudiJava(world.place, world.place.config().schema)
+        if java.passed(java.meta(), instant_of(first)):
+            break
+    assert java.passed(java.meta(), instant_of(first))
+    assert numbers(world) == dict.fromkeys(range(1, number + 1), 3)
+    assert not java.ghosts(java.meta())
+
+
+def eventually_claimed(table: HudiSinkTable, epoch: int) -> TableView:
+    """Once the lock is free; nobody else wants it."""
+    for _ in range(10):
+        outcome = commit(table, table.read(), moved_on(table.read(), epoch))
+        if isinstance(outcome, Landed):
+            return outcome.view
+    raise AssertionError(outcome)
+
+
+def moved_on(view: TableView, epoch: int) -> CommitRecord:
+    """A claim takes over the offsets."""
+    assert view.record is not None
+    return replace(record(epoch, 0, view.record.offsets[PARTITION]), records=0)
+
+
+def write(world: HudiWorld, table: HudiSinkTable, number: int) -> WrittenFile:
+    return world.write(rows(number), table.stamp())[0]
+
+
+def numbers(world: HudiWorld) -> Counter[int]:
+    return Counter(row[0] for row in world.read().select("number").collect())
+
+
+def inside(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Within the next commit's lock, behind its look at the table."""
+    commits, waiting = HudiJava.commit, [happens]
+
+    def raced(java: HudiJava, instant: str, files: Any, told: Any, check: Any) -> None:
+        due = [waiting.pop()] if waiting else []
+
+        def checked() -> None:
+            check()
+            for each in due:
+                each()
+
+        commits(java, instant, files, told, checked)
+
+    monkeypatch.setattr(HudiJava, "commit", raced)

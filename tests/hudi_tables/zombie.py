@@ -1,0 +1,114 @@
+"""A coordinator in a process of its own, which stops inside of Hudi's lock, to be killed there.
+
+It commits one file of one number, and tells what became of it. ``python -m hudi_tables.zombie``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from hudi_tables.world import HudiWorld, rows, session
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.testing.contract.world import commit, record
+from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.table import HudiSinkTable
+
+WAIT_S_MAX = 200
+_TESTS = Path(__file__).parent.parent
+
+
+class Zombie:
+    """The process from outside. It commits ``number`` in transaction 1.``number``."""
+
+    def __init__(self, home: Path, bundle: Path, properties: dict[str, str], number: int) -> None:
+        self._home = home
+        told = [str(home), str(bundle), json.dumps(properties), str(number)]
+        with (home / "zombie.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "hudi_tables.zombie", *told],
+                env={**os.environ, "PYTHONPATH": str(_TESTS)},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def await_stop(self) -> None:
+        self.wait((self._home / "stopped").exists, "it stops")
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def kill_java(self) -> None:
+        found = subprocess.check_output(["pgrep", "-g", str(self._process.pid), "java"])
+        for pid in found.split():
+            os.kill(int(pid), signal.SIGKILL)
+
+    def outcomes(self) -> list[str]:
+        """What its commit came to, and then the same commit once more."""
+        self.wait((self._home / "outcomes").exists, "it ends")
+        found: list[str] = json.loads((self._home / "outcomes").read_text())
+        return found
+
+    def wait(self, happened: Callable[[], Any], what: str) -> None:
+        until = time.monotonic() + WAIT_S_MAX
+        while not happened():
+            log = (self._home / "zombie.log").read_text()[-3000:]
+            assert time.monotonic() < until, f"never: {what}\n{log}"
+            assert self._process.poll() in (None, 0), f"it died\n{log}"
+            time.sleep(0.05)
+
+
+def main(home: Path, bundle: Path, properties: dict[str, str], number: int) -> None:
+    jars = {"spark.jars": str(bundle)}
+    world = HudiWorld(home, session(bundle), {}, properties=properties, storage=jars)
+
+    def stop() -> None:
+        if not (home / "stopped").exists():
+            (home / "stopped").touch()
+            while not (home / "go").exists():
+                time.sleep(0.05)
+
+    commits = HudiJava.commit
+
+    def in_hook(java: HudiJava, instant: str, files: Any, told: Any, check: Any) -> None:
+        def inside() -> None:
+            check()
+            stop()
+
+        commits(java, instant, files, told, inside)
+
+    table = HudiSinkTable(world.place, SinkName("sink"))
+    view, files = table.read(), world.write(rows(number), table.stamp())
+    with patch.object(HudiJava, "commit", in_hook):
+        first = commit(table, view, record(1, number, 3 * number), *files)
+        again = commit(table, view, record(1, number, 3 * number), *files)
+    written(home / "outcomes", json.dumps([repr(first), repr(again)]))
+
+
+def written(path: Path, text: str) -> None:
+    """Whole, or not at all."""
+    part = path.with_suffix(".part")
+    part.write_text(text)
+    part.replace(path)
+
+
+if __name__ == "__main__":
+    main(
+        Path(sys.argv[1]),
+        Path(sys.argv[2]),
+        json.loads(sys.argv[3]),
+        int(sys.argv[4]),
+    )

@@ -1,0 +1,56 @@
+"""Keys that a REST catalog vends with each table, and that the store refuses when they are old."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+
+from object_store import ObjectStore
+from small_rest_catalog import SmallRestCatalog
+from store_proxy import Answer, Request, s3_error
+
+LIFE_S = 40.0
+EXPIRED = s3_error(400, "ExpiredToken")
+
+
+class VendedKeys:
+    """Each time others, good for ``LIFE_S``. ``refused``: how often somebody came with old ones."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, float] = {}
+        self._one_at_a_time = Lock()
+        self.refused = 0
+
+    def vend(self) -> Mapping[str, str]:
+        token, ends = f"session-{uuid.uuid4().hex}", time.time() + LIFE_S
+        with self._one_at_a_time:
+            self._ends[token] = ends
+        return {
+            "s3.access-key-id": f"ASIA{token[-8:]}",
+            "s3.secret-access-key": "vended",
+            "s3.session-token": token,
+            "s3.session-token-expires-at-ms": str(int(ends * 1000)),
+        }
+
+    def judge(self, request: Request) -> Answer | None:
+        """What the store answers to keys that are not good, or no more."""
+        ends = self._ends.get(request.headers.get("x-amz-security-token", ""), 0.0)
+        if time.time() < ends:
+            return None
+        with self._one_at_a_time:
+            self.refused += 1
+        return EXPIRED
+
+
+class VendingCatalog(SmallRestCatalog):
+    """It writes metadata with the store's own keys, and gives out others."""
+
+    def __init__(self, folder: Path, store: ObjectStore, keys: VendedKeys) -> None:
+        super().__init__(folder, store.s3())
+        self._keys = keys
+
+    def with_each_table(self) -> Mapping[str, str]:
+        return self._keys.vend()

@@ -1,0 +1,35 @@
+"""When the followers of a world are paid: at once, at a pace (V2, V4), or all together (D5).
+
+The seeds of ``PACED`` have followers, and such settings, drawn from dice of their own.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from headgate.coordinator.settings import Pace
+
+PACED = range(800_000, 850_000)
+JOINT_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Payday:
+    """When a seed's followers are paid."""
+
+    paces: tuple[Pace, ...] = ()
+    refresh_ms: int = 0
+    joint: bool = False
+
+
+def payday(seed: int) -> Payday:
+    """Return what the coordinators' settings say of it."""
+    if seed not in PACED:
+        return Payday()
+    dice = random.Random(f"paid together in {seed}")
+    if dice.random() < JOINT_SHARE:
+        return Payday(joint=True, refresh_ms=dice.choice((0, 300)))
+    every_ms = dice.choice((100, 400, 1_500))
+    match = dice.choice((r"lake\..*", r"lake\.records_other"))
+    return Payday((Pace(match, every_ms),), dice.choice((0, 300, 1_000)))

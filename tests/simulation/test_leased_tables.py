@@ -1,0 +1,168 @@
+"""Seeds over a Hudi table whose lock is a lease, and what they notice (rules H of docs/hudi.md).
+
+The adapter is the real one. Damage shows in what readers find once all is archived; a sink that
+stops by name (HG-255) is right where somebody has landed without the lock, and only there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulation.leased_hudi import KEPT_MAX, Failed, LeasedHudi, LeasedJava, Moment
+from simulation.leased_world import PARTITION, SINK, LeasedWorld, Process
+from simulation.node import Killed
+from verdicts import Violation
+
+from headgate.control_protocol.kind_errors import HudiForked
+from headgate.tables.hudi import forks
+from headgate.tables.hudi.java import Instant
+from headgate.tables.hudi.reservations import Reservations
+from headgate.tables.hudi.table import HudiSinkTable
+
+SEEDS = 20
+STRUCK = (
+    "stopped",
+    "lease expired",
+    *("kill at behind the hook", "kill at metadata written", "fail at metadata written"),
+    *("stall at behind the hook", "stall at metadata written", "stall at behind the last look"),
+    *("stall at rolling back", "kill at rolling back", "stall at rollback"),
+)
+"""What must really happen, each at least once."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def played(seed: int, folder: Path) -> Counter[str]:
+    world = LeasedWorld(seed, folder / str(seed) / "trips")
+    world.play()
+    return world.struck
+
+
+def test_point_6_every_row_is_there_once_though_the_lock_is_a_lease(tmp_path: Path) -> None:
+    struck: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        struck += played(seed, tmp_path)
+    assert struck["landed"] > 20 * SEEDS
+    assert set(STRUCK) - struck.keys() == set()
+
+
+def test_point_6_a_leased_seed_has_one_course(tmp_path: Path) -> None:
+    assert played(3, tmp_path / "one") == played(3, tmp_path / "other")
+
+
+def test_point_6_a_commit_that_is_archived_as_soon_as_it_is_complete_is_known(
+    tmp_path: Path,
+) -> None:
+    """Its instant was reserved before all that others have committed; its writer dies then."""
+    world, writer, heir = calm(tmp_path)
+    for _ in range(KEPT_MAX):
+        commit_foreign(world.hudi)
+    at(writer, "archived", killed)
+    writer.turn()  # it is refused, for the table has moved on
+    writer.turn()
+    assert writer.dead
+    assert not any(each.said for each in done(world.hudi))
+    heir.turn()
+    assert world.struck["landed"] == 2
+    found = HudiSinkTable(world.place, SINK, java=heir.java).read().record
+    assert found is not None
+    assert Counter(world.hudi.rows()) == Counter(range(found.offsets[PARTITION]))
+    assert found.offsets[PARTITION] > 0
+
+
+def test_point_6_what_rises_again_stops_the_sink(tmp_path: Path) -> None:
+    """A claim has rolled it back and did not land, while its writer slept behind Hudi's last look:
+    no commit came between."""
+    world, writer, heir = calm(tmp_path)
+
+    def taken_over() -> None:
+        world.hudi.holder = None
+        at(heir, "register", failing)
+        heir.turn()
+
+    at(writer, "behind the last look", taken_over)
+    writer.turn()
+    assert world.hudi.landed_late
+    assert world.stopped is not None
+    with pytest.raises(HudiForked, match="was rolled back, and is complete"):
+        HudiSinkTable(world.place, SINK, java=heir.java).read()
+
+
+def calm(folder: Path) -> tuple[LeasedWorld, Process, Process]:
+    """A world in which nothing happens by itself; the first process has claimed."""
+    world = LeasedWorld(0, folder / "trips")
+    world.calm = True
+    writer = Process(world)
+    while not writer.claimed:
+        writer.turn()
+    return world, writer, Process(world)
+
+
+def at(process: Process, where: str, happens: Callable[[], object]) -> None:
+    """When the process comes there, once."""
+    strike, waiting = process.strike, [happens]
+
+    def struck(now: str) -> None:
+        strike(now)
+        if now == where and waiting:
+            waiting.pop()()
+
+    process.strike = struck  # type: ignore[method-assign]
+
+
+def killed() -> None:
+    raise Killed
+
+
+def failing() -> None:
+    raise Failed("it cannot be written")
+
+
+def commit_foreign(hudi: LeasedHudi) -> None:
+    instant = hudi.tick()
+    done = Instant(instant, int(hudi.tick()), "INSERT", replaces=False, said={})
+    hudi.timeline[instant] = Moment(done=done)
+    hudi.metadata.append((instant, ()))
+
+
+def done(hudi: LeasedHudi) -> list[Instant]:
+    return [moment.done for moment in hudi.timeline.values() if moment.done]
+
+
+def nothing(*_: Any, **__: Any) -> None: ...
+
+
+def nobody(*_: Any, **__: Any) -> frozenset[str]:
+    return frozenset()
+
+
+MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
+    "H2 the hook looks at nothing": (HudiSinkTable, "_refusal", nothing, 9),
+    "H3 nothing is rolled back": (HudiSinkTable, "_unfinished", nobody, 2),
+    "H3 what is rolled back is not condemned": (Reservations, "condemn", nothing, 17),
+    "H8 ghosts are not looked for": (LeasedJava, "ghosts", nobody, 17),
+    "H9 what rose again stops nobody": (forks, "refuse_risen", nothing, 234),
+    "H9 no commit names the one before": (forks, "refuse_fork", nothing, 12),
+    "H10 what is archived is taken for a ghost": (LeasedJava, "archived", nothing, 4),
+}
+"""What is falsified, and a seed that notices it."""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_point_6_a_mutant_is_noticed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, what, falsified, seed = MUTANTS[name]
+    monkeypatch.setattr(where, what, falsified)
+    with pytest.raises(Violation):
+        played(seed, tmp_path)

@@ -1,0 +1,42 @@
+"""Followers that are paid at a pace, refreshed, or all in one call: each record is there once.
+
+More of them: ``make simulate ARGS="--first 800000 --seeds 1000 --real-every 2"``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+from simulation.payday import PACED, payday
+from simulation.run import Tally, played
+from simulation.together import JointFault
+
+SEEDS_AT_ONCE = 20
+FIRSTS = (PACED[0], PACED[0] + 80)
+"""Chosen: with these each way of failing strikes."""
+
+
+@cache
+def walked(first: int) -> Tally:
+    """Those that pay together are over real tables."""
+    seeds = range(first, first + SEEDS_AT_ONCE)
+    return played(seeds, real=frozenset(seed for seed in seeds if payday(seed).joint))
+
+
+@pytest.mark.parametrize("first", FIRSTS)
+def test_point_7_and_9_every_row_is_there_once_whenever_tables_are_paid(first: int) -> None:
+    walk = walked(first)
+
+    assert not walk.failed, "\n".join(walk.failed)
+    assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
+
+
+def test_point_9_a_joint_call_really_fails_in_all_its_ways() -> None:
+    struck: Counter[str] = Counter()
+    for first in FIRSTS:
+        struck += walked(first).struck
+
+    wanted = {f"joint commit {fault.name}" for fault in JointFault}
+    assert {"joint commit sent", *wanted} - struck.keys() == set()

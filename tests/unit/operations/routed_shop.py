@@ -1,0 +1,185 @@
+"""A sink of many tables on SQLite, committed and paid as a coordinator does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from iceberg_files import write_files
+from pyiceberg.catalog import Catalog
+from unit.operations.filled_table import ARROW, SCHEMA
+
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, TopicState
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.coordinator.debts import payments
+from headgate.operations.audit import audit
+from headgate.sink.declaration import quarantine_declaration
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table import IcebergTable
+
+SINK, AT = SinkName("shop"), TopicPartition("shop", 0)
+LEDGER, ORDERS, CLICKS, LATE = "db.ledger", "db.orders", "db.clicks", "db.late"
+FILE = """
+name = "shop"
+[source]
+topics = ["shop"]
+group_id = "headgate-shop"
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+[catalog.properties]
+type = "sql"
+uri = "{uri}"
+warehouse = "{warehouse}"
+[tables]
+ledger = "db.ledger"
+[[tables.route]]
+field = "kind"
+to = "db.{{field}}"
+[tables.record_columns]
+topic = "topic"
+partition = "partition"
+offset = "offset"
+[spark]
+writer = "in-process"
+"""
+Rows = Mapping[str, Sequence[int]]
+"""By table the offsets of its rows."""
+
+
+class Shop:
+    """A sink of many tables, committed and paid as a coordinator does it."""
+
+    def __init__(self, catalog: Catalog, settings: SinkSettings) -> None:
+        self.catalog, self.settings = catalog, settings
+        catalog.create_namespace("db")
+        ensure_table(catalog, LEDGER, TableDeclaration({"nothing": "string"}))
+        ensure_table(catalog, settings.quarantine.table, quarantine_declaration())
+        self.ledger = IcebergTable(catalog, LEDGER, SINK)
+        self.next_offset = 0
+        self.claims(1)
+
+    def table(self, name: str) -> IcebergTable:
+        return IcebergTable(self.catalog, name, SINK)
+
+    def record(self, number: int, rows: int = 0, **other: Any) -> CommitRecord:
+        life = Sender(f"member-{self.epoch}", f"life-{self.epoch}")
+        return CommitRecord(
+            sink=SINK,
+            group_id="headgate-shop",
+            transaction=TransactionId(Epoch(self.epoch), TransactionNumber(number)),
+            coordinator=life,
+            offsets=Offsets({AT: self.next_offset}),
+            topic_ids={"shop": TopicId("topic-id-1")},
+            records=rows,
+            **other,
+        )
+
+    def claims(self, epoch: int) -> None:
+        self.epoch, self.number = epoch, 0
+        view = self.ledger.read()
+        if view.record:
+            self.next_offset = view.record.offsets[AT]
+        assert isinstance(self.ledger.commit(CommitAttempt(view, self.record(0))), Landed)
+
+    def decides(self, rows: Rows, **other: Any) -> tuple[Debt, ...]:
+        """The ledger's commit of the next transaction; nobody is paid yet."""
+        self.number += 1
+        number = sum(map(len, rows.values()))
+        self.next_offset += number
+        record = self.record(self.number, number)
+        debts = tuple(debt for name, at in rows.items() for debt in self.drafts(record, name, at))
+        view = self.ledger.read()
+        owed = (*other.pop("still", ()), *debts)
+        attempt = CommitAttempt(view, replace(record, debts=owed, **other))
+        assert isinstance(self.ledger.commit(attempt), Landed)
+        return debts
+
+    def drafts(self, record: CommitRecord, name: str, at: Sequence[int]) -> tuple[Debt, ...]:
+        if not self.catalog.table_exists(name):
+            self.catalog.create_table(name, SCHEMA)
+        table = self.catalog.load_table(name)
+        values = [{"topic": "shop", "partition": 0, "offset": offset} for offset in at]
+        files = write_files(table, pa.Table.from_pylist(values, schema=ARROW))
+        view = self.table(name).read()
+        return self.table(name).draft(
+            Draft(view, record.transaction, record.coordinator, tuple(files))
+        )
+
+    def diverts(
+        self, meant_for: Mapping[str, Mapping[int, str | None]], rows: Rows | None = None
+    ) -> None:
+        """A transaction whose records for some tables go to the quarantine instead (I1)."""
+        aside = self.settings.quarantine.table
+        self.number += 1
+        number = sum(map(len, (rows or {}).values()))
+        count = sum(map(len, meant_for.values()))
+        self.next_offset += number + count
+        record = self.record(self.number, number, quarantined=count)
+        table = self.catalog.load_table(aside)
+        values = [
+            {
+                "topic": "shop",
+                "topic_id": "topic-id-1",
+                "partition": 0,
+                "offset": offset,
+                "value": None if value is None else value.encode(),
+                "error_class": "table",
+                "table_name": name,
+                "sink": str(SINK),
+            }
+            for name, found in meant_for.items()
+            for offset, value in found.items()
+        ]
+        files = write_files(table, pa.Table.from_pylist(values, schema=table.schema().as_arrow()))
+        view = self.table(aside).read()
+        draft = Draft(view, record.transaction, record.coordinator, tuple(files))
+        debts = self.table(aside).draft(draft)
+        for name, at in (rows or {}).items():
+            debts += self.drafts(record, name, at)
+        attempt = CommitAttempt(self.ledger.read(), replace(record, debts=debts))
+        assert isinstance(self.ledger.commit(attempt), Landed)
+        for name in (aside, *(rows or {})):
+            assert isinstance(self.table(name).commit(self.payment(name, debts)), Landed)
+
+    def payment(self, name: str, debts: Sequence[Debt]) -> CommitAttempt:
+        (payment,) = payments(self.ledger.read(), tuple(debts), {name: self.table(name).read()}, ())
+        return payment
+
+    def commits(self, rows: Rows) -> None:
+        """A transaction that is decided and paid."""
+        debts = self.decides(rows)
+        for name in rows:
+            assert isinstance(self.table(name).commit(self.payment(name, debts)), Landed)
+
+    def rows(self) -> dict[str, list[int]]:
+        """What any reader sees."""
+        return {
+            name: sorted(self.catalog.load_table(name).scan().to_arrow()["offset"].to_pylist())
+            for name in (ORDERS, CLICKS, LATE)
+            if self.catalog.table_exists(name)
+        }
+
+    def assert_proven(self, records: int) -> None:
+        report = audit(self.settings, with_source=False)
+        assert report.findings == ()
+        assert (report.rows, report.distinct) == (records, records)
+
+
+class Source:
+    """One topic of twenty records."""
+
+    def describe(self) -> dict[str, TopicState]:
+        return {"shop": TopicState(TopicId("topic-id-1"), {0: OffsetRange(0, 20)})}
