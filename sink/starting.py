@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.errors import MissingRights, TableMissing, Unreachable
 from headgate.data.writers.encodings import format_of, refuse_files
 from headgate.sink.gone import PATIENCE_S, opened_topics, patiently, refuse_gone
 from headgate.sink.preconditions import future_location, refuse_place, refuse_table
@@ -12,6 +12,7 @@ from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
 from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.supported import refuse_unread
+from headgate.tables.stores.object_stores import temporary
 
 _MISSING_MAX_S = 5.0
 
@@ -34,21 +35,28 @@ def refuse_apart(catalog: Catalog, settings: SinkSettings) -> None:
 def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
     """Raises where the table, or the place where it would be made, cannot take the records."""
     refuse_apart(catalog, settings)
+    patience_s = PATIENCE_S if temporary(settings.catalog.properties) else 0.0
     try:
-        refuse_there(catalog, settings)
+        patiently(lambda: refuse_there(catalog, settings), patience_s)
     except TableMissing:
         refuse_gone(settings, PATIENCE_S)
         refuse_new(settings)
 
 
 def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
-    """Raises where the table cannot take the records, and ``TableMissing`` where there is none."""
+    """Raises where the table cannot take the records, and ``TableMissing`` where there is none.
+
+    Keys that were given out for a while may have expired, and be renewed: ``Unreachable``.
+    """
     identifier = settings.table.identifier
     try:
         table = catalog.load_table(identifier)
     except Exception as error:
         refuse_unread(identifier, error)
-        raise catalog_failure(error, f"table {identifier} cannot be read") from error
+        failure = catalog_failure(error, f"table {identifier} cannot be read")
+        if isinstance(failure, MissingRights) and temporary(settings.catalog.properties):
+            failure = Unreachable(failure.message, failure.hint)
+        raise failure from error
     refuse_swapless(catalog, identifier)
     refuse_table(table, settings)
     refuse_files(table.schema(), table.properties, table.sort_order())
