@@ -36,6 +36,7 @@ from headgate.operations.audit_whole import set_aside
 from headgate.operations.fold.comparison import Fault
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import iceberg_of
+from headgate.sink.kinds import other_kind
 
 NOT_FOLDED = (
     "a keyed table holds the last record of each key: that none of them is missing, and none "
@@ -51,6 +52,11 @@ class KeyedInquiry(Inquiry):
 
     def examine_table(self) -> None:
         super().examine_table()
+        if other_kind(self._settings):
+            self._unproven.append(
+                "which rows each commit made die is not told by this kind of table"
+            )
+            return
         deaths = examine_deaths(iceberg_of(self._reader), self._history, self._on_progress)
         self._findings += deaths.findings
         if deaths.right:
@@ -145,7 +151,7 @@ class KeyedInquiry(Inquiry):
 
     def _may_fold(self, record: CommitRecord) -> bool:
         """Whether the table shows what the records up to the stored offsets came to."""
-        if self._renewed:
+        if self._renewed or other_kind(self._settings):
             return False
         for move in self._allowed:
             if record.offsets.get(move.partition, 0) < move.begin:
