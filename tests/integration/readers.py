@@ -82,7 +82,7 @@ def _duckdb() -> duckdb.DuckDBPyConnection:
 def _duckdb_extension(name: str) -> Path:
     # From the package registry's wheels: DuckDB's own INSTALL needs a host of its own.
     package = importlib.util.find_spec(f"duckdb_extension_{name}")
-    assert package and package.origin
+    assert package and package.origin, f"DuckDB's extension {name} is not installed: make env"
     return next(Path(package.origin).parent.rglob(f"{name}.duckdb_extension"))
 
 
