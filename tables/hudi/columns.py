@@ -25,6 +25,9 @@ _LOGICAL = {
     "timestamptz": ("long", "timestamp-micros"),
     "timestamp": ("long", "local-timestamp-micros"),
 }
+_SPARK = {"timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
+"""Types that Spark calls otherwise."""
+
 _OURS = {avro: ours for ours, avro in _PLAIN.items()}
 _OURS_LOGICAL = {logical: ours for ours, (_, logical) in _LOGICAL.items()}
 
@@ -39,6 +42,18 @@ def columns_of(table: str, schema: str) -> Struct:
     """Return a table's columns. Raises ``TableUnfit`` for those that no file of ours can hold."""
     fields = json.loads(schema)["fields"]
     return Struct(tuple(_column(table, each) for each in fields if each["name"] not in COLUMNS))
+
+
+def spark_columns(columns: Sequence[Column]) -> str:
+    """Return Spark's text for columns of these names and types."""
+    names = (quoted(column.name) for column in columns)
+    kinds = (_SPARK.get(str(column.type), str(column.type)) for column in columns)
+    return ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as Spark reads it, whatever it is made of."""
+    return "`{}`".format(name.replace("`", "``"))
 
 
 def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:

@@ -13,12 +13,11 @@ from typing import Any
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.hudi.base_files import file_id_of
-from headgate.tables.hudi.jvm import ended, hook, open_spark, said
+from headgate.tables.hudi.creation import tell_time_in_utc
+from headgate.tables.hudi.jvm import ended, hook, open_spark, said, session_of
 from headgate.tables.hudi.places import HudiPlace
-from headgate.tables.hudi.settings import KEY
 
 _COMMITS = ("commit", "deltacommit")
-_TABLE_VERSION = 9
 _KNOWN_MAX = 256
 """So many completed instants are kept, which never change."""
 
@@ -46,6 +45,7 @@ class Statistics:
     rows: int
     inserted: int
     deleted: int
+    updated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,13 @@ class HudiJava:
         timeline = meta.getActiveTimeline().filterCompletedInstants()
         found = (i for i in timeline.getInstants() if _is(i, instant))
         return [
-            Statistics(str(s.getPath()), s.getNumWrites(), s.getNumInserts(), s.getNumDeletes())
+            Statistics(
+                path=str(s.getPath()),
+                rows=s.getNumWrites(),
+                inserted=s.getNumInserts(),
+                deleted=s.getNumDeletes(),
+                updated=s.getNumUpdateWrites(),
+            )
             for s in timeline.readCommitMetadata(next(found)).getWriteStats()
         ]
 
@@ -124,6 +130,10 @@ class HudiJava:
             return list(_slices(view.getAllFileGroups().iterator()))
         finally:
             view.close()
+
+    def rows(self) -> Any:
+        """The table as a data frame of Spark's, with its updates from log files."""
+        return self._session.read.format("hudi").load(str(self._place.folder))
 
     def any_archived(self, meta: Any) -> bool:
         return not meta.getArchivedTimeline().empty()
@@ -181,11 +191,8 @@ class HudiJava:
 
     def register(self, meta: Any, instant: str) -> None:
         """Begin the commit of a reserved instant."""
-        writer, operation = self._writer(), self._hudi.common.model.WriteOperationType.BULK_INSERT
-        writer.getHeartbeatClient().start(instant)
-        # The metadata table's own upkeep: without it nothing would ever be archived.
-        writer.initTable(operation, self._some(instant))
-        writer.preWrite(instant, operation, self.meta())
+        self.go_on(instant)
+        self._prepare(instant)
         self._begin(meta, instant)
 
     def go_on(self, instant: str) -> None:
@@ -200,11 +207,11 @@ class HudiJava:
         check: Callable[[], None],
     ) -> None:
         """Complete a registered instant; ``check`` runs inside Hudi's lock, and may raise."""
-        writer, operation = self._writer(), self._hudi.common.model.WriteOperationType.BULK_INSERT
-        writer.setOperationType(operation)
+        writer = self._writer()
+        writer.setOperationType(self._operation(files))
         statistics, extra = self._java.util.ArrayList(), self._java.util.HashMap()
-        for file in files:
-            statistics.add(self._statistics(file))
+        for found in self._statistics_of(files):
+            statistics.add(found)
         for key, value in told.items():
             extra.put(key, value)
         action = self.meta().getCommitActionType()
@@ -252,6 +259,10 @@ class HudiJava:
         return self._context
 
     @property
+    def _session(self) -> Any:
+        return session_of(self._spark)
+
+    @property
     def _java(self) -> Any:
         return self._spark._jvm.java  # noqa: SLF001 - PySpark gives no other way
 
@@ -279,12 +290,12 @@ class HudiJava:
         if self._client is None:
             engine = self._hudi.client.common.HoodieSparkEngineContext(self._spark._jsc)  # noqa: SLF001
             properties = self._java.util.Properties()
-            for key, value in self._place.settings.items():
+            for key, value in self._settings().items():
                 properties.setProperty(key, value)
             builder = self._hudi.config.HoodieWriteConfig.newBuilder()
             builder = builder.withPath(str(self._place.folder)).withSchema(self._schema)
             config = builder.forTable(self._place.table).withProps(properties).build()
-            _tell_time_in_utc(self._hudi)
+            tell_time_in_utc(self._hudi)
             self._client = self._hudi.client.SparkRDDWriteClient(engine, config)
         return self._client
 
@@ -312,14 +323,38 @@ class HudiJava:
     def _roll_back(self, instant: str) -> None:
         self._writer().rollback(instant)
 
+    def _settings(self) -> Mapping[str, str]:
+        return self._place.settings
+
+    def _operation(self, files: Sequence[WrittenFile]) -> Any:  # noqa: ARG002 - others ask
+        """What the timeline calls a commit of these files."""
+        return self._hudi.common.model.WriteOperationType.BULK_INSERT
+
+    def _prepare(self, instant: str) -> None:
+        """Look after the metadata table: without it nothing would ever be archived."""
+        writer, operation = self._writer(), self._operation(())
+        writer.initTable(operation, self._some(instant))
+        writer.preWrite(instant, operation, self.meta())
+
     def _begin(self, meta: Any, instant: str) -> None:
+        self._request(meta, instant)
+        self._set_off(meta, instant)
+
+    def _request(self, meta: Any, instant: str) -> None:
+        meta.getActiveTimeline().createNewInstant(self._requested(meta, instant))
+
+    def _set_off(self, meta: Any, instant: str) -> None:
+        timeline = meta.getActiveTimeline()
+        timeline.transitionRequestedToInflight(self._requested(meta, instant), self._none())
+
+    def _requested(self, meta: Any, instant: str) -> Any:
         loader = self._java.lang.Thread.currentThread().getContextClassLoader()
         states = loader.loadClass("org.apache.hudi.common.table.timeline.HoodieInstant$State")
         requested = self._java.lang.Enum.valueOf(states, "REQUESTED")
-        timeline = meta.getActiveTimeline()
-        begun = meta.createNewInstant(requested, meta.getCommitActionType(), instant)
-        timeline.createNewInstant(begun)
-        timeline.transitionRequestedToInflight(begun, self._none())
+        return meta.createNewInstant(requested, meta.getCommitActionType(), instant)
+
+    def _statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:
+        return [self._statistics(file) for file in files]
 
     def _statistics(self, file: WrittenFile) -> Any:
         path = file.path.removeprefix(f"{self._place.location}/")
@@ -333,38 +368,6 @@ class HudiJava:
         found.setTotalWriteBytes(file.size_bytes)
         found.setFileSizeInBytes(file.size_bytes)
         return found
-
-
-def create(place: HudiPlace, schema: str, partition_by: Sequence[str], kind: str) -> None:
-    """Make a table of these columns; somebody else may be quicker. Raises what Java raises."""
-    spark = open_spark(place.spark)
-    hudi = spark._jvm.org.apache.hudi  # noqa: SLF001 - PySpark gives no other way
-    simple = "SimpleKeyGenerator" if len(partition_by) == 1 else "ComplexKeyGenerator"
-    generator = simple if partition_by else "NonpartitionedKeyGenerator"
-    builder = (
-        hudi.common.table.HoodieTableMetaClient.newTableBuilder()
-        .setTableType(kind)
-        .setTableName(place.table)
-        .setTableVersion(_TABLE_VERSION)
-        .setTableCreateSchema(schema)
-        .setKeyGeneratorClassProp(f"org.apache.hudi.keygen.{generator}")
-        .setCommitTimezone(hudi.common.model.HoodieTimelineTimeZone.UTC)
-    )
-    if key := place.settings.get(KEY):
-        builder = builder.setRecordKeyFields(key)
-    if partition_by:
-        builder = builder.setPartitionFields(",".join(partition_by))
-        builder = builder.setHiveStylePartitioningEnable(True)
-        builder = builder.setUrlEncodePartitioning(True)
-    conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConf(spark._jsc.hadoopConfiguration())  # noqa: SLF001
-    _tell_time_in_utc(hudi)
-    builder.initTable(conf, str(place.folder))
-
-
-def _tell_time_in_utc(hudi: Any) -> None:
-    """Let instants grow through a change of the clocks; tables of another zone are refused."""
-    utc = hudi.common.model.HoodieTimelineTimeZone.UTC
-    hudi.common.table.timeline.HoodieInstantTimeGenerator.setCommitTimeZone(utc)
 
 
 def _is(instant: Any, requested: str) -> bool:

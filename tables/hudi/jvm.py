@@ -21,6 +21,7 @@ _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
 }
@@ -55,6 +56,13 @@ def open_spark(conf: Mapping[str, str]) -> Any:
     except Exception as error:
         raise HudiMissing(f"Spark did not start with Hudi: {said(error)}", _HINT) from error
     return context
+
+
+def session_of(context: Any) -> Any:
+    """Return the context's session, which knows data frames."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession(context)
 
 
 def ended(context: Any) -> bool:

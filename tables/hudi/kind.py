@@ -7,10 +7,11 @@ from importlib.util import find_spec
 from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import HudiMissing, KindLacks
-from headgate.control_protocol.stamps import StampingTable
+from headgate.control_protocol.ports import SinkTable
 from headgate.control_protocol.table_history import TableReader
 from headgate.control_protocol.table_kinds import Capability, Guarantee, Layout, WantedTable
 from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
+from headgate.tables.hudi.keys import refuse_row_key
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.settings import KEY, refuse_idle, table_type
 
@@ -19,7 +20,7 @@ class HudiKind:
     """Hudi tables below a path; Hudi's lock provider decides who commits."""
 
     guarantee = Guarantee.EXACTLY_ONCE
-    capabilities: frozenset[Capability] = frozenset()
+    capabilities = frozenset({Capability.KEYS})
 
     def refuse(self, wanted: WantedTable) -> None:
         if find_spec("pyspark") is None:
@@ -36,12 +37,19 @@ class HudiKind:
                 "table.location is missing: a Hudi table is found by it", "write its folder"
             )
         refuse_idle(wanted.properties, wanted.storage, create=wanted.create)
+        if wanted.key and KEY in wanted.properties:
+            raise ConfigurationError(
+                f"table.properties.{KEY} is set, and table.key as well", "remove the first"
+            )
         HudiPlace.of(wanted)
         table_type(wanted.properties)
         if wanted.create:
             avro_of(wanted.name, wanted.columns, wanted.comments)
             refuse_partitions(wanted.columns, wanted.partition_by)
-            if key := wanted.properties.get(KEY):
+            key = wanted.properties.get(KEY)
+            if wanted.key:
+                refuse_row_key(wanted.columns, wanted.key, wanted.partition_by)
+            elif key:
                 refuse_key(wanted.columns, key, wanted.partition_by)
 
     def ensure(self, wanted: WantedTable) -> None:
@@ -53,11 +61,13 @@ class HudiKind:
                 raise
             self._create(place, wanted)
             place.config()
+        if wanted.key:
+            place.hold_buckets()
 
-    def open(self, wanted: WantedTable, sink: SinkName) -> StampingTable:
-        from headgate.tables.hudi.table import HudiSinkTable
+    def open(self, wanted: WantedTable, sink: SinkName) -> SinkTable:
+        from headgate.tables.hudi.keyed import open_table
 
-        return HudiSinkTable(HudiPlace.of(wanted), sink)
+        return open_table(HudiPlace.of(wanted), sink)
 
     def layout(self, wanted: WantedTable) -> Layout:
         return HudiPlace.of(wanted).layout()
@@ -69,7 +79,7 @@ class HudiKind:
 
     def _create(self, place: HudiPlace, wanted: WantedTable) -> None:
         """Another process may be first: what there is then is read, and judged."""
-        from headgate.tables.hudi.java import create
+        from headgate.tables.hudi.creation import create
         from headgate.tables.hudi.jvm import said
 
         schema = avro_of(place.table, wanted.columns, wanted.comments)

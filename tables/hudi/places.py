@@ -13,11 +13,18 @@ from pathlib import Path
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
 from headgate.control_protocol.stamps import ANY
-from headgate.control_protocol.table_kinds import Layout, WantedTable, layout_number
+from headgate.control_protocol.table_kinds import Layout, RowKey, WantedTable, layout_number
 from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiDressing
 from headgate.tables.hudi.columns import columns_of
+from headgate.tables.hudi.keys import (
+    NoEmptyKeys,
+    buckets_of,
+    names,
+    refuse_other_key,
+    refuse_row_key,
+)
 from headgate.tables.hudi.settings import SPARK, TIME_ZONE, write_settings
 from headgate.tables.stores.local import local_path
 
@@ -33,7 +40,12 @@ _PAUSE_S = 0.05
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _NAMED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _KEY_GENERATORS = {"SimpleKeyGenerator", "NonpartitionedKeyGenerator"}
-_KEY_TYPES = {"SIMPLE", "NON_PARTITION", "SIMPLE_AVRO", "NON_PARTITION_AVRO"}
+_SEVERAL = {"ComplexKeyGenerator", "NonpartitionedKeyGenerator"}
+_KEY_TYPES = {
+    "SIMPLE": "SimpleKeyGenerator",
+    "NON_PARTITION": "NonpartitionedKeyGenerator",
+    "COMPLEX": "ComplexKeyGenerator",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +57,26 @@ class TableConfig:
     columns: Struct
     dressing: HudiDressing
     merges_on_read: bool
+    keys: tuple[str, ...] = ()
+    generator: str = ""
 
     @property
     def layout_id(self) -> int:
-        return layout_number(f"{self.schema} {self.dressing.partition_by} {self.dressing.key}")
+        return layout_number(f"{self.schema} {self.dressing.partition_by} {','.join(self.keys)}")
 
 
 @dataclass(frozen=True, slots=True)
 class HudiPlace:
-    """A table's folder. ``settings``: Hudi's write configuration; ``spark``: the JVM's."""
+    """A table's folder. ``settings``: Hudi's write configuration; ``spark``: the JVM's.
+
+    Files of a table with a ``key`` are staged: Hudi reads them, and writes its own.
+    """
 
     name: str
     folder: Path
     settings: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
+    key: RowKey | None = None
 
     @classmethod
     def of(cls, wanted: WantedTable) -> HudiPlace:
@@ -69,9 +87,9 @@ class HudiPlace:
                 f"table.location cannot be {wanted.location!r} for a Hudi table",
                 "write an absolute path, or file:///..., of a folder that every participant sees",
             )
-        settings = write_settings(wanted.name, wanted.properties)
+        settings = write_settings(wanted.name, wanted.properties, keyed=wanted.key is not None)
         spark = {key: each for key, each in wanted.storage.items() if key.startswith(SPARK)}
-        return cls(wanted.name, folder, settings, spark)
+        return cls(wanted.name, folder, settings, spark, wanted.key)
 
     @property
     def location(self) -> str:
@@ -87,6 +105,16 @@ class HudiPlace:
         """Where headgate keeps files of its own; Hudi leaves it alone."""
         return self.folder / ".hoodie" / ".aux" / "headgate"
 
+    @property
+    def staged(self) -> Path:
+        """Where files lie until Hudi has read them."""
+        return self.aux / "staged"
+
+    @property
+    def files(self) -> str:
+        """Below which address participants write."""
+        return f"file://{self.staged}" if self.key else self.location
+
     def reserved(self, sink: SinkName) -> Path:
         """Where the sink notes the instants that it has reserved."""
         return self.aux / sink / "reserved"
@@ -98,6 +126,14 @@ class HudiPlace:
     def layout(self) -> Layout:
         """How participants write its files. Raises as ``config``."""
         config = self.config()
+        if self.key:
+            return Layout(
+                uuid=config.uuid,
+                layout_id=config.layout_id,
+                columns=config.columns,
+                location=self.files,
+                values=NoEmptyKeys(self.key.key),
+            )
         return Layout(
             uuid=config.uuid,
             layout_id=config.layout_id,
@@ -131,16 +167,16 @@ class HudiPlace:
             raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
 
     def _config(self, found: Mapping[str, str]) -> TableConfig:
-        if reason := _unfit(found):
+        if reason := _unfit(found, keyed=self.key is not None):
             raise TableUnfit(
-                f"Hudi table {self.name} {reason}, which appends of headgate do not heed",
+                f"Hudi table {self.name} {reason}, which headgate does not heed",
                 "docs/hudi.md says which tables can be filled",
             )
         schema = found[f"{_TABLE}create.schema"]
         columns = columns_of(self.name, schema)
         types = {column.name: column.type for column in columns.fields}
-        keys = _names(found, f"{_TABLE}recordkey.fields")
-        partitions = _names(found, f"{_TABLE}partition.fields")
+        keys = names(found, f"{_TABLE}recordkey.fields")
+        partitions = names(found, f"{_TABLE}partition.fields")
         for name, known in (
             *((k, KEY_TYPES) for k in keys),
             *((p, PARTITION_TYPES) for p in partitions),
@@ -153,18 +189,39 @@ class HudiPlace:
                 )
         dressing = HudiDressing(
             location=self.location,
-            key=keys[0] if keys else "",
+            key=keys[0] if len(keys) == 1 else "",
             partition_by=partitions,
             hive_style=found.get(_HIVE_STYLE, "false") == "true",
             url_encoded=found.get(_URL_ENCODED, "false") == "true",
         )
-        self._refuse_columns(columns, dressing)
-        merges = found.get(f"{_TABLE}type", "") == "MERGE_ON_READ"
-        return TableConfig(self._identity(), schema, columns, dressing, merges)
+        self._refuse_columns(columns, dressing, keys)
+        if self.key:
+            self._refuse_key(found, columns, partitions)
+        return TableConfig(
+            uuid=self._identity(),
+            schema=schema,
+            columns=columns,
+            dressing=dressing,
+            merges_on_read=found.get(f"{_TABLE}type", "") == "MERGE_ON_READ",
+            keys=keys,
+            generator=_generator(found),
+        )
 
-    def _refuse_columns(self, columns: Struct, dressing: HudiDressing) -> None:
+    def _refuse_key(
+        self, found: Mapping[str, str], columns: Struct, partitions: tuple[str, ...]
+    ) -> None:
+        assert self.key is not None, "asked for it"
+        refuse_other_key(self.name, self.key, found)
+        try:
+            refuse_row_key(columns, self.key, partitions)
+        except ConfigurationError as error:
+            raise TableUnfit(f"Hudi table {self.name}: {error.message}", error.hint) from None
+
+    def _refuse_columns(
+        self, columns: Struct, dressing: HudiDressing, keys: tuple[str, ...]
+    ) -> None:
         for column in columns.fields:
-            if column.name == dressing.key and not column.required:
+            if column.name in keys and not column.required:
                 raise TableUnfit(
                     f"Hudi table {self.name}: its record key {column.name} may be null",
                     "a record key is a required column",
@@ -180,12 +237,27 @@ class HudiPlace:
 
     def _identity(self) -> str:
         """H10: a table made anew in the same place is another one."""
-        path = self.aux / "uuid"
+        return self._held("uuid", str(uuid.uuid4()))
+
+    def hold_buckets(self) -> None:
+        """Raise ``HudiUnsafe`` where keys would be looked for in other files than they are in."""
+        wanted = buckets_of(self.name, self.settings)
+        held = self._held("buckets", wanted)
+        if held != wanted:
+            raise HudiUnsafe(
+                f"Hudi table {self.name} is cut into {held or 'no buckets'}, and the sink file "
+                f"says {wanted or 'no buckets'}: keys would be there twice",
+                "write the index of [table.properties] as it was",
+            )
+
+    def _held(self, name: str, text: str) -> str:
+        """Return what the first who asked has said, of this table."""
+        path = self.aux / name
         try:
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 mine = path.with_name(f".{uuid.uuid4()}")
-                mine.write_text(str(uuid.uuid4()))
+                mine.write_text(text)
                 try:
                     os.link(mine, path)  # whole, and only if nobody was quicker
                 except FileExistsError:
@@ -221,16 +293,17 @@ def _plain(text: str) -> str:
     return _ESCAPE.sub(said, text)
 
 
-def _names(found: Mapping[str, str], key: str) -> tuple[str, ...]:
-    return tuple(filter(None, found.get(key, "").split(",")))
+def _generator(found: Mapping[str, str]) -> str:
+    """Return the table's key generator, of those that are known by name."""
+    kind = found.get(f"{_TABLE}keygenerator.type", "").removesuffix("_AVRO")
+    named = found.get(f"{_TABLE}keygenerator.class", "").rpartition(".")[2]
+    return named or _KEY_TYPES.get(kind, kind)
 
 
-def _unfit(found: Mapping[str, str]) -> str | None:
-    """Say what of the table an append would have to heed; ``None`` where there is nothing."""
-    generator = found.get(f"{_TABLE}keygenerator.class", "").rpartition(".")[2]
-    kind = found.get(f"{_TABLE}keygenerator.type", "")
-    simple = generator in _KEY_GENERATORS or (not generator and kind in _KEY_TYPES)
-    keys = _names(found, f"{_TABLE}recordkey.fields")
+def _unfit(found: Mapping[str, str], *, keyed: bool) -> str | None:
+    """Say what of the table a commit would have to heed; ``None`` where there is nothing."""
+    generator = _generator(found)
+    keys = names(found, f"{_TABLE}recordkey.fields")
     if int(found.get(f"{_TABLE}version", "0")) < _VERSION_MIN:
         return f"is of table version {found.get(f'{_TABLE}version')}"
     if (zone := found.get(TIME_ZONE, "LOCAL")).upper() != "UTC":
@@ -239,7 +312,7 @@ def _unfit(found: Mapping[str, str]) -> str | None:
         return "does not say its columns (hoodie.table.create.schema)"
     if found.get(f"{_TABLE}base.file.format", "PARQUET") != "PARQUET":
         return "has base files of another format than Parquet"
-    if "bloom_filters" in found.get(f"{_TABLE}metadata.partitions", ""):
+    if not keyed and "bloom_filters" in found.get(f"{_TABLE}metadata.partitions", ""):
         return "has an index of Bloom filters"
     if found.get("hoodie.populate.meta.fields", "true") != "true":
         return "has files without Hudi's columns"
@@ -247,10 +320,9 @@ def _unfit(found: Mapping[str, str]) -> str | None:
         return "logs its changes"
     if found.get(f"{_WRITE}drop.partition.columns", "false") == "true":
         return "leaves partition columns out of its files"
-    if len(keys) > 1 or (keys and (generator or kind) and not simple):
-        return (
-            f"makes its record keys in a way of its own ({generator or kind}, {len(keys)} columns)"
-        )
-    if any(":" in name for name in _names(found, f"{_TABLE}partition.fields")):
+    known = _SEVERAL if len(keys) > 1 and keyed else _KEY_GENERATORS
+    if (len(keys) > 1 and not keyed) or (keys and generator and generator not in known):
+        return f"makes its record keys in a way of its own ({generator}, {len(keys)} columns)"
+    if any(":" in name for name in names(found, f"{_TABLE}partition.fields")):
         return "makes its partitions in a way of its own"
     return None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, KeyCounts
 from headgate.control_protocol.record_codec import sink_of, topics_of
 from headgate.control_protocol.table_history import (
     FileRows,
@@ -25,9 +27,10 @@ from headgate.control_protocol.table_history import (
     history_of,
 )
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.java import HudiJava, Instant, Slice
+from headgate.tables.hudi.columns import quoted
+from headgate.tables.hudi.java import HudiJava, Instant, Slice, Statistics
+from headgate.tables.hudi.keyed import open_table
 from headgate.tables.hudi.places import HudiPlace
-from headgate.tables.hudi.table import HudiSinkTable
 from headgate.tables.layouts import with_absent
 
 _COMPACTION = "COMPACT"
@@ -39,16 +42,17 @@ class HudiReader:
     def __init__(self, place: HudiPlace, sink: SinkName) -> None:
         self._place = place
         self._sink = sink
+        self._held = ExitStack()
         self._config = place.config()
         self._java = HudiJava(place, self._config.schema)
-        self._view = HudiSinkTable(place, sink).read()
+        self._view = open_table(place, sink).read()
         self._meta = self._java.meta()
 
     def view(self) -> TableView:
         return self._view
 
     def moved(self) -> bool:
-        return HudiSinkTable(self._place, self._sink).read().head != self._view.head
+        return open_table(self._place, self._sink).read().head != self._view.head
 
     def columns(self) -> Sequence[str]:
         return [column.name for column in self._config.columns.fields]
@@ -60,6 +64,8 @@ class HudiReader:
         return history_of(self._view, self._sink, map(self._told, shown), complete=complete)
 
     def live_files(self) -> list[LiveFile]:
+        if self._logged:
+            return [self._whole]
         brought = {each.requested: each.completed for each in self._line}
         return [
             LiveFile(
@@ -76,24 +82,49 @@ class HudiReader:
 
     def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         found = next((each for each in self._line if each.completed == commit.snapshot_id), None)
-        if found is None:
+        if found is None or commit.record.keys is not None:  # rewritten files are no rows of it
             return None
         folder = self._place.folder
         return [(f"{folder}/{path}", rows) for path, rows in self._brought(found)]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
+        if self._logged:
+            return file.size_bytes, file.records
         size = Path(file.path).stat().st_size
         if size != file.size_bytes:
             return size, file.records
         return size, int(pq.read_metadata(file.path).num_rows)
 
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
-        if any(each.logged for each in self._slices):
-            raise NotImplementedError("the table has log files, whose updates are not read here")
+        if self._logged:
+            return 1, iter([self._merged(columns)])
         return len(self._slices), (self._rows(each, columns) for each in self._slices)
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._held.close()
+
+    def _merged(self, columns: Sequence[str]) -> FileRows:
+        """All rows, written anew by Spark: updates in log files are only of Hudi's to read."""
+        folder = Path(self._held.enter_context(TemporaryDirectory())) / "rows"
+        self._java.rows().select(*map(quoted, columns)).write.parquet(str(folder))
+
+        def batches() -> Iterator[Any]:
+            for path in sorted(folder.glob("*.parquet")):
+                with pq.ParquetFile(path) as file:
+                    yield from file.iter_batches(columns=list(columns))
+
+        return FileRows(self._whole.path, self._whole.size_bytes, batches, batches)
+
+    @cached_property
+    def _logged(self) -> bool:
+        """Whether updates lie in log files."""
+        return any(each.logged for each in self._slices)
+
+    @cached_property
+    def _whole(self) -> LiveFile:
+        rows, size = int(self._java.rows().count()), sum(each.size for each in self._slices)
+        path = str(self._place.folder)
+        return LiveFile(path, rows, size, parquet=False, deletes=False, added_by=0)
 
     def _rows(self, live: Slice, columns: Sequence[str]) -> FileRows:
         def batches() -> Iterator[Any]:
@@ -128,12 +159,15 @@ class HudiReader:
         )
 
     def _commit(self, instant: Instant, record: CommitRecord) -> SinkCommit:
-        brought = self._brought(instant)
+        brought = self._java.statistics(self._meta, instant.requested)
+        rows = sum(each.rows for each in brought)
+        if record.keys:  # Hudi counts rows of rewritten files, too: what became of keys is compared
+            rows = record.records if _agree(record.keys, brought) else rows
         return SinkCommit(
             snapshot_id=instant.completed,
             committed_ms=_ms(instant),
             record=record,
-            added_records=sum(rows for _, rows in brought),
+            added_records=rows,
             added_files=len(brought),
         )
 
@@ -150,6 +184,15 @@ class HudiReader:
             sink=sink,
             topic_ids=topics_of(sink, instant.said) if sink else {},
         )
+
+
+def _agree(keys: KeyCounts, brought: list[Statistics]) -> bool:
+    """Whether Hudi says of its files what the record says of its keys."""
+    return (keys.inserted, keys.updated, keys.deleted) == (
+        sum(each.inserted for each in brought),
+        sum(each.updated for each in brought),
+        sum(each.deleted for each in brought),
+    )
 
 
 def _ms(instant: Instant) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.kind_errors import HudiUnsafe
+from headgate.tables.hudi.keys import INDEX, index_of
 
 HOODIE = "hoodie."
 SPARK = "spark."
@@ -52,10 +53,12 @@ _KNOW_THEIR_OWNER = (
 """A lock of these is freed by its owner alone, or with its owner's session."""
 
 _RUN_BY_OTHERS = ("hoodie.compact.inline", "hoodie.clustering.inline")
-_INDEX = "hoodie.index.type"
+_NOT_OF_APPENDS = ("BLOOM", "GLOBAL_BLOOM", "BUCKET")
 
 
-def write_settings(table: str, properties: Mapping[str, str]) -> dict[str, str]:
+def write_settings(
+    table: str, properties: Mapping[str, str], *, keyed: bool = False
+) -> dict[str, str]:
     """Return Hudi's write configuration. Raises ``HudiUnsafe`` for what would break the promise."""
     given = {key: value for key, value in properties.items() if key.startswith(HOODIE)}
     for key, value in _ALWAYS.items():
@@ -70,10 +73,13 @@ def write_settings(table: str, properties: Mapping[str, str]) -> dict[str, str]:
                 f"{table}: {key} would run within each commit of the sink",
                 "compaction and clustering are jobs of their own (docs/hudi.md)",
             )
-    if given.get(_INDEX, "").upper() in ("BLOOM", "GLOBAL_BLOOM"):
+    if keyed:
+        index_of(table, given)
+    elif given.get(INDEX, "").upper() in _NOT_OF_APPENDS:
         raise HudiUnsafe(
-            f"{table}: {_INDEX} = {given[_INDEX]}, but the sink's files have no Bloom filters",
-            "use SIMPLE or RECORD_LEVEL_INDEX for those who upsert into the table",
+            f"{table}: {INDEX} = {given[INDEX]}, but files that are appended have no Bloom "
+            "filters, and belong to no bucket",
+            "use SIMPLE or RECORD_LEVEL_INDEX for those who upsert into the table, or table.key",
         )
     provider = given.get(PROVIDER, "")
     if provider not in _KNOW_THEIR_OWNER:

@@ -1,111 +1,47 @@
-"""A sink whose table is Hudi, in processes of its own: killed, resumed, among others who write."""
+"""Sinks whose tables are Hudi: killed, resumed, among others who write."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Producer
-from integration.sink_file import default_sections, toml
+from hudi_tables.sinks import HudiSink
+from hudi_tables.world import QUICK
 
 from headgate.operations.cli import main
 from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
-from headgate.operations.demo.produce import create_topic
 from headgate.tables.hudi.settings import write_settings
 
-hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
-
-WAIT_S_MAX = 200
-TOPIC = "trips"
-
-
-class HudiSink:
-    """One sink file, and the processes that run it."""
-
-    def __init__(self, home: Path, bootstrap: str, hudi_settings: Mapping[str, str], jar: Path):
-        self.location = home / "lake" / "trips"
-        self.file = home / "sink.toml"
-        self.produced = 0
-        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
-        self._stack = ExitStack()
-        self._home = home
-        sections = {
-            **default_sections(home, bootstrap, [TOPIC], "trips"),
-            "catalog.properties": {"spark.jars": str(jar), "spark.driver.memory": "768m"},
-            "table": {
-                "type": "hudi",
-                "identifier": "db.trips",
-                "location": str(self.location),
-                "create": True,
-                "partition_by": ["zone"],
-            },
-            "table.columns": {"columns": {"id": "long", "zone": "string"}},
-            "table.properties": dict(hudi_settings),
-        }
-        self.file.write_text(toml(sections))
-        create_topic(bootstrap, TOPIC, partitions=2)
-
-    def produce(self, count: int) -> None:
-        for number in range(self.produced, self.produced + count):
-            value = json.dumps({"id": number, "zone": "abc"[number % 3]})
-            self._producer.produce(TOPIC, value.encode(), partition=number % 2)
-        self._producer.flush(30)
-        self.produced += count
-
-    def start(self) -> subprocess.Popen[bytes]:
-        log = self._stack.enter_context((self._home / "run.log").open("ab"))
-        command = [str(Path(sys.executable).with_name("headgate")), "run", str(self.file)]
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._home)
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        return process
-
-    def ids(self) -> Counter[int]:
-        """As hudi-rs reads them."""
-        if not (self.location / ".hoodie" / "hoodie.properties").exists():
-            return Counter()
-        try:
-            batches = hudi.HudiTableBuilder.from_base_uri(str(self.location)).build().read()
-        except Exception:  # noqa: BLE001 - its properties, or its timeline, were being written
-            return Counter()
-        return Counter(n for batch in batches for n in batch.column("id").to_pylist())
-
-    def waits_for(self, rows: int) -> None:
-        self.wait(lambda: sum(self.ids().values()) >= rows, f"{rows} rows")
-
-    def wait(self, happened: Callable[[], bool], what: str) -> None:
-        until = time.monotonic() + WAIT_S_MAX
-        while time.monotonic() < until:
-            if happened():
-                return
-            time.sleep(1)
-        raise AssertionError(f"never: {what}\n{self.said()[-4000:]}")
-
-    def said(self) -> str:
-        return (self._home / "run.log").read_text()
-
-    def close(self) -> None:
-        self._stack.close()
+pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
 
 @pytest.fixture
 def sink(tmp_path: Path, bundle: Path, lock: dict[str, str]) -> Iterator[HudiSink]:
-    with EmbeddedKafka(tmp_path / "kafka", fetch_broker_jars(), heap="256m") as broker:
-        settings = {**lock, "hoodie.time.generator.max_expected_clock_skew_ms": "20"}
-        made = HudiSink(tmp_path, broker.bootstrap, settings, bundle)
+    with started(tmp_path, bundle, lock) as made:
         yield made
-        made.close()
+
+
+@contextmanager
+def started(
+    home: Path,
+    bundle: Path,
+    settings: dict[str, str],
+    key: str = "",
+) -> Iterator[HudiSink]:
+    with EmbeddedKafka(home / "kafka", fetch_broker_jars(), heap="256m") as broker:
+        made = HudiSink(home, broker.bootstrap, {**settings, **QUICK}, bundle, key)
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 @pytest.mark.timeout(600)
@@ -152,3 +88,41 @@ def test_point_2_a_killed_sink_and_foreign_writers_lose_and_double_nothing(
     refused = run.invoke(main, ["rollback", str(sink.file), "1.1"])
     assert refused.exit_code == 2
     assert "HG-151" in refused.output
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("kind", "index"), [("COPY_ON_WRITE", "SIMPLE"), ("MERGE_ON_READ", "GLOBAL_RECORD_LEVEL_INDEX")]
+)
+def test_point_2_rows_by_key_are_the_fold_of_the_topic_through_kills(
+    tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str], kind: str, index: str
+) -> None:
+    settings = {**lock, "hoodie.table.type": kind, "hoodie.index.type": index}
+    with started(tmp_path, bundle, settings, "id") as sink:
+        sink.change(range(600), "old")
+        first = sink.start()
+        sink.wait(lambda: sum(sink.zones().values()) == 600, "600 rows")
+        sink.change(range(300), "new")
+        sink.change(range(500, 600), None)
+        sink.wait(lambda: any(sink.location.rglob("*.inflight")), "an upsert is under way")
+        first.kill()
+        first.wait()
+        second = sink.start()
+        sink.change(range(590, 610), "again")
+        expected = {
+            **dict.fromkeys(range(500), "old"),
+            **dict.fromkeys(range(300), "new"),
+            **dict.fromkeys(range(590, 610), "again"),
+        }
+        sink.wait(lambda: sink.zones() == Counter(expected.items()), "the fold")
+        second.terminate()
+        assert second.wait(120) == 0, sink.said()[-4000:]
+        found = spark.read.format("hudi").load(str(sink.location)).select("id", "zone").collect()
+        assert Counter((row.id, row.zone) for row in found) == Counter(expected.items())
+        for command in ("status", "check"):
+            done = CliRunner().invoke(main, [command, str(sink.file)])
+            assert done.exit_code == 0, done.output
+        told = CliRunner().invoke(main, ["audit", str(sink.file)]).output
+        assert "520 rows are live: as many as the commits inserted and did not delete" in told
+        assert "each of 520 live rows has a key of its own" in told
+        assert "finding" not in told

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_kinds import WantedTable
 from headgate.data.writers.data_files import DataFiles, FileShape
@@ -19,6 +21,7 @@ from headgate.data.writers.plan import SourcePlan
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.jvm import open_spark
+from headgate.tables.hudi.keyed import HudiKeyedTable
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.table import HudiSinkTable
@@ -66,9 +69,10 @@ class HudiWorld:
         self.place = HudiPlace.of(self.wanted)
         self._lies: list[bool] = []
         self._stamp = ""
+        HudiKind().refuse(self.wanted)
         HudiKind().ensure(self.wanted)
 
-    def open(self, sink: str = "sink") -> HudiSinkTable:
+    def open(self, sink: str = "sink") -> HudiSinkTable | HudiKeyedTable:
         def answer(call: Callable[[], None]) -> None:
             lie = self._lies.pop() if self._lies else None
             if lie is not False:
@@ -76,7 +80,8 @@ class HudiWorld:
             if lie is not None:
                 raise ConnectionError("the answer was lost")
 
-        return HudiSinkTable(self.place, SinkName(sink), answer)
+        kind = HudiKeyedTable if self.place.key else HudiSinkTable
+        return kind(self.place, SinkName(sink), answer)
 
     def file(self, number: int) -> WrittenFile:
         """A file of ``ROWS_PER_FILE`` rows that say ``number``, by the sink's own writers.
@@ -94,6 +99,13 @@ class HudiWorld:
         for key, part in shape.partitioner.split(table.cast(plan.arrow_schema())):
             files.write(key, part)
         return files.finish()
+
+    def stage(self, told: pa.Table, kind: FileKind = FileKind.ROWS) -> WrittenFile:
+        """As participants write files of a table with a key."""
+        self.place.staged.mkdir(parents=True, exist_ok=True)
+        path = self.place.staged / f"{uuid.uuid4()}.parquet"
+        pq.write_table(told, path)
+        return WrittenFile(path.as_uri(), told.num_rows, path.stat().st_size, kind)
 
     def numbers(self) -> list[int]:
         found = self.read().select("number").collect()

@@ -130,7 +130,7 @@ def test_point_2_properties_that_are_being_written_are_read_from_those_before(
                 "hoodie__table__recordkey__fields": "id",
                 "hoodie__table__keygenerator__type": "COMPLEX",
             },
-            "COMPLEX",
+            "ComplexKeyGenerator",
         ),
     ],
 )

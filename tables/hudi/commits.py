@@ -1,0 +1,394 @@
+"""Commits of one sink to a Hudi table, whatever brings their files (rules T1 to T5; docs/hudi.md).
+
+The tag is when the sink's newest commit was completed, and the head when anybody's was: completion
+times grow, and are unique under Hudi's lock. The compare-and-set is in the hook that Hudi calls
+inside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.key_errors import KeyChanged
+from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    Lineage,
+    Refused,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record_codec import decode, encode, sink_of, topics_of
+from headgate.tables.hudi import forks
+from headgate.tables.hudi.columns import changed
+from headgate.tables.hudi.java import HudiJava, Instant, Statistics
+from headgate.tables.hudi.jvm import said
+from headgate.tables.hudi.places import HudiPlace, TableConfig
+from headgate.tables.hudi.reservations import Kept, Reservations
+
+_LOOKED_AT = 20
+"""So many of the newest commits tell of other sinks."""
+
+_SCHEMA = "schema"
+"""Hudi's key, in what a commit says, of the columns that it was made with."""
+
+_Place = tuple[str, int | None, int | None]
+
+
+class _Moved(Exception):
+    """The table is not what the attempt was made for; raised inside of Hudi's lock."""
+
+
+class HudiCommits:
+    """``SinkTable`` over a Hudi table, but for where its rows come from; used by one thread.
+
+    ``answer`` makes the call that commits, which a test may let fail; ``java`` is Hudi.
+    """
+
+    def __init__(
+        self,
+        place: HudiPlace,
+        sink: SinkName,
+        answer: Callable[[Callable[[], None]], None] = lambda call: call(),
+        java: Callable[[HudiPlace, str], HudiJava] = HudiJava,
+    ) -> None:
+        self._place = place
+        self._sink = sink
+        self._answer = answer
+        self._java = java
+        self._location = place.files
+        self._reservations = Reservations(place, sink)
+        self._open: tuple[TableConfig, HudiJava] | None = None
+        self._begun: set[str] = set()
+
+    def read(self) -> TableView:
+        config, java = self._opened()
+        try:
+            return self._refuse_filled(self._view(config, java))
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise Unreachable(
+                f"Hudi table {self._place.name} cannot be read: {said(error)}"
+            ) from error
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        base = attempt.base
+        try:
+            config, java = self._opened()
+            view = self.read()
+            if _place(view) != _place(base):
+                return Refused("the table has moved on since it was read; nothing was sent")
+            instant = self._instant_of(attempt, java)
+            if attempt.record.claim:
+                self._evict(java)
+            if refusal := self._begin(java, instant):
+                return refusal
+            brought = self._brought(attempt, java, instant)
+            if isinstance(brought, Refused):
+                return brought
+        except (TableMissing, RetryLater) as error:
+            return Unknown(f"nothing was sent: {error}")
+        except HeadgateError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was completed yet
+            java.close()
+            return Unknown(f"nothing was completed: {said(error)}")
+        return self._send(brought, config, java, instant)
+
+    def close(self) -> None:
+        if self._open:
+            self._open[1].close()
+
+    # ------------------------------------------------------------------------------------ reading
+
+    def _opened(self) -> tuple[TableConfig, HudiJava]:
+        """The table's properties, and the client that knows its columns; anew where it is."""
+        config = self._place.config()
+        if self._open is None or self._open[0] != config:
+            self.close()
+            self._open = (config, self._java(self._place, config.schema))
+            self._begun.clear()
+            self._renewed()
+        return self._open
+
+    def _view(self, config: TableConfig, java: HudiJava) -> TableView:
+        meta = java.meta()
+        newest = list(islice(java.commits(meta), _LOOKED_AT))
+        ours = list(islice(self._ours(java.commits(meta)), 2))
+        self._refuse_risen(lambda instant: java.completed(meta, instant))
+        forks.refuse_fork(self._place.name, self._sink, ours)
+        self._refuse_changed(config, newest)
+        found = decode(self._sink, ours[0].said) if ours else None
+        tag, record, lineage = (
+            ours[0].completed if ours else None,
+            found,
+            Lineage.CONTAINS_TAG if ours else Lineage.FRESH,
+        )
+        kept = self._kept(java, meta)
+        if kept and kept.tag > (tag or 0):
+            tag, record = kept.tag, kept.record
+            lineage = self._lineage(java, meta, kept, below=found is not None)
+        return TableView(
+            table=self._place.name,
+            uuid=config.uuid,
+            location=self._location,
+            schema_id=config.layout_id,
+            spec_id=0,
+            head=newest[0].completed if newest else None,
+            tag=tag,
+            record=record,
+            lineage=lineage,
+            branch_record=found if lineage is not Lineage.CONTAINS_TAG else record,
+            others={
+                sink: topics_of(sink, each.said)
+                for each in reversed(newest)
+                if (sink := sink_of(each.said)) not in (None, self._sink)
+            },
+        )
+
+    def _refuse_filled(self, view: TableView) -> TableView:
+        """U1: what was appended without a key may be there twice, and the other way round."""
+        keyed = self._place.key is not None
+        if view.record and (view.record.keys is not None) != keyed:
+            raise KeyChanged(
+                f"Hudi table {view.table} was filled by sink {self._sink} "
+                f"{'without a key' if keyed else 'by key'}",
+                f"{'remove' if keyed else 'name'} table.key, or fill another table",
+            )
+        return view
+
+    def _ours(self, commits: Iterator[Instant]) -> Iterator[Instant]:
+        return (each for each in commits if sink_of(each.said) == self._sink)
+
+    def _kept(self, java: HudiJava, meta: object) -> Kept | None:
+        """The newest commit that is known landed; it may be archived before anybody has noted it
+        down."""
+        kept, coming = self._reservations.kept(), self._reservations.announced()
+        if coming is None or (kept and kept.instant == coming.instant):
+            return kept
+        tag = None
+        if not java.completed(meta, coming.instant):
+            tag = java.archived(meta, coming.instant)
+        return replace(coming, tag=tag) if tag and tag > (kept.tag if kept else 0) else kept
+
+    def _lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
+        """T5, where the newest commit that is known landed is not on the active timeline."""
+        if java.archived(meta, kept.instant) is not None:
+            return Lineage.CONTAINS_TAG
+        return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
+
+    def _refuse_risen(self, complete: Callable[[str], bool]) -> None:
+        forks.refuse_risen(self._place.name, self._sink, self._reservations.condemned(), complete)
+
+    def _refuse_changed(self, config: TableConfig, newest: list[Instant]) -> None:
+        """The sink's next commit would take the columns back that somebody has changed."""
+        schema = next((each.said[_SCHEMA] for each in newest if each.said.get(_SCHEMA)), None)
+        if schema and (column := changed(config.columns, schema)):
+            raise TableUnfit(
+                f"Hudi table {self._place.name}: column {column} is not what it was when the table "
+                "was made",
+                "columns of Hudi tables stay as they are while a sink fills them (docs/hudi.md)",
+            )
+
+    # --------------------------------------------------------------------------------- committing
+
+    def _reserved(self, java: HudiJava) -> str:
+        try:
+            instant = java.reserve()
+            self._reservations.note(instant)
+        except Exception as error:
+            java.close()
+            raise Unreachable(
+                f"Hudi table {self._place.name}: no instant can be reserved: {said(error)}"
+            ) from error
+        return instant
+
+    def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
+        """The instant that the attempt is made under."""
+        raise NotImplementedError
+
+    def _renewed(self) -> None:
+        """The table is another one, or was changed: what was known of it counts no more."""
+
+    def _coming(self) -> Sequence[str]:
+        """The instants of transactions that may not be settled, oldest first."""
+        return ()
+
+    def _brought(
+        self,
+        attempt: CommitAttempt,
+        java: HudiJava,  # noqa: ARG002 - for those that have it to do
+        instant: str,  # noqa: ARG002
+    ) -> CommitAttempt | Refused:
+        """Bring rows into the table's folder, below the pending instant, that are not there yet."""
+        return attempt
+
+    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:
+        """Refuse to commit what is not there any more."""
+        raise NotImplementedError
+
+    def _done(self, attempt: CommitAttempt) -> None:
+        """The attempt has landed, and nobody will ask for what only it needed."""
+
+    def _evict(self, java: HudiJava) -> None:
+        """H3: whatever this sink has left pending is rolled back, and cannot land any more.
+
+        The newest that is to come is of the transaction that the claim begins with.
+        """
+        meta, first = java.meta(), set(self._coming()[-1:])
+        self._refuse_risen(lambda instant: java.landed(meta, instant) is not None)
+        for instant in sorted(self._unfinished(java, meta) - first):
+            self._bury(java, instant)
+
+    def _bury(self, java: HudiJava, instant: str) -> None:
+        def condemn(meta: object) -> bool:
+            self._reservations.condemn(instant)
+            return instant in self._unfinished(java, meta)
+
+        java.bury(instant, condemn)
+
+    def _begin(self, java: HudiJava, instant: str) -> Refused | None:
+        """H4: the instant enters the timeline now; H7: one that was begun is gone on with."""
+        meta = java.meta()
+        if java.completed(meta, instant):
+            return Refused(f"instant {instant} is complete", for_good=True)
+        if instant in self._reservations.condemned():
+            return _rolled_back(instant)
+        if instant in java.pending(meta):
+            java.go_on(instant)
+            return None
+        if instant in self._begun:
+            return _rolled_back(instant)
+        if java.passed(meta, instant):
+            self._bury(java, instant)
+            return Refused(f"instant {instant} is older than the active timeline", for_good=True)
+        java.register(meta, instant)
+        self._begun.add(instant)
+        return None
+
+    def _send(
+        self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, instant: str
+    ) -> CommitOutcome:
+        refused: list[Refused] = []
+
+        def check() -> None:
+            if refusal := self._refusal(attempt, java, instant):
+                refused.append(refusal)
+                raise _Moved(refusal.reason)
+            self._reservations.announce(Kept(instant, 0, attempt.record))
+
+        try:
+            told = {
+                **encode(attempt.record),
+                forks.follows(self._sink): str(attempt.base.tag or ""),
+            }
+            self._answer(lambda: java.commit(instant, attempt.files, told, check))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
+            java.close()
+            if refused:
+                return refused[0]
+            return self._judged(attempt, java, instant, error)
+        return self._landed(attempt, config, java, instant)
+
+    def _refusal(self, attempt: CommitAttempt, java: HudiJava, instant: str) -> Refused | None:
+        """Inside of Hudi's lock: the table is what the attempt was made for, and its files lie
+        there: a claim that did not land may have removed them (H3)."""
+        view = self._view(self._place.config(), java)
+        if _place(view) != _place(attempt.base):
+            return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
+        meta = java.meta()
+        if instant in self._reservations.condemned() or java.rolling_back(meta, instant):
+            return _rolled_back(instant)
+        if instant not in java.pending(meta):
+            return Refused(f"the table has moved on: instant {instant} is not pending any more")
+        return self._lost(attempt, java)
+
+    def _judged(
+        self, attempt: CommitAttempt, java: HudiJava, instant: str, error: Exception
+    ) -> CommitOutcome:
+        """H7, H11: what fails behind the commit fails a call that has landed."""
+        if isinstance(error, ConnectionError):
+            return Unknown(repr(error))
+        try:
+            config, java = self._opened()
+            landed = java.landed(java.meta(), instant)
+            if config.uuid == attempt.base.uuid and landed is not None:
+                return self._landed(attempt, config, java, instant)
+        except Exception as later:  # noqa: BLE001 - it is not known then
+            return Unknown(f"{said(error)}, and then: {said(later)}")
+        return Unknown(said(error))
+
+    def _landed(
+        self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, instant: str
+    ) -> CommitOutcome:
+        self._refuse_risen(instant.__eq__)
+        try:
+            meta = java.meta()
+            tag = java.landed(meta, instant)
+            assert tag is not None, f"instant {instant} has gone again"
+            view = replace(
+                self._view(config, java),
+                head=tag,
+                tag=tag,
+                record=attempt.record,
+                branch_record=attempt.record,
+                lineage=Lineage.CONTAINS_TAG,
+            )
+            self._reservations.keep(Kept(instant, tag, attempt.record))
+            self._begun.discard(instant)
+            self._tidy(java, instant)
+            self._done(attempt)
+        except Exception as error:  # noqa: BLE001 - it has landed, as a read will tell
+            return Unknown(f"instant {instant} landed, and then: {said(error)}")
+        return Landed(tag, view)
+
+    def _unfinished(self, java: HudiJava, meta: object) -> frozenset[str]:
+        """What this sink's instants have left: pending, in the metadata table alone, or markers."""
+        kept = self._reservations
+        ghosts = java.ghosts(meta, kept.condemned())
+        return kept.noted() & (java.pending(meta) | ghosts | kept.marked())
+
+    def _tidy(self, java: HudiJava, landed: str) -> None:
+        """H5: late participants write behind the end of their transaction, and nobody reads it."""
+        meta = java.meta()
+        for instant in sorted(self._unfinished(java, meta)):
+            if java.completed(meta, instant):
+                self._reservations.remove_late(instant, _paths(java.statistics(meta, instant)))
+            elif instant < landed and instant not in self._coming():
+                self._bury(java, instant)
+        self._reservations.forget_old(landed)
+
+
+def _rolled_back(instant: str) -> Refused:
+    return Refused(f"others roll instant {instant} back, and its files", for_good=True)
+
+
+def _paths(brought: list[Statistics]) -> frozenset[str]:
+    return frozenset(each.path for each in brought)
+
+
+def refuse_lost(files: Sequence[WrittenFile]) -> Refused | None:
+    """Refuse files for good of which one is gone, or of another size."""
+    lost = next((each.path for each in files if not _is_whole(each)), None)
+    return Refused(f"{lost} is gone, or of another size", for_good=True) if lost else None
+
+
+def _is_whole(file: WrittenFile) -> bool:
+    """Folders are called by escaped values: an address of ours is no URL to decode."""
+    try:
+        return Path(file.path.removeprefix("file://")).stat().st_size == file.size_bytes
+    except FileNotFoundError:
+        return False
+
+
+def _place(view: TableView) -> _Place:
+    return view.uuid, view.tag, view.head

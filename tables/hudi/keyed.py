@@ -1,0 +1,88 @@
+"""A Hudi table with a key: staged files are folded, and upserted by Hudi (rules U1 to U10).
+
+Staged files bear no instant, so that they may come with a later transaction than their own (P8):
+each attempt to commit them writes under an instant of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import CommitAttempt, Refused
+from headgate.control_protocol.record import KeyCounts
+from headgate.tables.hudi.commits import HudiCommits, refuse_lost
+from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.keyed_java import HudiKeyedJava
+from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.table import HudiSinkTable
+
+STAGED_S_MAX = 24 * 3600
+"""A file that nobody has committed in so long never is: its records are written again."""
+
+
+class HudiKeyedTable(HudiCommits):
+    """``SinkTable`` over a Hudi table with a key; the rest as ``HudiCommits``."""
+
+    def __init__(
+        self,
+        place: HudiPlace,
+        sink: SinkName,
+        answer: Callable[[Callable[[], None]], None] = lambda call: call(),
+        java: Callable[[HudiPlace, str], HudiKeyedJava] = HudiKeyedJava,
+    ) -> None:
+        super().__init__(place, sink, answer, java)
+
+    def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
+        """What attempts before this one have left goes first: they land no more."""
+        for begun in sorted(self._begun):
+            self._bury(java, begun)
+            self._begun.discard(begun)
+        return self._reserved(java)
+
+    def _brought(
+        self, attempt: CommitAttempt, java: HudiJava, instant: str
+    ) -> CommitAttempt | Refused:
+        assert isinstance(java, HudiKeyedJava), "made for it"
+        if lost := refuse_lost(attempt.files):
+            return lost
+        keys, meta = KeyCounts(), java.meta()
+        if attempt.files:
+            keys = java.upsert(meta, instant, attempt.files)
+        else:
+            java.nothing(meta, instant)
+        return replace(attempt, record=replace(attempt.record, keys=keys))
+
+    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+        """What Hudi has written; the staged files were read."""
+        assert isinstance(java, HudiKeyedJava), "made for it"
+        lost = next((path for path in java.brought() if not path.exists()), None)
+        return Refused(f"others have removed {lost}") if lost else None
+
+    def _done(self, attempt: CommitAttempt) -> None:
+        for file in attempt.files:
+            _remove(Path(file.path.removeprefix("file://")))
+        if attempt.record.claim:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        oldest = time.time() - STAGED_S_MAX
+        for path in self._place.staged.rglob("*.parquet"):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    _remove(path)
+
+
+def open_table(place: HudiPlace, sink: SinkName) -> HudiCommits:
+    """Return the table as its settings want it filled."""
+    return HudiKeyedTable(place, sink) if place.key else HudiSinkTable(place, sink)
+
+
+def _remove(path: Path) -> None:
+    """What cannot be removed stays, for the next claim to."""
+    with suppress(OSError):
+        path.unlink()

@@ -1,0 +1,147 @@
+"""Hudi tables whose rows have a key: which tables and settings they take (docs/hudi.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.key_errors import KeyChanged
+from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
+from headgate.control_protocol.table_kinds import RowKey
+from headgate.tables.hudi.base_files import KEY_TYPES
+
+_WRITE = "hoodie.datasource.write."
+GENERATOR = f"{_WRITE}keygenerator.class"
+_BUCKETS = "hoodie.bucket.index.num.buckets"
+_HASHED = "hoodie.bucket.index.hash.field"
+_ENGINE = "hoodie.index.bucket.engine"
+_RECORDS = "hoodie.metadata.global.record.level.index.enable"
+INDEX = "hoodie.index.type"
+
+SIMPLE, BLOOM, BUCKET = "SIMPLE", "BLOOM", "BUCKET"
+RECORDS = "GLOBAL_RECORD_LEVEL_INDEX"
+_INDEXES = {SIMPLE: SIMPLE, BLOOM: BLOOM, BUCKET: BUCKET, RECORDS: RECORDS, "RECORD_INDEX": RECORDS}
+"""The names that Hudi has for its indexes of keys, and what each is."""
+
+DELETES = -1
+"""In the column of the partition: no record comes from there, and the row of the key goes."""
+
+_ORDERED = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
+_MERGES, _BY_COMMIT = "hoodie.record.merge.mode", "COMMIT_TIME_ORDERING"
+
+
+@dataclass(frozen=True, slots=True)
+class NoEmptyKeys:
+    """``HeldValues``: Hudi makes no record key of an empty text."""
+
+    names: tuple[str, ...]
+
+    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+        found: dict[int, str] = {}
+        for name in self.names:
+            values = rows.column(name)
+            if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+                for row in pc.indices_nonzero(pc.equal(values, "")).to_pylist():
+                    found[row] = f"{name}: no record key of Hudi is made of an empty text"
+        return found
+
+
+def refuse_row_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) -> None:
+    """Raise ``ConfigurationError`` for a key that no Hudi table is filled by here."""
+    found = {column.name: column for column in columns.fields}
+    for name in key.key:
+        column = found.get(name)
+        if column is None or column.type not in KEY_TYPES or not column.required:
+            raise ConfigurationError(
+                f"no key of a Hudi table is made of {name!r} here",
+                f"name required columns of {', '.join(KEY_TYPES)}",
+            )
+    if key.partition in key.key:
+        raise ConfigurationError(
+            f"the key of a Hudi table names {key.partition}, the column of the source's partition",
+            "rows are told to go by it; leave it out of table.key",
+        )
+    if other := next((name for name in partition_by if name not in key.key), None):
+        raise ConfigurationError(
+            f"a Hudi table with the key {', '.join(key.key)} is not partitioned by {other!r} here: "
+            "a row would move between folders",
+            "partition by columns of table.key",
+        )
+
+
+def refuse_other_key(table: str, key: RowKey, properties: Mapping[str, str]) -> None:
+    """Raise ``KeyChanged`` for a table of another key, ``TableUnfit`` for one that orders rows by
+    itself."""
+    keys = names(properties, "hoodie.table.recordkey.fields")
+    if set(keys) != set(key.key):
+        raise KeyChanged(
+            f"Hudi table {table} has the record key {', '.join(keys) or '(none)'}, and table.key "
+            f"is {', '.join(key.key)}",
+            "correct table.key, or fill another table",
+        )
+    ordered = next((names(properties, each) for each in _ORDERED if properties.get(each)), ())
+    if ordered or properties.get(_MERGES, _BY_COMMIT) != _BY_COMMIT:
+        raise TableUnfit(
+            f"Hudi table {table} keeps the row that is greatest by {', '.join(ordered) or 'others'}"
+            f" ({_MERGES} = {properties.get(_MERGES)}), where a sink puts the last record's",
+            f"a table with a key is one of {_BY_COMMIT}, without ordering fields",
+        )
+
+
+def index_of(table: str, properties: Mapping[str, str]) -> str:
+    """Return by which index keys are found. Raises ``HudiUnsafe`` for those that are not."""
+    wanted = properties.get(INDEX, SIMPLE)
+    index = _INDEXES.get(wanted.upper())
+    if index is None:
+        raise HudiUnsafe(
+            f"{table}: {INDEX} is {wanted}, by which no key is found here",
+            f"known are {', '.join(_INDEXES)}",
+        )
+    if index == BUCKET and (
+        not properties.get(_BUCKETS, "").isdigit() or properties.get(_ENGINE, SIMPLE) != SIMPLE
+    ):
+        raise HudiUnsafe(
+            f"{table}: {INDEX} is {BUCKET}, and {_BUCKETS} does not say into how many",
+            f"set {_BUCKETS}, which stays as it is; {_ENGINE} is {SIMPLE}",
+        )
+    return index
+
+
+def buckets_of(table: str, properties: Mapping[str, str]) -> str:
+    """Say what the table's files are cut by, which never changes; nothing of other indexes."""
+    if index_of(table, properties) != BUCKET:
+        return ""
+    return f"{properties[_BUCKETS]} buckets of {properties.get(_HASHED, 'the record key')}"
+
+
+def key_settings(
+    key: RowKey, index: str, keys: Sequence[str], partition_by: Sequence[str]
+) -> dict[str, str]:
+    """Return Hudi's write configuration of a table with a key, beside what all have."""
+    return {
+        f"{_WRITE}recordkey.field": ",".join(keys),
+        f"{_WRITE}partitionpath.field": ",".join(partition_by),
+        "hoodie.payload.delete.field": key.partition,
+        "hoodie.payload.delete.marker": str(DELETES),
+        "hoodie.combine.before.upsert": "false",  # of each key one record comes
+        INDEX: index,
+        **({_RECORDS: "true"} if index == RECORDS else {}),
+    }
+
+
+def generator_of(keys: Sequence[str], partition_by: Sequence[str]) -> str:
+    """Return which of Hudi's key generators a new table has."""
+    if not partition_by:
+        return "NonpartitionedKeyGenerator"
+    single = len(partition_by) == 1 and len(keys) <= 1
+    return "SimpleKeyGenerator" if single else "ComplexKeyGenerator"
+
+
+def names(properties: Mapping[str, str], key: str) -> tuple[str, ...]:
+    """Return the columns that a property lists."""
+    return tuple(filter(None, properties.get(key, "").split(",")))

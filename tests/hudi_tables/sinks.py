@@ -1,0 +1,119 @@
+"""A sink whose table is Hudi, in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from integration.sink_file import default_sections, toml
+
+from headgate.operations.demo.produce import create_topic
+
+hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
+
+WAIT_S_MAX = 200
+TOPIC = "trips"
+
+
+class HudiSink:
+    """One sink file, and the processes that run it."""
+
+    def __init__(
+        self,
+        home: Path,
+        bootstrap: str,
+        hudi_settings: Mapping[str, str],
+        jar: Path,
+        key: str = "",
+    ) -> None:
+        self.location = home / "lake" / "trips"
+        self.file = home / "sink.toml"
+        self.produced = 0
+        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._stack = ExitStack()
+        self._home = home
+        sections = {
+            **default_sections(home, bootstrap, [TOPIC], "trips"),
+            "catalog.properties": {"spark.jars": str(jar), "spark.driver.memory": "768m"},
+            "table": {
+                "type": "hudi",
+                "identifier": "db.trips",
+                "location": str(self.location),
+                "create": True,
+                **({"key": [key]} if key else {"partition_by": ["zone"]}),
+            },
+            "table.columns": {
+                "columns": {"id": {"type": "long", "required": bool(key)}, "zone": "string"}
+            },
+            "table.properties": dict(hudi_settings),
+        }
+        self.file.write_text(toml(sections))
+        create_topic(bootstrap, TOPIC, partitions=2)
+
+    def produce(self, count: int) -> None:
+        for number in range(self.produced, self.produced + count):
+            value = json.dumps({"id": number, "zone": "abc"[number % 3]})
+            self._producer.produce(TOPIC, value.encode(), partition=number % 2)
+        self._producer.flush(30)
+        self.produced += count
+
+    def change(self, ids: range, zone: str | None) -> None:
+        """A row for each id; without a zone its row goes."""
+        for number in ids:
+            value = None if zone is None else json.dumps({"id": number, "zone": zone}).encode()
+            self._producer.produce(TOPIC, value, str(number), partition=number % 2)
+        self._producer.flush(30)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        log = self._stack.enter_context((self._home / "run.log").open("ab"))
+        command = [str(Path(sys.executable).with_name("headgate")), "run", str(self.file)]
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._home)
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+    def ids(self) -> Counter[int]:
+        return Counter(n for batch in self._read() for n in batch.column("id").to_pylist())
+
+    def zones(self) -> Counter[tuple[int, str]]:
+        return Counter(
+            (row["id"], row["zone"])
+            for batch in self._read()
+            for row in batch.select(["id", "zone"]).to_pylist()
+        )
+
+    def _read(self) -> list[pa.RecordBatch]:
+        """As hudi-rs reads them."""
+        if not (self.location / ".hoodie" / "hoodie.properties").exists():
+            return []
+        try:
+            found = hudi.HudiTableBuilder.from_base_uri(str(self.location)).build().read()
+        except Exception:  # noqa: BLE001 - its properties, or its timeline, were being written
+            return []
+        return list(found)
+
+    def waits_for(self, rows: int) -> None:
+        self.wait(lambda: sum(self.ids().values()) >= rows, f"{rows} rows")
+
+    def wait(self, happened: Callable[[], bool], what: str) -> None:
+        until = time.monotonic() + WAIT_S_MAX
+        while time.monotonic() < until:
+            if happened():
+                return
+            time.sleep(1)
+        raise AssertionError(f"never: {what}\n{self.said()[-4000:]}")
+
+    def said(self) -> str:
+        return (self._home / "run.log").read_text()
+
+    def close(self) -> None:
+        self._stack.close()

@@ -1,0 +1,159 @@
+"""Which Hudi tables with a key are filled: asked without a JVM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.key_errors import KeyChanged
+from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
+from headgate.control_protocol.stamps import StampingTable
+from headgate.control_protocol.table_kinds import RowKey, WantedTable
+from headgate.tables.hudi.columns import avro_of, spark_columns
+from headgate.tables.hudi.creation import generator_of
+from headgate.tables.hudi.keys import NoEmptyKeys
+from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.settings import KEY, PROVIDER
+
+COLUMNS = Struct(
+    (
+        Column("id", "long"),
+        Column("city", "string"),
+        Column("fare", "decimal(9, 2)"),
+        Column("at", "timestamptz", required=False),
+        Column("local", "timestamp", required=False),
+        Column("p", "int", required=False),
+        Column("o", "long", required=False),
+    )
+)
+LOCK = {PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"}
+INDEX, BUCKETS = "hoodie.index.type", "hoodie.bucket.index.num.buckets"
+
+
+def key(*names: str) -> RowKey:
+    return RowKey(names or ("id",), "p", "o")
+
+
+def wanted(folder: Path, **more: object) -> WantedTable:
+    given = {"create": True, "columns": COLUMNS, "properties": LOCK, "key": key(), **more}
+    return WantedTable("db.trips", str(folder), **given)  # type: ignore[arg-type]
+
+
+def table(folder: Path, columns: Struct = COLUMNS, **properties: str) -> None:
+    (folder / ".hoodie").mkdir()
+    escaped = avro_of("trips", columns, {}).replace(":", "\\:").replace("=", "\\=")
+    told = {
+        "hoodie.table.name": "trips",
+        "hoodie.table.version": "9",
+        "hoodie.table.timeline.timezone": "UTC",
+        "hoodie.table.create.schema": escaped,
+        "hoodie.table.recordkey.fields": "id",
+        "hoodie.record.merge.mode": "COMMIT_TIME_ORDERING",
+    }
+    told |= {name.replace("__", "."): value for name, value in properties.items()}
+    text = "".join(f"{name}={value}\n" for name, value in told.items())
+    (folder / ".hoodie" / "hoodie.properties").write_text(text)
+
+
+def test_point_2_files_of_a_keyed_table_are_staged_out_of_readers_sight(tmp_path: Path) -> None:
+    table(tmp_path)
+    kind, asked = HudiKind(), wanted(tmp_path)
+    kind.ensure(asked)
+    layout = kind.layout(asked)
+    assert layout.location == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
+    assert layout.dressing is None
+    assert layout.partition_by == ()
+    assert isinstance(kind.open(replace(asked, key=None), "sink"), StampingTable)  # type: ignore[arg-type]
+    assert not isinstance(kind.open(asked, "sink"), StampingTable)  # type: ignore[arg-type]
+
+
+def test_point_2_an_empty_text_is_no_key_of_hudi_s() -> None:
+    rows = pa.record_batch({"id": pa.array([1, 2, 3]), "city": pa.array(["a", "", "c"])})
+    assert list(NoEmptyKeys(("id", "city")).unfit(rows)) == [1]
+    assert NoEmptyKeys(("id",)).unfit(rows) == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"key": key("gone")}, ConfigurationError),
+        ({"key": key("at")}, ConfigurationError),
+        ({"key": key("id", "p")}, ConfigurationError),
+        ({"partition_by": ("city",)}, ConfigurationError),
+        ({"properties": {**LOCK, KEY: "id"}}, ConfigurationError),
+        ({"properties": {**LOCK, INDEX: "GLOBAL_BLOOM"}}, HudiUnsafe),
+        ({"properties": {**LOCK, INDEX: "INMEMORY"}}, HudiUnsafe),
+        ({"properties": {**LOCK, INDEX: "BUCKET"}}, HudiUnsafe),
+        ({"properties": {**LOCK, INDEX: "BUCKET", BUCKETS: "many"}}, HudiUnsafe),
+        ({"key": None, "properties": {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}}, HudiUnsafe),
+    ],
+)
+def test_point_2_a_keyed_sink_file_is_refused_before_anything_is_made(
+    tmp_path: Path, more: dict[str, object], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        HudiKind().refuse(wanted(tmp_path / "t", **more))
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "bloom", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"])
+def test_point_2_keys_of_several_columns_partition_the_table(tmp_path: Path, index: str) -> None:
+    more = {"key": key("id", "city"), "partition_by": ("city",)}
+    HudiKind().refuse(wanted(tmp_path, **more, properties={**LOCK, INDEX: index}))
+
+
+@pytest.mark.parametrize(
+    ("properties", "error", "why"),
+    [
+        ({"hoodie__table__recordkey__fields": "city"}, KeyChanged, "record key city"),
+        ({"hoodie__table__recordkey__fields": ""}, KeyChanged, r"record key \(none\)"),
+        ({"hoodie__table__ordering__fields": "at"}, TableUnfit, "greatest by at"),
+        ({"hoodie__record__merge__mode": "EVENT_TIME_ORDERING"}, TableUnfit, "EVENT_TIME"),
+        ({"hoodie__table__partition__fields": "p"}, TableUnfit, "not partitioned by 'p'"),
+        ({"hoodie__table__keygenerator__type": "COMPLEX"}, TableUnfit, "record keys in a way"),
+    ],
+)
+def test_point_2_tables_of_another_key_or_order_are_refused(
+    tmp_path: Path, properties: dict[str, str], error: type[Exception], why: str
+) -> None:
+    table(tmp_path, **properties)
+    with pytest.raises(error, match=why):
+        HudiKind().ensure(wanted(tmp_path))
+
+
+def test_point_2_a_table_stays_cut_into_the_buckets_that_it_was_first_cut_into(
+    tmp_path: Path,
+) -> None:
+    table(tmp_path)
+    cut = {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}
+    HudiKind().ensure(wanted(tmp_path, properties=cut))
+    HudiKind().ensure(wanted(tmp_path, properties=cut))
+    for other in ({**cut, BUCKETS: "8"}, LOCK):
+        with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
+            HudiKind().ensure(wanted(tmp_path, properties=other))
+
+
+def test_point_2_bloom_filters_are_hudi_s_to_write_with_a_key(tmp_path: Path) -> None:
+    table(tmp_path, hoodie__table__metadata__partitions="files,bloom_filters")
+    HudiKind().ensure(wanted(tmp_path))
+    with pytest.raises(TableUnfit, match="Bloom"):
+        HudiPlace.of(wanted(tmp_path, key=None)).config()
+
+
+def test_point_2_spark_reads_columns_by_their_types() -> None:
+    told = spark_columns(COLUMNS.fields)
+    assert "`id` long, `city` string, `fare` decimal(9, 2), `at` timestamp," in told
+    assert "`local` timestamp_ntz" in told
+    assert spark_columns([Column("a`b", "int")]) == "`a``b` int"
+
+
+def test_point_2_a_new_table_s_keys_are_made_by_a_generator_that_holds_them() -> None:
+    assert generator_of(["id"], []) == "NonpartitionedKeyGenerator"
+    assert generator_of(["id"], ["id"]) == "SimpleKeyGenerator"
+    assert generator_of(["id", "city"], ["city"]) == "ComplexKeyGenerator"
