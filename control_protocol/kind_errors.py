@@ -35,6 +35,12 @@ class PutsUnconditional(CatalogRefused):
     code = "HG-157"
 
 
+class LogUnreadable(StopSink):
+    """A table's log says what no log of its kind says: a file of it is cut off, or missing."""
+
+    code = "HG-256"
+
+
 class HudiUnsafe(ConfigurationError):
     """The settings let others break what a commit to a Hudi table promises."""
 

@@ -9,12 +9,13 @@ that operates a sink are headgate's. A package registers one by an entry point o
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import SinkTable
 from headgate.control_protocol.table_history import TableReader
@@ -37,11 +38,17 @@ class Capability(StrEnum):
     EVOLUTION = "new columns"
     """``evolve`` adds what records need (rules S3, S5); the table is a ``ports.Lead``."""
 
-    FOLLOWERS = "quarantine and many tables"
+    FOLLOWERS = "quarantine"
+    """What ``open`` returns is a ``FollowingTable``, and may be paid for what another decides."""
+
     KEYS = "rows by key"
     """A commit takes key files beside row files (rules U1 to U4, U8 to U10)."""
 
     MAINTENANCE = "maintenance"
+    MANY_TABLES = "many tables"
+    """The kind is a ``ListingKind``, its tables follow (``FOLLOWERS``), and one of them may be a
+    ledger: views have ``filled``, and commits heed ``forgets`` (rule N5)."""
+
     ROLLBACK = "rollback"
     """A person's claim may continue an older state of the table (``headgate rollback``)."""
 
@@ -70,8 +77,8 @@ class WantedTable:
 
     ``storage`` holds the keys of [catalog.properties], secrets among them. ``columns`` are those
     that the file declares; ``create``: whether a missing table is made of them. An idle sink
-    commits at least once in ``renewed_ms`` all the same. ``by_spark``: whether Spark jobs write its
-    files. ``key``: what names its rows, of a kind with ``Capability.KEYS``.
+    commits at least once in ``renewed_ms`` all the same (0: perhaps never). ``by_spark``: whether
+    Spark jobs write its files. ``key``: what names its rows, of a kind with ``Capability.KEYS``.
     """
 
     name: str
@@ -122,7 +129,8 @@ class Layout:
     ``layout_id`` is another number for other columns or another partitioning; the table's view
     has it as ``schema_id``. ``partition_by`` names columns: all rows of a file share their values,
     which the file holds as well. Files go below ``location``/data, unless ``dressing`` says where.
-    ``values``: which records are bad, though their values have the columns' types.
+    ``values``: which records are bad, though their values have the columns' types. ``properties``:
+    those of ``WantedTable`` that the table keeps.
     """
 
     uuid: str
@@ -133,11 +141,26 @@ class Layout:
     storage: Mapping[str, str] = field(default_factory=dict)
     dressing: Dressing | None = None
     values: HeldValues | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def layout_number(text: str) -> int:
     """Return a ``layout_id`` for what the text tells of columns and partitioning."""
     return zlib.crc32(text.encode()) & 0x7FFFFFFF
+
+
+class FollowingTable(SinkTable, Protocol):
+    """A table that a quarantine can be, of a kind with ``Capability.FOLLOWERS``.
+
+    Its rows are decided by another table's commit, and come with a later one of its own, perhaps by
+    another process. Nothing else is asked of it: what is decided and not paid yet is headgate's.
+    """
+
+    def refuse_files(self, files: Sequence[WrittenFile]) -> None:
+        """Raise ``StopSink`` for files that the table as it is now could not be given.
+
+        It is asked before their rows are decided, for afterwards nobody writes them again.
+        """
 
 
 class TableKind(Protocol):
@@ -170,3 +193,14 @@ class TableKind(Protocol):
 
     def reader(self, wanted: WantedTable, sink: SinkName) -> TableReader:
         """For audit, status and check. Raises as ``SinkTable.read``."""
+
+
+class ListingKind(TableKind, Protocol):
+    """A kind with ``Capability.MANY_TABLES``."""
+
+    def names(self, like: WantedTable) -> Collection[str]:
+        """The last part of the name of each table that may be beside this one: in its namespace,
+        at locations that differ in the last part. What is no table may be among them.
+
+        Raises ``Unreachable``.
+        """

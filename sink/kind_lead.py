@@ -1,8 +1,8 @@
-"""Opens the table of a sink of any kind but Iceberg, for the coordinator or to be looked at."""
+"""Opens the tables of a sink of any kind but Iceberg, for the coordinator or to be looked at."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Struct
@@ -10,18 +10,53 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Evolved,
+    Follower,
     Lead,
     SinkTable,
     TableView,
 )
-from headgate.control_protocol.table_kinds import Capability, TableKind
-from headgate.sink.kinds import wanted_table
+from headgate.control_protocol.table_kinds import Capability, FollowingTable, TableKind
+from headgate.sink.kinds import wanted_follower, wanted_table
+from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
+from headgate.tables.drafts import Drafts
+from headgate.tables.follower import KindFollower
+from headgate.tables.iceberg.followers import FollowerTables
+
+if TYPE_CHECKING:  # what only looks makes no tables
+    from headgate.sink.made_tables import TableMaker
 
 
 def kind_lead(settings: SinkSettings, kind: TableKind) -> Lead:
     """Return the table, for its opener to close."""
     return as_lead(kind.open(wanted_table(settings), settings.name), kind)
+
+
+def kind_followers(
+    settings: SinkSettings, kind: TableKind, maker: TableMaker | None = None
+) -> FollowerTables | None:
+    """Return what follows the table, for its opener to close; ``None`` where nothing does."""
+    if not (settings.quarantine.keeps or settings.tables):
+        return None
+    return FollowerTables(
+        lambda name: kind_follower(settings, kind, name),
+        required=follower_names(settings) if settings.tables else None,
+        make=maker.wanted if maker else None,
+        listed=maker.listed if maker else lambda _: (),
+    )
+
+
+def kind_follower(settings: SinkSettings, kind: TableKind, name: str) -> Follower:
+    """Return the follower of this name, for its opener to close."""
+    wanted = wanted_follower(settings, name)
+    table = cast("FollowingTable", kind.open(wanted, settings.name))
+    return KindFollower(table, as_lead(table, kind), drafts_of(settings, name))
+
+
+def drafts_of(settings: SinkSettings, name: str) -> Drafts:
+    """Return what the follower of this name is owed."""
+    wanted = wanted_follower(settings, name)
+    return Drafts(wanted.storage, wanted.location, settings.name)
 
 
 def as_lead(table: SinkTable, kind: TableKind) -> Lead:

@@ -1,4 +1,4 @@
-"""``OpenedTables`` of any kind that is no Iceberg: one table, which appends alone change."""
+"""``OpenedTables`` of any kind that is no Iceberg: a table, and perhaps its quarantine."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from headgate.control_protocol.stamps import StampingTable
 from headgate.control_protocol.table_kinds import Layout, TableKind, WantedTable
 from headgate.data.writers.layout_plans import LayoutPlans
 from headgate.sink.gone import PATIENCE_S, refuse_gone
-from headgate.sink.kind_lead import as_lead, kind_lead
-from headgate.sink.kinds import wanted_table
+from headgate.sink.kind_lead import as_lead, kind_followers, kind_lead
+from headgate.sink.kind_shelf import KindShelf
+from headgate.sink.kinds import wanted_quarantine, wanted_table
+from headgate.sink.made_tables import MakingTopics, TableMaker
 from headgate.sink.opened_tables import Coordinated, Maintained
-from headgate.sink.planning import Planning, shaping
+from headgate.sink.planning import Planning, planning_of, shaping
 from headgate.sink.preconditions import refuse_place, refuse_schema
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import key_ids
@@ -37,6 +39,8 @@ def ready_kind(settings: SinkSettings, kind: TableKind) -> KindTables:
         kind.ensure(tables.wanted)
         layout = kind.layout(tables.wanted)
     refuse_layout(layout, settings)
+    if settings.quarantine.keeps:
+        kind.ensure(wanted_quarantine(settings))
     return tables
 
 
@@ -49,7 +53,7 @@ def refuse_layout(layout: Layout, settings: SinkSettings) -> None:
 
 
 class KindTables:
-    """The one table of the sink."""
+    """The table of the sink, and what follows it."""
 
     def __init__(self, settings: SinkSettings, kind: TableKind) -> None:
         self.wanted: WantedTable = wanted_table(settings)
@@ -60,8 +64,17 @@ class KindTables:
         return kind_lead(self._settings, self._kind)
 
     def planning(self) -> Planning:
-        plans = LayoutPlans(lambda: self._kind.layout(self.wanted), shaping(self._settings))
-        return Planning(self._settings, plans)
+        settings, kind = self._settings, self._kind
+        plans = LayoutPlans(lambda: kind.layout(self.wanted), shaping(settings))
+        if settings.quarantine.keeps:
+            aside = wanted_quarantine(settings)
+            plans = LayoutPlans(
+                lambda: kind.layout(self.wanted),
+                shaping(settings),
+                lambda: kind.layout(aside),
+                lambda: kind.reader(aside, settings.name),
+            )
+        return planning_of(settings, plans, KindShelf(settings, kind).stock())
 
     def coordinated(
         self,
@@ -73,7 +86,15 @@ class KindTables:
         del maintained  # nothing is: the settings refuse it
         table = self._kind.open(wanted_table(settings), settings.name)
         opening.callback(table.close)
-        coordinated = Coordinated(as_lead(table, self._kind), None, topics)
+        maker = None
+        if settings.tables:
+            shelf = KindShelf(settings, self._kind)
+            maker = TableMaker(settings, shelf, filled=lambda: table.read().filled)
+        followers = kind_followers(settings, self._kind, maker)
+        if followers is not None:
+            opening.callback(followers.close)
+        sources = MakingTopics(topics, maker) if maker else topics
+        coordinated = Coordinated(as_lead(table, self._kind), followers, sources)
         if isinstance(table, StampingTable):
             return replace(coordinated, stamp=table.stamp)
         return coordinated

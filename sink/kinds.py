@@ -8,11 +8,13 @@ sink file says (``table.type``), its object a callable without arguments that re
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, cast
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
 from headgate.control_protocol.kind_errors import GuaranteeTooWeak, KindLacks, KindUnknown
 from headgate.control_protocol.table_kinds import (
     Capability,
@@ -23,10 +25,13 @@ from headgate.control_protocol.table_kinds import (
     WantedTable,
 )
 from headgate.data.formats.options import nearest
+from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.participant.settings import UnknownFields
 from headgate.sink.catalog_settings import Backend
-from headgate.sink.declaration import declared
-from headgate.sink.table_settings import ICEBERG
+from headgate.sink.declaration import declared, quarantine_declaration
+from headgate.sink.routed_tables import one_table
+from headgate.sink.table_settings import ICEBERG, TableSettings
+from headgate.sink.tables_settings import CreateFrom, TablesSettings
 from headgate.tables.layouts import declared_columns
 
 if TYPE_CHECKING:
@@ -97,24 +102,77 @@ def _registered(name: str) -> KindFactory | None:
 
 def wanted_table(settings: SinkSettings) -> WantedTable:
     """Return what the sink file says of its table. Raises ``ConfigurationError``."""
-    table = settings.table
-    wanted = declared(table)
     try:
-        columns = declared_columns(wanted.columns)
+        wanted = _declared(settings, settings.table)
     except ConfigurationError as error:
         raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
-    return WantedTable(
-        name=table.identifier,
-        location=table.location,
+    return replace(wanted, key=_row_key(settings))
+
+
+def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
+    """Return what the quarantine is, or a table that routes name, which is not to be made."""
+    if name == settings.quarantine.table:
+        return wanted_quarantine(settings)
+    tables = settings.tables
+    assert tables, "a sink of one table has no other follower"
+    return replace(
+        _wanted(settings, name, tables.location_of(name)),
+        renewed_ms=tables.valid_through_refresh_ms,
+    )
+
+
+def wanted_made(
+    settings: SinkSettings, table: TableSettings, raw: str, inferred: Struct
+) -> WantedTable:
+    """Return a routed table as it is to be made: records have shown the ``inferred`` columns.
+
+    ``raw`` is the name that a route made its name of. Raises ``ConfigurationError``.
+    """
+    wanted = _declared(settings, table)
+    taken = {column.name.lower() for column in wanted.columns.fields}
+    own = tuple(column for column in inferred.fields if column.name.lower() not in taken)
+    return replace(
+        wanted,
+        columns=Struct((*own, *wanted.columns.fields)),
+        properties={**wanted.properties, RAW_NAME_PROPERTY: raw},
+        renewed_ms=settings.tables.valid_through_refresh_ms,
+    )
+
+
+def wanted_quarantine(settings: SinkSettings) -> WantedTable:
+    """Return what the quarantine is, of a kind with ``Capability.FOLLOWERS``."""
+    aside, tables = settings.quarantine, settings.tables
+    beside = f"{settings.table.location.rstrip('/')}_quarantine"
+    default = tables.location_of(aside.table) if tables else beside
+    made = quarantine_declaration()
+    return replace(
+        _wanted(settings, aside.table, aside.location or default),
+        create=True,
+        columns=declared_columns(made.columns),
+        comments=made.comments,
+    )
+
+
+def _declared(settings: SinkSettings, table: TableSettings) -> WantedTable:
+    wanted = declared(table)
+    return replace(
+        _wanted(settings, table.identifier, table.location),
         create=table.create,
-        columns=columns,
+        columns=declared_columns(wanted.columns),
         comments=wanted.comments,
         partition_by=table.partition_by,
         properties=table.properties,
+    )
+
+
+def _wanted(settings: SinkSettings, name: str, location: str) -> WantedTable:
+    """What holds for all tables of a sink."""
+    return WantedTable(
+        name,
+        location,
         storage=settings.catalog.properties,
         renewed_ms=settings.coordinator.tag_refresh_interval_ms,
         by_spark=settings.spark.writes,
-        key=_row_key(settings),
     )
 
 
@@ -144,7 +202,53 @@ def check_kind(settings: SinkSettings) -> None:
             promised,
             "set table.accept_duplicates = true if that will do, or fill another kind of table",
         )
+    if settings.tables:
+        _check_places(settings)
     kind.refuse(wanted_table(settings))
+    if settings.quarantine.keeps:
+        _check_quarantine(settings, kind)
+
+
+def _any_evolves(tables: TablesSettings) -> bool:
+    evolve = UnknownFields.EVOLVE
+    said = [tables.schema.unknown_fields, *(each.unknown_fields for each in tables.table)]
+    return bool(tables) and evolve in said
+
+
+def _check_places(settings: SinkSettings) -> None:
+    """Tables without a catalog are found by what their names become."""
+    if not settings.tables.create.location.endswith("/{table}"):
+        raise TablesUnfit(
+            f"tables.create.location does not end with /{{table}}, and tables of kind "
+            f"{settings.tables.type} are found by it",
+            'write "s3://lake/{namespace}/{table}", or an absolute path',
+        )
+    for each in settings.tables.table:
+        if each.location:
+            raise TablesUnfit(
+                f"tables.table {each.match!r}: location is set, but tables of kind "
+                f"{settings.tables.type} are found by tables.create.location",
+                "remove it",
+            )
+    kind = other_kind(settings)
+    assert kind is not None, "asked only then"
+    kind.refuse(wanted_follower(settings, "any.table"))
+    for each in settings.tables.table:
+        if each.columns and settings.tables.create.schema is not CreateFrom.OFF:
+            table = one_table(settings.tables, "any.table", each)
+            kind.refuse(wanted_made(settings, table, "any", Struct()))
+
+
+def _check_quarantine(settings: SinkSettings, kind: TableKind) -> None:
+    aside = wanted_quarantine(settings)
+    if aside.location.rstrip("/") == settings.table.location.rstrip("/"):
+        raise ConfigurationError(
+            "quarantine.location is table.location", "the quarantine is a table of its own"
+        )
+    try:
+        kind.refuse(aside)
+    except ConfigurationError as error:
+        raise type(error)(f"the quarantine: {error.message}", error.hint) from None
 
 
 def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
@@ -152,11 +256,16 @@ def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
 
     Without a capability they are Iceberg's own.
     """
-    table, catalog = settings.table, settings.catalog
+    table, tables, catalog = settings.table, settings.tables, settings.catalog
     evolves = table.schema.unknown_fields is UnknownFields.EVOLVE
     upkeep = settings.maintenance or settings.maintenance.expire_after_ms
     asked = {
-        "[tables]": (Capability.FOLLOWERS, settings.tables),
+        "[tables]": (Capability.MANY_TABLES, tables),
+        "tables.atomic": (None, tables.atomic),
+        "tables.table.key": (None, tables.keyed),
+        'tables.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, _any_evolves(tables)),
+        "tables.create.sort_by": (None, tables.create.sort_by),
+        "quarantine.dead_letter_topic": (None, settings.quarantine.dead_letter_topic),
         "a quarantine": (Capability.FOLLOWERS, settings.quarantine.keeps),
         "table.branch": (Capability.BRANCHES, table.branch != "main"),
         'table.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, evolves),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from headgate.control_protocol import record_codec
 from headgate.control_protocol.column_growth import former, grown
 from headgate.control_protocol.columns import Struct, changes
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
-from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.filled_tables import filled_of, forgotten, newly_filled
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -101,24 +101,34 @@ class FakeTable:
         folder = draft_folder(
             draft.table.location, self._sink, draft.transaction.epoch, draft.coordinator
         )
-        path = f"{folder}/{draft.transaction.number}-{len(catalog.storage.manifests)}.avro"
-        catalog.storage.manifests[path] = draft.files
-        rows = sum(file.records for file in draft.files)
-        return (
-            Debt(
-                draft.transaction,
-                draft.coordinator,
-                catalog.uuid,
-                catalog.table,
-                path,
-                size_bytes=len(path),
-                rows=rows,
-                since_ms=draft.since_ms,
-            ),
-        )
+        debts = []
+        for kind in FileKind:
+            files = tuple(file for file in draft.files if file.kind is kind)
+            if not files:
+                continue
+            path = f"{folder}/{draft.transaction.number}-{len(catalog.storage.manifests)}.avro"
+            catalog.storage.manifests[path] = files
+            records = sum(file.records for file in files)
+            debts.append(
+                Debt(
+                    draft.transaction,
+                    draft.coordinator,
+                    catalog.uuid,
+                    catalog.table,
+                    path,
+                    size_bytes=len(path),
+                    rows=records if kind is FileKind.ROWS else 0,
+                    since_ms=draft.since_ms,
+                    deletes=records if kind is FileKind.KEYS else 0,
+                )
+            )
+        return tuple(debts)
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
         """Manifests take no room here."""
+
+    def strike_off(self, debts: Sequence[Debt]) -> None:
+        """Nor do key files."""
 
     def close(self) -> None:
         """Nothing is held."""

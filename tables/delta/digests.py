@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from headgate.control_protocol.filled_tables import is_filled_property
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import sink_of, topics_of
@@ -84,7 +85,7 @@ class Walk:
         digest = Digest(
             version=entry.version,
             committed_ms=entry.committed_ms,
-            properties={k: v for k, v in entry.properties.items() if k.startswith("headgate.")},
+            properties={k: v for k, v in entry.properties.items() if _is_of_record(k)},
             operation=entry.operation,
             replaces=entry.restores or not changes,
             added_files=len(added),
@@ -116,6 +117,11 @@ class Walk:
 def rows_of(action: Mapping[str, Any]) -> int:
     """What its statistics say."""
     return int(json.loads(action.get("stats") or "{}").get("numRecords", 0))
+
+
+def _is_of_record(name: str) -> bool:
+    """A ledger's versions repeat which tables it has filled: that would be kept for each."""
+    return name.startswith("headgate.") and not is_filled_property(name)
 
 
 def _row_deletes(added: Mapping[str, Any]) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
+from headgate.control_protocol.first_line import first_line
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import KindUnknown
 from headgate.control_protocol.ports import SinkTable
@@ -13,6 +15,8 @@ from headgate.control_protocol.table_history import TableReader
 from headgate.control_protocol.table_kinds import Capability, Guarantee, Layout, WantedTable
 from headgate.tables.delta.columns import delta_from_columns, refuse_partitions
 from headgate.tables.delta.places import refuse_location
+from headgate.tables.stores.files import open_files
+from headgate.tables.stores.listing import folders_in
 
 if TYPE_CHECKING:
     from headgate.tables.delta.opened import DeltaPlace
@@ -26,7 +30,7 @@ class DeltaKind:
     """Delta tables below a path, without a catalog: the log is the lock."""
 
     guarantee = Guarantee.EXACTLY_ONCE
-    capabilities: frozenset[Capability] = frozenset()
+    capabilities = frozenset({Capability.FOLLOWERS, Capability.MANY_TABLES})
 
     def refuse(self, wanted: WantedTable) -> None:
         if find_spec("deltalake") is None:
@@ -44,11 +48,12 @@ class DeltaKind:
                 f"catalog.properties.{foreign[0]} is set, but a Delta table has no catalog",
                 "leave keys of an S3 store there (s3....), which its files and its log need",
             )
-        if wanted.renewed_ms > _RENEWED_MS_MAX:
+        if not 0 < wanted.renewed_ms <= _RENEWED_MS_MAX:
             raise ConfigurationError(
-                f"coordinator.tag_refresh_interval_ms is {wanted.renewed_ms}: an idle sink's "
-                "record could be gone from the table's log before it is renewed",
-                f"use {_RENEWED_MS_MAX} at most (a day)",
+                f"coordinator.tag_refresh_interval_ms, or tables.valid_through_refresh_ms, is "
+                f"{wanted.renewed_ms}: an idle sink's record could be gone from the table's log "
+                "before it is renewed",
+                f"use {_RENEWED_MS_MAX} at most (a day), and not 0",
             )
         delta_from_columns(wanted.columns, wanted.comments)
         if wanted.create:
@@ -80,6 +85,15 @@ class DeltaKind:
 
         return DeltaReader(_place(wanted), sink)
 
+    def names(self, like: WantedTable) -> Collection[str]:
+        from headgate.control_protocol.errors import Unreachable
+
+        parent = _place(like).location.rpartition("/")[0]
+        try:
+            return folders_in(open_files(like.storage, parent), parent)
+        except OSError as error:
+            raise Unreachable(f"{parent} cannot be listed: {first_line(error)}") from error
+
     def _create(self, place: DeltaPlace, wanted: WantedTable) -> None:
         """Another process may be first: what there is then is loaded, and judged."""
         from deltalake import DeltaTable, Schema
@@ -95,11 +109,13 @@ class DeltaKind:
                 partition_by=list(wanted.partition_by),
                 name=wanted.name,
                 configuration=dict(wanted.properties),
+                raise_if_key_not_exists=False,  # of ours, as of other engines
                 storage_options=place.options,
             )
         except (DeltaError, OSError) as error:
             raise Unreachable(
-                f"Delta table {wanted.name} cannot be made at {place.location}: {error}",
+                f"Delta table {wanted.name} cannot be made at {place.location}: "
+                f"{first_line(error)}",
                 "grant write access to the place, or correct table.properties",
             ) from error
 

@@ -12,15 +12,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from deltalake import Schema
 from pyiceberg.io import FileIO
+
+from headgate.control_protocol.first_line import first_line
+from headgate.control_protocol.kind_errors import LogUnreadable
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One version. ``text`` is the whole file, a JSON object per line."""
+    """One version. ``text`` is the whole file at ``path``, a JSON object per line.
+
+    What it says raises ``LogUnreadable`` where it is no JSON.
+    """
 
     version: int
     text: str
+    path: str = ""
 
     @cached_property
     def info(self) -> Mapping[str, Any]:
@@ -59,11 +67,30 @@ class LogEntry:
     def removed(self) -> list[Mapping[str, Any]]:
         return self._actions("remove")
 
+    @property
+    def layouts(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The columns that it gave the table, as delta-rs writes them, and the partitioning."""
+        said = self._actions("metaData")
+        return [
+            (Schema.from_json(each["schemaString"]).to_json(), tuple(each["partitionColumns"]))
+            for each in said
+        ]
+
     def _actions(self, kind: str) -> list[Mapping[str, Any]]:
         named = f'"{kind}"'
         lines = (line for line in self.text.splitlines() if named in line[: len(named) + 8])
-        found = (json.loads(line).get(kind) for line in lines)
+        try:
+            found = [json.loads(line).get(kind) for line in lines]
+        except ValueError as error:
+            raise log_unreadable(self.path, error) from error
         return [action for action in found if action is not None]
+
+
+def log_unreadable(path: str, why: Exception) -> LogUnreadable:
+    return LogUnreadable(
+        f"the log of a Delta table is damaged: {path}: {first_line(why)}",
+        "restore its files from a backup, or drop the table; docs/delta.md says more",
+    )
 
 
 class Log:
@@ -78,9 +105,11 @@ class Log:
         path = f"{self._folder}/{version:020}.json"
         try:
             with self._files.new_input(path).open() as stream:
-                return LogEntry(version, stream.read().decode())
+                return LogEntry(version, stream.read().decode(), path)
         except FileNotFoundError:
             return None
+        except UnicodeDecodeError as error:
+            raise log_unreadable(path, error) from error
 
     def line(self, head: int) -> Iterator[LogEntry | None]:
         """From the head to the first version, newest first, without what was restored away.

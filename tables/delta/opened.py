@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,11 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import TableMissing, Unreachable
+from headgate.control_protocol.first_line import first_line
 from headgate.control_protocol.kind_errors import PutsUnconditional, TableUnfit
 from headgate.control_protocol.table_kinds import Layout, WantedTable, layout_number
 from headgate.tables.delta.columns import columns_from_delta, may_partition
-from headgate.tables.delta.log import Log
+from headgate.tables.delta.log import Log, log_unreadable
 from headgate.tables.delta.places import storage_options
 from headgate.tables.stores.files import on_s3, open_files
 from headgate.tables.stores.local import local_path
@@ -34,6 +36,9 @@ _CONSTRAINT = "delta.constraints."
 _TXN_RETENTION = "delta.setTransactionRetentionDuration"
 _LOG_RETENTION = "delta.logRetentionDuration"
 _LOG_DAYS_MIN = 2
+_TRIES, _PAUSE_S = 3, 0.5
+"""A log that cannot be understood is read again: a clean-up may have met the first look at it."""
+
 _SHORT = re.compile(r"\b(second|minute|hour|milli|micro)", re.IGNORECASE)
 _DAYS = re.compile(r"(\d+)\s*day", re.IGNORECASE)
 
@@ -76,18 +81,36 @@ class DeltaPlace:
             )
 
     def load(self) -> DeltaTable:
-        """Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``."""
+        """Raises ``TableMissing``, ``Unreachable``, ``LogUnreadable``, ``TableUnfit``."""
+        said = set[str]()
+        for _ in range(_TRIES):
+            try:
+                table = self._loaded()
+                break
+            except DeltaError as error:
+                failure = error
+                said.add(first_line(error))
+                time.sleep(_PAUSE_S)
+        else:
+            if len(said) == 1:
+                raise log_unreadable(f"{self.location}/_delta_log", failure) from failure
+            raise Unreachable(f"Delta table {self.name} cannot be read: {first_line(failure)}")
+        refuse_unfit(self.name, table)
+        return table
+
+    def _loaded(self) -> DeltaTable:
+        """Raises ``DeltaError`` for what was read and is no log; storage fails by ``OSError``."""
         try:
-            table = DeltaTable(self.uri, storage_options=self.options)
+            return DeltaTable(self.uri, storage_options=self.options)
         except TableNotFoundError as error:
             raise TableMissing(
                 f"there is no Delta table {self.name} at {self.location}",
                 "correct table.location, or set table.create with its columns",
             ) from error
-        except (DeltaError, OSError) as error:
-            raise Unreachable(f"Delta table {self.name} cannot be read: {error}") from error
-        refuse_unfit(self.name, table)
-        return table
+        except OSError as error:
+            raise Unreachable(
+                f"Delta table {self.name} cannot be read: {first_line(error)}"
+            ) from error
 
 
 def partitions_of(table: DeltaTable) -> tuple[str, ...]:
@@ -99,7 +122,12 @@ def columns_of(name: str, table: DeltaTable) -> Struct:
 
 
 def layout_id_of(table: DeltaTable) -> int:
-    return layout_number(f"{table.schema().to_json()} {partitions_of(table)}")
+    return layout_id_of_parts(table.schema().to_json(), partitions_of(table))
+
+
+def layout_id_of_parts(schema: str, partition_by: tuple[str, ...]) -> int:
+    """Return the number of columns and partitioning; ``schema`` is delta-rs' JSON of them."""
+    return layout_number(f"{schema} {partition_by}")
 
 
 def layout_of(place: DeltaPlace, table: DeltaTable) -> Layout:
@@ -110,6 +138,7 @@ def layout_of(place: DeltaPlace, table: DeltaTable) -> Layout:
         location=place.location,
         partition_by=partitions_of(table),
         storage=place.storage,
+        properties=table.metadata().configuration,
     )
 
 

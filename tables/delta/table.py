@@ -28,6 +28,13 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.filled_tables import (
+    filled_of,
+    filled_property,
+    forgotten,
+    newly_filled,
+)
+from headgate.control_protocol.first_line import first_line
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -41,12 +48,13 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, encode, sink_of, topics_of
 from headgate.control_protocol.table_history import ONLY_BRANCH
-from headgate.tables.delta.columns import bound, leaf_types, partition_value
+from headgate.tables.delta.columns import bound, columns_from_delta, leaf_types, partition_value
 from headgate.tables.delta.log import LogEntry
 from headgate.tables.delta.opened import (
     DeltaPlace,
     columns_of,
     layout_id_of,
+    layout_id_of_parts,
     partitions_of,
     refuse_unfit,
 )
@@ -92,7 +100,9 @@ class DeltaSinkTable:
         try:
             return self._view(table)
         except OSError as error:
-            raise Unreachable(f"the log of {self._place.name} cannot be read: {error}") from error
+            raise Unreachable(
+                f"the log of {self._place.name} cannot be read: {first_line(error)}"
+            ) from error
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         try:
@@ -107,17 +117,23 @@ class DeltaSinkTable:
             try:
                 self._place.refuse_store()
             except OSError as error:
-                return Unknown(f"nothing was sent: {error}")
+                return Unknown(f"nothing was sent: {first_line(error)}")
             self._store_tried = True
         number = uuid.uuid4().hex
         added = [self._added(table, file) for file in attempt.files]
         try:
-            self._call(table, attempt.record, number, added)
+            self._call(table, attempt, number, added)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._kept = None
             return self._judged(attempt, head + 1, number, error)
         self._remember(table)
         return self._landed(attempt, head + 1)
+
+    def refuse_files(self, files: Sequence[WrittenFile]) -> None:
+        """As ``table_kinds.FollowingTable``."""
+        table = self._load()
+        for file in files:
+            self._added(table, file)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -153,11 +169,24 @@ class DeltaSinkTable:
         refuse_unfit(self._place.name, table)
         return table
 
+    def _layout(self, table: DeltaTable, layout_id: int) -> _Columns | None:
+        """Of columns that the table has, or had: files that were decided are paid by anybody."""
+        if layout_id not in self._layouts:
+            for entry in self._log.line(table.version()):
+                for schema, partitions in entry.layouts if entry else ():
+                    number = layout_id_of_parts(schema, partitions)
+                    columns = columns_from_delta(self._place.name, schema)
+                    self._layouts.setdefault(number, (columns, partitions))
+                if layout_id in self._layouts:
+                    break
+        return self._layouts.get(layout_id)
+
     def _tag(self, table: DeltaTable) -> int | None:
         return table.transaction_version(self._application)
 
     def _view(self, table: DeltaTable) -> TableView:
         head, tag = table.version(), self._tag(table)
+        said = self._said(tag)
         way, reached = self._way(head, tag)
         records = (decode(self._sink, said) for said in way if said is not None)
         newest = next((record for record in records if record), None)
@@ -169,10 +198,11 @@ class DeltaSinkTable:
             spec_id=0,
             head=head or None,
             tag=tag,
-            record=None if tag is None else self._record(tag),
+            record=None if tag is None else decode(self._sink, said),
             lineage=_lineage(tag, newest, reached),
             branch_record=newest,
             others=self._others(way),
+            filled=filled_of(self._sink, said),
         )
 
     def _way(self, head: int, tag: int | None) -> tuple[list[_Said | None], Lineage]:
@@ -191,10 +221,12 @@ class DeltaSinkTable:
                 break
         return way, lineage or Lineage.ROLLED_BACK
 
-    def _record(self, tag: int) -> CommitRecord:
+    def _said(self, tag: int | None) -> _Said:
+        """What the sink's newest version says of itself, a record among it."""
+        if tag is None:
+            return {}
         entry = self._log.entry(tag)
-        record = decode(self._sink, entry.properties) if entry else None
-        if record is None:
+        if entry is None or decode(self._sink, entry.properties) is None:
             why = "carries no record of the sink" if entry else "is not in the log any more"
             raise RecordUnreadable(
                 f"Delta table {self._place.name}: {self._application} names version {tag}, "
@@ -202,7 +234,7 @@ class DeltaSinkTable:
                 "its offsets are not known from the table: restore the log from a backup, or see "
                 "docs/delta.md",
             )
-        return record
+        return entry.properties
 
     def _others(self, way: Iterable[_Said | None]) -> Mapping[SinkName, Mapping[str, TopicId]]:
         """Rule T7, as far as the newest versions tell."""
@@ -216,8 +248,10 @@ class DeltaSinkTable:
     # --------------------------------------------------------------------------------- committing
 
     def _call(
-        self, table: DeltaTable, record: CommitRecord, number: str, added: Sequence[AddAction]
+        self, table: DeltaTable, attempt: CommitAttempt, number: str, added: Sequence[AddAction]
     ) -> None:
+        sink, record = self._sink, attempt.record
+        filled = {filled_property(sink, n): uuid for n, uuid in _filled(attempt).items()}
         application = Transaction(self._application, table.version() + 1, _now_ms())
         self._write(
             table,
@@ -226,7 +260,7 @@ class DeltaSinkTable:
             table.schema(),
             partition_by=list(partitions_of(table)),
             commit_properties=CommitProperties(
-                custom_metadata={**encode(record), _ATTEMPT: number},
+                custom_metadata={**filled, **encode(record), _ATTEMPT: number},
                 max_commit_retries=0,  # no rebase: exactly this version, or nothing
                 app_transactions=[application],
             ),
@@ -247,6 +281,7 @@ class DeltaSinkTable:
             lineage=Lineage.CONTAINS_TAG,
             branch_record=record,
             others=base.others,
+            filled=_filled(attempt),
         )
         return Landed(version, view)
 
@@ -258,16 +293,16 @@ class DeltaSinkTable:
         Hooks run behind the commit: what fails there fails a call that has landed.
         """
         if not isinstance(said, (DeltaError, OSError)) or isinstance(said, ConnectionError):
-            return Unknown(repr(said))
+            return Unknown(first_line(said))
         try:
             entry = self._log.entry(version)
         except OSError as error:
-            return Unknown(f"{said!r}, and then: {error!r}")
+            return Unknown(f"{first_line(said)}, and then: {first_line(error)}")
         if entry is None:
-            return Unknown(repr(said))
+            return Unknown(first_line(said))
         if entry.properties.get(_ATTEMPT) == number:
             return self._landed(attempt, version)
-        return Refused(str(said).partition("\n")[0])
+        return Refused(first_line(said))
 
     def _added(self, table: DeltaTable, file: WrittenFile) -> AddAction:
         """Raises ``TableChanged`` for files of columns that the table does not have any more."""
@@ -275,7 +310,7 @@ class DeltaSinkTable:
         inside = file.path.removeprefix(f"{self._place.location}/")
         now = self._layouts[layout_id_of(table)]
         try:
-            written = self._layouts.get(layout_id_of_file(file))
+            written = self._layout(table, layout_id_of_file(file))
         except ValueError as error:
             raise TableChanged(f"{name}: {file.path}: {error}") from error
         if inside == file.path or written is None or not _holds(now, written):
@@ -296,6 +331,16 @@ class DeltaSinkTable:
             data_change=True,
             stats=json.dumps(_statistics(file.records, facts, types)),
         )
+
+
+def _filled(attempt: CommitAttempt) -> Mapping[str, str]:
+    """N5: no version forgets what the one before it remembered, and a log is read from its end."""
+    record, before = attempt.record, attempt.base.filled
+    known = {filled_property(record.sink, name): uuid for name, uuid in before.items()}
+    added = newly_filled(record, known)
+    gone = forgotten(record.sink, attempt.forgets, added, known)
+    kept = {name: uuid for name, uuid in known.items() if name not in gone}
+    return filled_of(record.sink, {**kept, **added})
 
 
 def _lineage(tag: int | None, newest: CommitRecord | None, reached: Lineage) -> Lineage:

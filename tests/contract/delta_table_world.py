@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from deltalake import DeltaTable, write_deltalake
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.ports import SinkTable
 from headgate.control_protocol.table_kinds import WantedTable
 from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.layout_plans import plan_of_layout
@@ -51,7 +51,7 @@ class DeltaWorld:
         self._files = 0
         DeltaKind().ensure(self.wanted)
 
-    def open(self, sink: str = "sink") -> SinkTable:
+    def open(self, sink: str = "sink") -> DeltaSinkTable:
         def write(table: DeltaTable, *arguments: Any, **named: Any) -> None:
             lie = self._lies.pop() if self._lies else None
             if lie is not False:
@@ -70,6 +70,9 @@ class DeltaWorld:
         files.write(PartitionKey(), rows(number).cast(plan.arrow_schema()))
         (written,) = files.finish()
         return written
+
+    def unfit_file(self) -> WrittenFile:
+        return replace(self.file(0), detail=b"what no writer says")
 
     def numbers(self) -> list[int]:
         found = self.table().to_pyarrow_table().column("number").to_pylist()

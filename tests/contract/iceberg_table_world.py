@@ -22,7 +22,7 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record_codec import marker_property
-from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.table import IcebergTable
@@ -64,6 +64,7 @@ class IcebergWorld:
         *,
         table: str = NAME,
         jvm: Jvm | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         sqlite = {
             "type": "sql",
@@ -71,7 +72,8 @@ class IcebergWorld:
             "warehouse": f"file://{folder}/warehouse",
         }
         self.name = table
-        self.catalog = load_catalog(str(folder), {**sqlite, **(properties or {})}, jvm=jvm)
+        known = {**sqlite, **(properties or {})}
+        self.catalog = load_catalog(str(folder), known, timeout_s, jvm)
         self._create()
         self._lying: list[LyingCatalog] = []
 

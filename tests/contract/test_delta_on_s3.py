@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 from contract.delta_table_world import DeltaWorld
@@ -10,10 +11,21 @@ from object_store import BUCKET, ObjectStore
 from store_proxy import HANGS, RESETS, StoreProxy
 
 from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TransactionId,
+    TransactionNumber,
+)
 from headgate.control_protocol.kind_errors import PutsUnconditional
-from headgate.control_protocol.ports import Landed, Refused, Unknown
+from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
 from headgate.control_protocol.testing.contract import CoreContract, OthersContract
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.sink.kind_lead import FixedColumns
+from headgate.tables.delta.kind import DeltaKind
+from headgate.tables.drafts import Drafts
+from headgate.tables.follower import KindFollower
 
 VERSION = r"_delta_log/\d{20}\.json"
 
@@ -78,3 +90,24 @@ def test_point_3_a_version_whose_answer_was_lost_is_found_or_put_again(
         assert isinstance(commit(world.open(), view, record(1, 1, 3), world.file(2)), Refused)
         assert world.open().read() == outcome.view
         assert world.numbers() == [1]
+
+
+def test_point_5_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
+    object_store: ObjectStore,
+) -> None:
+    world = on(object_store)
+    beside = replace(world.wanted, name="db.more", location=world.wanted.location + "_more")
+    DeltaKind().ensure(beside)
+    assert sorted(DeltaKind().names(beside)) == ["t", "t_more"]
+    table = world.open()
+    drafts = Drafts(world.place.storage, world.place.location, SinkName("sink"))
+    follower = KindFollower(table, FixedColumns(table), drafts)
+    transaction = TransactionId(Epoch(1), TransactionNumber(1))
+    draft = Draft(table.read(), transaction, Sender("member", "1"), (world.file(7),))
+    (debt,) = follower.draft(draft)
+    said = replace(record(1, 1), lead="uuid-of-the-lead")
+    landed(follower.commit(CommitAttempt(follower.read(), said, debts=(debt,))))
+    assert world.numbers() == [7]
+    follower.tidy(Epoch(2), frozenset())
+    with pytest.raises(FileNotFoundError):
+        drafts.read(debt.manifest)

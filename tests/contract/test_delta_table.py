@@ -9,12 +9,16 @@ from contract.delta_table_world import DeltaWorld
 
 from headgate.control_protocol.testing.contract import (
     CoreContract,
+    FollowerContract,
+    LedgerContract,
     OthersContract,
     RollbackContract,
 )
 
 
-class TestDeltaTable(CoreContract, OthersContract, RollbackContract):
+class TestDeltaTable(
+    CoreContract, OthersContract, RollbackContract, FollowerContract, LedgerContract
+):
     @pytest.fixture
     def world(self, tmp_path: Path) -> DeltaWorld:
         return DeltaWorld(tmp_path)

@@ -8,9 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from contract.delta_table_world import DeltaWorld
 from contract.fake_table_world import FakeWorld
 from contract.iceberg_table_world import NAME, IcebergWorld
 from contract.test_sink_table import World, on_postgres
+from deltalake import Field
+from deltalake.schema import PrimitiveType
 
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import (
@@ -32,14 +35,30 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing.contract.world import landed, record
+from headgate.sink.kind_lead import FixedColumns
+from headgate.tables.drafts import Drafts
+from headgate.tables.follower import KindFollower
 from headgate.tables.iceberg.drafts import undecided
 from headgate.tables.iceberg.followers import FollowerTables
+
+
+class DeltaFollowerWorld(DeltaWorld):
+    """A Delta table with drafts of ours."""
+
+    def open(self, sink: str = "sink") -> Follower:  # type: ignore[override]
+        table = super().open(sink)
+        drafts = Drafts(self.place.storage, self.place.location, SinkName(sink))
+        return KindFollower(table, FixedColumns(table), drafts)
+
+    def expire_all(self) -> None:
+        self.table().create_checkpoint()
 
 
 @pytest.fixture(
     params=[
         pytest.param(lambda _, folder: FakeWorld(folder), id="fake"),
         pytest.param(lambda _, folder: IcebergWorld(folder), id="sqlite"),
+        pytest.param(lambda _, folder: DeltaFollowerWorld(folder), id="delta"),
         pytest.param(on_postgres, id="postgres", marks=pytest.mark.integration),
     ]
 )
@@ -223,6 +242,52 @@ def test_a_payment_counts_what_its_manifests_hold(real: IcebergWorld) -> None:
     manifests = snapshot.manifests(real.table().io)
     assert sorted((m.added_files_count, m.added_rows_count) for m in manifests) == [(1, 3), (2, 6)]
     assert {m.sequence_number for m in manifests} == {snapshot.sequence_number}
+
+
+# ---------------------------------------------------------------------------- kinds with our drafts
+
+
+def test_point_5_d2_what_an_older_epoch_drafted_and_nobody_is_owed_is_cleared_away(
+    tmp_path: Path,
+) -> None:
+    world = DeltaFollowerWorld(tmp_path)
+    table = world.open()
+    paid_first, dead, owed = (drafted(world, table, number, number) for number in (1, 2, 3))
+    young = drafted(world, table, 1, 4, epoch=2)
+    landed(pays(table, paid_first))
+    table.tidy(Epoch(1), frozenset())
+    assert len(drafts_in(world)) == 4
+    table.tidy(Epoch(2), frozenset({owed.manifest}))
+    assert drafts_in(world) == {owed.manifest, young.manifest}
+    landed(pays(world.open(), owed))
+    landed(pays(table, young))
+    assert world.numbers() == [1, 3, 4]
+    assert dead.manifest not in drafts_in(world)
+
+
+def test_point_5_drafts_go_with_the_payment_behind_theirs(tmp_path: Path) -> None:
+    world = DeltaFollowerWorld(tmp_path)
+    table = world.open()
+    debts = [drafted(world, table, number, number) for number in (1, 2, 3)]
+    landed(pays(table, debts[0]))
+    assert drafts_in(world) == {debt.manifest for debt in debts}
+    landed(pays(table, debts[1], debts[2]))
+    assert drafts_in(world) == {debts[1].manifest, debts[2].manifest}
+
+
+def test_point_5_files_of_columns_that_the_table_had_are_paid_by_a_process_that_never_saw_them(
+    tmp_path: Path,
+) -> None:
+    world = DeltaFollowerWorld(tmp_path)
+    debt = drafted(world, world.open(), 1, 10)
+    world.table().alter.add_columns([Field("note", PrimitiveType("string"), nullable=True)])
+    landed(pays(world.open(), debt))
+    assert world.numbers() == [10]
+
+
+def drafts_in(world: DeltaWorld) -> set[str]:
+    found = (world.uri / "metadata").rglob("*.json")
+    return {f"file://{path}" for path in found}
 
 
 # ---------------------------------------------------------------------------------- several at once

@@ -6,6 +6,7 @@ On Iceberg's own REST server, and on a small one of the tests, behind a proxy th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
@@ -14,7 +15,10 @@ import pytest
 from contract.iceberg_table_world import IcebergWorld
 from contract.test_followers import drafted, paid
 from integration.iceberg.rest_server import LyingProxy, rest_server
+from keyed_debts import OwedTable
+from keyed_world import NAME, SINK, Event
 from local_catalog import local_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS
 from small_rest_catalog import SmallRestCatalog
 
@@ -245,3 +249,50 @@ def test_point_9_a_server_that_says_nothing_stops_the_sink_by_name(lake: Lake, s
         lake.pays(payments)
     assert stopped.value.code == "HG-250"
     assert lake.numbers() == [[], [], []]
+
+
+def test_u4_a_keyed_table_is_paid_together_with_others_by_its_keys(
+    port: int, tmp_path: Path
+) -> None:
+    """Keys are resolved while the call is made ready; one that was overtaken is found anew."""
+    with LyingProxy(port) as proxy, local_rest(proxy.uri) as catalog:
+        owed = OwedTable.made(catalog, 2)
+        plain = IcebergWorld(tmp_path, {"type": "rest", "uri": proxy.uri}, table="db.beside")
+        followers = FollowerTables(
+            lambda name: owed.table if name == NAME else IcebergTable(catalog, name, SINK),
+            required=(),
+            joint=JointPayments(catalog),
+        )
+
+        def pays(number: int, stale: CommitAttempt | None = None) -> list[bool]:
+            debt = drafted(plain, plain.open(), number, number)  # type: ignore[arg-type]
+            view = followers.describe(["db.beside"])["db.beside"]
+            assert not isinstance(view, HeadgateError)
+            beside = CommitAttempt(view, paid(debt), debts=(debt,))
+            return landed(followers.pay([stale or owed.payment(), beside], 60_000))
+
+        owed.decides([Event((1,), "a"), Event((2,), "a")], [Event((1,), "b"), Event((2,))])
+        before = proxy.commits
+        assert pays(1) == [True, True]
+        assert proxy.commits == before + 1
+        owed.check()
+        owed.reads()
+        assert owed.debts == ()
+
+        owed.decides([Event((1,)), Event((3,), "c")])
+        stale = owed.payment()
+        owed.paid()  # by somebody else
+        assert pays(2, stale) == [False, True]
+        owed.check()
+        assert plain.numbers() == [1, 2]
+        followers.close()
+        plain.close()
+
+
+@contextmanager
+def local_rest(uri: str) -> Iterator[Catalog]:
+    catalog = load_catalog("lake", {"type": "rest", "uri": uri}, timeout_s=TIMEOUT_S)
+    try:
+        yield catalog
+    finally:
+        catalog.close()

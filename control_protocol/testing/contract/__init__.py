@@ -11,6 +11,7 @@ A class per capability, for pytest: inherit those that apply, and give them a fi
 from headgate.control_protocol.testing.contract.branches import BranchContract
 from headgate.control_protocol.testing.contract.commits import CoreContract
 from headgate.control_protocol.testing.contract.expiry import ExpiryContract
+from headgate.control_protocol.testing.contract.followers import FollowerContract
 from headgate.control_protocol.testing.contract.ledger import LedgerContract
 from headgate.control_protocol.testing.contract.others import OthersContract
 from headgate.control_protocol.testing.contract.rollback import RollbackContract
@@ -20,6 +21,7 @@ __all__ = [
     "BranchContract",
     "CoreContract",
     "ExpiryContract",
+    "FollowerContract",
     "LedgerContract",
     "OthersContract",
     "RollbackContract",

@@ -23,6 +23,7 @@ from headgate.control_protocol.ports import (
     TableView,
 )
 from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_kinds import FollowingTable
 
 
 class World(Protocol):
@@ -45,6 +46,15 @@ class World(Protocol):
     def lose_next_answer(self, *, landed: bool) -> None:
         """The next commit of a table that is open now fails without an answer; ``landed`` says
         whether it took effect."""
+
+
+class FollowerWorld(World, Protocol):
+    """The table may be paid for what another one decides."""
+
+    def open(self, sink: str = "sink") -> FollowingTable: ...
+
+    def unfit_file(self) -> WrittenFile:
+        """A file that this table cannot be given: of other columns, or of no writer's."""
 
 
 class OthersWorld(World, Protocol):

@@ -10,19 +10,30 @@ import folder_kind
 import pytest
 from repository.tree import ROOT
 
+from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import GuaranteeTooWeak, KindLacks, KindUnknown
 from headgate.control_protocol.table_kinds import Capability, Guarantee, RowKey
 from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable, FakeTopics
+from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_catalog, opened_lead, opened_table
 from headgate.sink.agreement import agreed
 from headgate.sink.kind_tables import KindTables
-from headgate.sink.kinds import kind_names, other_kind, traits_of, wanted_table, weaker
+from headgate.sink.kinds import (
+    kind_names,
+    other_kind,
+    traits_of,
+    wanted_follower,
+    wanted_made,
+    wanted_table,
+    weaker,
+)
 from headgate.sink.load import parse
 from headgate.sink.resting import stopped
 from headgate.sink.settings import SinkSettings
+from headgate.sink.table_settings import ColumnSettings, TableSettings
 from headgate.tables.hudi.kind import HudiKind
 
 BEGIN = """
@@ -114,8 +125,94 @@ def test_point_4_a_kind_that_takes_key_files_is_told_the_key(
     assert wanted_table(delta()).key is None
 
 
+MANY = """
+name = "shop"
+[source]
+topics = ["shop.orders"]
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+[spark]
+writer = "in-process"
+[[tables.route]]
+topic = "^shop\\\\.(?P<n>.+)$"
+to = "db.{n}"
+[tables]
+type = "TYPE"
+ledger = "db.ledger"
+"""
+REFRESHED = "valid_through_refresh_ms = 3600000\n"
+UUIDS = 'columns = [{ name = "id", type = "uuid" }]'
+PLACED = '[tables.create]\nlocation = "/lake/{namespace}/{table}"\n'
+
+
+def many(said: str, kind: str = "delta") -> SinkSettings:
+    return parse(MANY.replace("TYPE", kind) + said)
+
+
+def test_point_5_ledger_quarantine_and_tables_are_found_by_their_names() -> None:
+    settings = many(f"{REFRESHED}{PLACED}")
+    assert wanted_table(settings).location == "/lake/db/ledger"
+    assert (
+        wanted_follower(settings, "db.ledger_quarantine").location == "/lake/db/ledger_quarantine"
+    )
+    routed = wanted_follower(settings, "db.orders")
+    assert (routed.location, routed.create) == ("/lake/db/orders", False)
+    assert agreed(settings)["table.type"] == "delta"
+    apart = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/aside/bad"')
+    assert wanted_follower(apart, "db.ledger_quarantine").location == "/aside/bad"
+
+
+def test_point_5_what_records_show_stands_before_declared_columns_of_a_table_that_is_made() -> None:
+    shown = Struct((Column("id", "string", required=False), Column("more", "long", required=False)))
+    table = TableSettings(identifier="db.orders", columns=(ColumnSettings(name="ID", type="long"),))
+    wanted = wanted_made(many(f"{REFRESHED}{PLACED}"), table, "shop.orders", shown)
+    assert [(c.name, c.type) for c in wanted.columns.fields] == [("more", "long"), ("ID", "long")]
+    assert wanted.properties == {RAW_NAME_PROPERTY: "shop.orders"}
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "why"),
+    [
+        (REFRESHED, TablesUnfit, "does not end with"),
+        (
+            f'{REFRESHED}[tables.create]\nlocation = "/lake/{{table}}/t"',
+            TablesUnfit,
+            "does not end",
+        ),
+        (PLACED, ConfigurationError, "could be gone from the table's log"),
+        (
+            f'{REFRESHED}{PLACED}[[tables.table]]\nmatch = "db.a"\nlocation = "/elsewhere"',
+            TablesUnfit,
+            "location is set",
+        ),
+        (f"atomic = true\n{REFRESHED}{PLACED}", KindLacks, "tables.atomic"),
+        (
+            f'{REFRESHED}{PLACED}[tables.schema]\nunknown_fields = "evolve"',
+            KindLacks,
+            "unknown_fields",
+        ),
+        (
+            f'{REFRESHED}{PLACED}schema = "declared"\n[[tables.table]]\nmatch = "db.a"\n{UUIDS}',
+            ConfigurationError,
+            "Delta has no type for uuid",
+        ),
+    ],
+)
+def test_point_5_what_many_delta_tables_cannot_be(
+    said: str, error: type[Exception], why: str
+) -> None:
+    with pytest.raises(error, match=why):
+        many(said)
+
+
+@pytest.mark.parametrize("kind", ["hudi", "folder"])
+def test_point_5_hg151_a_kind_that_cannot_fill_many_tables(folder: Any, kind: str) -> None:
+    with pytest.raises(KindLacks, match=r"\[tables\]: tables of kind"):
+        many(f"{REFRESHED}{PLACED}", kind)
+
+
 @pytest.mark.parametrize("kind", ["delta", "hudi", "folder"])
-def test_point_5_hg135_a_sink_of_many_tables_names_no_kind(folder: Any, kind: str) -> None:
+def test_point_5_hg135_a_sink_of_many_tables_has_no_other(folder: Any, kind: str) -> None:
     many = '[tables]\nledger = "db.l"\n[[tables.route]]\ntopic = "(?P<n>.+)"\nto = "db.{n}"'
     with pytest.raises(TablesUnfit, match=r"both table and tables\.ledger"):
         sink(f'type = "{kind}"\nlocation = "/lake/trips"', many)
@@ -128,7 +225,7 @@ def test_point_5_hg135_a_sink_of_many_tables_names_no_kind(folder: Any, kind: st
         ('branch = "audit"', COLUMN),
         ('sort_by = ["id"]', COLUMN),
         ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"'),
-        ("", f'{COLUMN}[quarantine]\npolicy = "quarantine"'),
+        ("", f'{COLUMN}[quarantine]\npolicy = "quarantine"\ndead_letter_topic = "dead"'),
         ("", f"{COLUMN}[maintenance]\ncompact = true"),
         ("", f"{COLUMN}[maintenance]\nexpire_after_ms = 86400000"),
         ("", f'{COLUMN}[catalog]\nbackend = "java"\n[spark]\nmaster = "local[1]"'),

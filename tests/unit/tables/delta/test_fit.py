@@ -14,9 +14,9 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
-from headgate.control_protocol.errors import ConfigurationError, RecordUnreadable
+from headgate.control_protocol.errors import ConfigurationError, RecordUnreadable, Unreachable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.kind_errors import LogUnreadable, TableUnfit
 from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.table_history import Newest
 from headgate.control_protocol.table_kinds import WantedTable
@@ -26,6 +26,7 @@ from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan
 from headgate.operations.audit_records import scan_records
+from headgate.tables.delta import opened
 from headgate.tables.delta.columns import (
     bound,
     columns_from_delta,
@@ -324,6 +325,56 @@ def test_point_3_a_sink_that_stood_still_for_longer_says_that_its_record_is_gone
     cleaned(world, 2)
     with pytest.raises(RecordUnreadable, match="not in the log any more"):
         world.open().read()
+
+
+@pytest.mark.parametrize("text", ['{"commitInfo": {"timestamp": 1', "\udcff garbage", None])
+def test_point_3_hg256_a_damaged_log_is_named_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    monkeypatch.setattr(opened, "_PAUSE_S", 0.0)
+    world = DeltaWorld(tmp_path)
+    table = world.open()
+    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    version = world.uri / "_delta_log" / f"{1:020}.json"
+    sound = version.read_bytes()
+    version.unlink() if text is None else version.write_bytes(text.encode(errors="surrogateescape"))
+    for read in (table.read, world.open().read, lambda: DeltaReader(world.place, SINK)):
+        with pytest.raises(LogUnreadable, match="_delta_log") as stopped:
+            read()
+        assert "\n" not in str(stopped.value)
+    version.write_bytes(sound)
+    assert table.read() == world.open().read()
+
+
+def test_point_3_hg256_an_old_version_that_only_histories_read(tmp_path: Path) -> None:
+    damaged = LogEntry(3, '{"commitInfo": {"timestamp": 1', "s3://lake/t/_delta_log/3.json")
+    with pytest.raises(LogUnreadable, match=r"_delta_log/3\.json: JSONDecodeError"):
+        _ = damaged.properties
+
+
+def test_point_3_a_log_that_is_sound_when_it_is_read_again_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = DeltaWorld(tmp_path)
+    version = world.uri / "_delta_log" / f"{0:020}.json"
+    sound = version.read_bytes()
+    version.write_bytes(sound[:-30])
+    monkeypatch.setattr(opened.time, "sleep", lambda _: version.write_bytes(sound))
+    assert world.open().read().head is None
+
+
+def test_point_3_a_store_that_does_not_answer_is_asked_again_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = DeltaWorld(tmp_path)
+
+    def silent(*_: object, **__: object) -> DeltaTable:
+        raise OSError("Kernel error: Generic S3 error\n   0: <unknown>\n   1: <unknown>")
+
+    monkeypatch.setattr(opened, "DeltaTable", silent)
+    with pytest.raises(Unreachable, match="cannot be read: OSError: Kernel error") as asked_again:
+        world.open().read()
+    assert "unknown" not in str(asked_again.value)
 
 
 def test_point_3_keys_of_a_store_are_told_in_delta_s_names() -> None:

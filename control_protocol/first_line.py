@@ -1,0 +1,11 @@
+"""How errors of others are quoted in messages of ours."""
+
+from __future__ import annotations
+
+_CHARACTERS_MAX = 500
+
+
+def first_line(error: BaseException) -> str:
+    """Return type and first line: what drivers say behind it is for their own authors."""
+    text = str(error).strip().partition("\n")[0][:_CHARACTERS_MAX]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

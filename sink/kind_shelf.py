@@ -1,0 +1,55 @@
+"""The tables of a sink of any kind but Iceberg, by their names: which there are, and new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, cast
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
+from headgate.control_protocol.table_kinds import Layout, ListingKind, TableKind
+from headgate.sink.kinds import wanted_follower, wanted_made
+from headgate.sink.settings import SinkSettings
+from headgate.sink.table_settings import TableSettings
+
+if TYPE_CHECKING:
+    from headgate.data.writers.table_stock import KindStock
+
+
+class KindShelf:
+    """``Shelf`` of a kind with ``Capability.MANY_TABLES``."""
+
+    def __init__(self, settings: SinkSettings, kind: TableKind) -> None:
+        self._settings = settings
+        self._kind = cast("ListingKind", kind)
+
+    def has(self, table: str) -> bool:
+        """Whether it is there, fit or not. Raises ``RetryLater``."""
+        try:
+            self.layout(table)
+        except TableMissing:
+            return False
+        except RetryLater:
+            raise
+        except HeadgateError:
+            return True
+        return True
+
+    def names(self, namespace: str) -> Collection[str]:
+        return self._kind.names(wanted_follower(self._settings, f"{namespace}.any"))
+
+    def make(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
+        wanted = wanted_made(self._settings, table, raw, inferred)
+        self._kind.refuse(wanted)
+        self._kind.ensure(wanted)
+        return True
+
+    def layout(self, table: str) -> Layout:
+        """How files of it are written now. Raises as ``TableKind.layout``."""
+        return self._kind.layout(wanted_follower(self._settings, table))
+
+    def stock(self) -> KindStock:
+        """Return them as participants take them."""
+        from headgate.data.writers.table_stock import KindStock  # not for who only looks
+
+        return KindStock(self.names, self.layout)

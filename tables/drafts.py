@@ -1,0 +1,101 @@
+"""What followers are owed where the kind of table has no manifests (rule D2): the files' names.
+
+One small file for each transaction and table, below the table's location, until it has been paid.
+Who pays gives the files to the table as those of any commit.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from pyiceberg.io import FileIO
+
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.identifiers import Epoch, SinkName, draft_folder
+from headgate.control_protocol.ports import Draft
+from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_history import FileRows
+from headgate.tables.stores.files import delete_later, delete_quietly, open_files, store_files
+from headgate.tables.stores.listing import files_below
+
+
+class Drafts:
+    """The drafts of one sink for one table; it fails in the ways of storage."""
+
+    def __init__(self, storage: Mapping[str, str], location: str, sink: SinkName) -> None:
+        self._files: FileIO = open_files(storage, location)
+        self._sink = sink
+
+    def write(self, draft: Draft) -> Debt:
+        """Keep what the follower is owed."""
+        table, transaction = draft.table, draft.transaction
+        folder = draft_folder(table.location, self._sink, transaction.epoch, draft.coordinator)
+        path = f"{folder}/{transaction.number}.json"
+        text = json.dumps([_form(file) for file in draft.files]).encode()
+        store_files(self._files, {path: text})
+        return Debt(
+            transaction=transaction,
+            coordinator=draft.coordinator,
+            follower=table.uuid,
+            table=table.table,
+            manifest=path,
+            size_bytes=len(text),
+            rows=sum(file.records for file in draft.files),
+            since_ms=draft.since_ms,
+        )
+
+    def read(self, path: str) -> list[WrittenFile]:
+        """Raises ``FileNotFoundError``; ``ValueError`` for what is no draft."""
+        with self._files.new_input(path).open() as stream:
+            return [_file(form) for form in json.loads(stream.read())]
+
+    def rows(self, path: str, columns: Sequence[str]) -> Iterator[FileRows]:
+        """Read the rows of a draft's files, which hold all columns. Raises as ``read``."""
+        return (self._rows(file, columns) for file in self.read(path))
+
+    def forget(self, paths: Collection[str]) -> None:
+        """Delete drafts that nobody asks for any more."""
+        delete_later(self._files, paths)
+
+    def tidy(self, location: str, before: Epoch, owed: frozenset[str]) -> None:
+        """Delete those of earlier epochs that nobody is owed: they were paid, or never decided."""
+        root = f"{location}/metadata/headgate/{self._sink}"
+        delete_quietly(self._files, [p for p in self._of_epochs(root, before) if p not in owed])
+
+    def _of_epochs(self, root: str, before: Epoch) -> Iterator[str]:
+        for path, _ in files_below(self._files, root):
+            epoch = path.removeprefix(f"{root}/").partition("-")[0]
+            if epoch.isdecimal() and int(epoch) < before:
+                yield path
+
+    def _rows(self, file: WrittenFile, columns: Sequence[str]) -> FileRows:
+        def batches() -> Iterator[Any]:
+            import pyarrow.parquet as pq  # not for every command
+
+            with self._files.new_input(file.path).open() as stream:
+                yield from pq.ParquetFile(stream).iter_batches(columns=list(columns))
+
+        return FileRows(file.path, file.size_bytes, batches, batches)
+
+
+def _form(file: WrittenFile) -> Mapping[str, Any]:
+    return {
+        "path": file.path,
+        "records": file.records,
+        "size_bytes": file.size_bytes,
+        "kind": file.kind.value,
+        "detail": b64encode(file.detail).decode(),
+    }
+
+
+def _file(form: Mapping[str, Any]) -> WrittenFile:
+    return WrittenFile(
+        path=form["path"],
+        records=form["records"],
+        size_bytes=form["size_bytes"],
+        kind=FileKind(form["kind"]),
+        detail=b64decode(form["detail"]),
+    )

@@ -1,0 +1,84 @@
+"""A follower of any kind of table but Iceberg: drafts of ours, and the kind's own commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import HeadgateError, Unreachable
+from headgate.control_protocol.first_line import first_line
+from headgate.control_protocol.identifiers import Epoch
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Draft,
+    Evolved,
+    Landed,
+    Lead,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import Debt
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_kinds import FollowingTable
+from headgate.tables.drafts import Drafts
+
+_log = redacted_logger(__name__)
+
+
+class KindFollower:
+    """``ports.Follower``. ``lead`` is the same table, as one that may be asked for new columns."""
+
+    def __init__(self, table: FollowingTable, lead: Lead, drafts: Drafts) -> None:
+        self._table = table
+        self._lead = lead
+        self._drafts = drafts
+        self._paid: list[str] = []
+
+    def read(self) -> TableView:
+        return self._table.read()
+
+    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        return self._lead.evolve(base, columns)
+
+    def draft(self, draft: Draft) -> tuple[Debt, ...]:
+        """D2."""
+        name = draft.table.table
+        if self._table.read().uuid != draft.table.uuid:
+            raise Unreachable(f"{name} is another table now; nothing was drafted")
+        self._table.refuse_files(draft.files)
+        try:
+            return (self._drafts.write(draft),)
+        except Exception as error:
+            raise Unreachable(
+                f"{name}: what it is owed could not be written: {first_line(error)}"
+            ) from error
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        """D5: the files of the debts are those of the commit. Drafts go when the payment behind
+        theirs has landed: a table that was rolled back since is still owed what they say."""
+        paths = [debt.manifest for debt in attempt.debts if debt.manifest]
+        try:
+            drafted = [file for path in paths for file in self._drafts.read(path)]
+        except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
+            return Unknown(f"nothing was sent: a draft could not be read: {first_line(error)}")
+        files = (*attempt.files, *drafted)
+        outcome = self._table.commit(replace(attempt, files=files, debts=()))
+        if isinstance(outcome, Landed):
+            self._drafts.forget(self._paid)
+            self._paid = paths
+        return outcome
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        """What is left over; a failure leaves orphans."""
+        try:
+            self._drafts.tidy(self._table.read().location, before, owed)
+        except (HeadgateError, OSError) as error:
+            _log.warning("drafts were not cleared away: %s", first_line(error))
+
+    def strike_off(self, debts: Sequence[Debt]) -> None:
+        """No follower of such a kind has a key, and so no key files."""
+
+    def close(self) -> None:
+        self._table.close()

@@ -1,0 +1,172 @@
+"""Delta tables that follow: a quarantine whose rows were decided by another Delta table."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+from integration.conftest import Deploy
+from integration.deployment import Deployment
+from integration.kinds.test_delta import delta
+from integration.oracle import assert_exactly_once, read_source
+from integration.readers import read_delta_with_duckdb
+from integration.sink_file import COLUMNS, COORDINATES
+
+from headgate.operations.audit import audit
+from headgate.operations.cli import main
+from headgate.operations.status import status
+
+pytestmark = pytest.mark.integration
+
+KEPT = {"quarantine": {"policy": "quarantine", "per_thousand_max": 1_000}}
+
+
+def keeping(deploy: Deploy, location: Path) -> Deployment:
+    """A sink whose every fifth record is bad."""
+    sink = deploy({**delta(location), **KEPT})
+    sink.bad_every = 5
+
+    def aside() -> list[pa.Table]:
+        rows = read_delta_with_duckdb(f"{location}_quarantine")
+        return [rows.select(["topic", "partition", "offset"]).rename_columns(list(COORDINATES))]
+
+    sink.rows = lambda: read_delta_with_duckdb(str(location))  # type: ignore[method-assign]
+    sink.quarantined = aside  # type: ignore[method-assign]
+    return sink
+
+
+def blocked(table: str) -> Path:
+    """What stands where the table's next version would be put: nobody can pay it."""
+    following = DeltaTable(table).version() + 1
+    place = Path(table) / "_delta_log" / f"{following:020}.json"
+    place.mkdir()
+    return place
+
+
+def test_point_5_what_a_delta_quarantine_is_owed_is_paid_by_whoever_comes_next(
+    deploy: Deploy, tmp_path: Path
+) -> None:
+    location = tmp_path / "lake" / "rows"
+    sink = keeping(deploy, location)
+    sink.produce(100)
+    sink.start(2)
+    sink.wait_until_lag_zero()
+    place = blocked(f"{location}_quarantine")
+    sink.produce(100)
+    sink.wait_until(lambda: bool(sink.owed()), "a decision that is not paid")
+    sink.kill(sink.leader())
+    assert "are owed to the quarantine" in " ".join(audit(sink.settings).remarks)
+    assert status(sink.settings).owed_rows == sum(debt.rows for debt in sink.owed()) == 20
+    place.rmdir()
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    report = sink.judge()
+    assert (report.total("in_table"), report.total("in_quarantine")) == (160, 40)
+    shown = status(sink.settings)
+    assert len(shown.bad_records) == 5
+    for command in ("status", "audit", "check"):
+        done = CliRunner().invoke(main, [command, str(sink.sink_file)])
+        assert done.exit_code == 0, done.output
+
+
+COLUMNS_OF_EACH = [{"name": name, "type": kind} for name, kind in COLUMNS.items()]
+TABLES = ("orders", "returns", "zone_a")
+
+
+def routed(deploy: Deploy, lake: Path) -> Deployment:
+    """The first topic goes to orders, the second to returns; of the third zone a has a table."""
+    sink = deploy({}, topics=3)
+    first, second, third = sink.topics
+    sink.change(
+        {
+            **dict.fromkeys(("table", "table.columns", "table.record_columns")),
+            "catalog.properties": delta(lake)["catalog.properties"],
+            "tables": {
+                "type": "delta",
+                "ledger": "db.ledger",
+                "valid_through_refresh_ms": 3_600_000,
+            },
+            "tables.create": {"schema": "declared", "location": f"{lake}/{{table}}"},
+            "tables.record_columns": dict(
+                zip(("topic", "partition", "offset"), COORDINATES, strict=True)
+            ),
+            "tables.route": [
+                {"topic": first, "to": "db.orders"},
+                {"topic": second, "to": "db.returns"},
+                {"topic": third, "field": "zone", "to": "db.zone_{field}"},
+            ],
+            "tables.table": [{"match": f"db.({'|'.join(TABLES)})", "columns": COLUMNS_OF_EACH}],
+            "quarantine": {"per_thousand_max": 1_000, "table": "db.rejected"},
+        }
+    )
+    return sink
+
+
+def everything(sink: Deployment, lake: Path) -> dict[str, int]:
+    """Each record of the source is in one of the tables or rejected, once; how many are where."""
+    found = {name: read_delta_with_duckdb(f"{lake}/{name}") for name in TABLES}
+    places = [rows.select(list(COORDINATES)) for rows in found.values()]
+    aside = read_delta_with_duckdb(f"{lake}/rejected")
+    places.append(aside.select(["topic", "partition", "offset"]).rename_columns(list(COORDINATES)))
+    together = [rows.cast(places[0].schema) for rows in places]
+    assert_exactly_once(together, read_source(sink.bootstrap, *sink.topics), columns=COORDINATES)
+    return {name: rows.num_rows for name, rows in found.items()} | {"rejected": aside.num_rows}
+
+
+@pytest.mark.soak
+def test_point_5_a_coordinator_dies_between_two_of_three_tables_and_one_is_dropped_meanwhile(
+    deploy: Deploy, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    sink = routed(deploy, lake)
+    for topic in sink.topics:
+        sink.produce(90, topic)
+    sink.start(2)
+    sink.wait_until_lag_zero()
+    place = blocked(f"{lake}/zone_a")
+    for topic in sink.topics:
+        sink.produce(90, topic)
+    sink.wait_until(lambda: {debt.table for debt in sink.owed()} == {"db.zone_a"}, "one debt")
+    sink.kill(sink.leader())
+    (lake / "returns").rename(tmp_path / "away")
+    place.rmdir()
+    sink.start()
+    run = CliRunner()
+
+    def parked() -> bool:
+        return "db.returns is parked: HG-102" in " ".join(status(sink.settings).notes)
+
+    sink.wait_until(parked, "a parked table")
+    for topic in sink.topics:
+        sink.produce(90, topic)
+
+    def diverted() -> bool:
+        behind = sum(partition.lag or 0 for partition in status(sink.settings).partitions)
+        return not behind and {debt.table for debt in sink.owed()} <= {"db.returns"}
+
+    sink.wait_until(diverted, "payments of all others")
+    assert run.invoke(main, ["tables", str(sink.sink_file)]).exit_code == 1
+    shutil.rmtree(lake / "returns", ignore_errors=True)
+    (tmp_path / "away").rename(lake / "returns")
+    resumed = run.invoke(main, ["tables", str(sink.sink_file), "resume", "db.returns"])
+    assert resumed.exit_code == 0, resumed.output
+    sink.wait_until(lambda: not parked(), "an open table")
+    for topic in sink.topics:
+        sink.produce(90, topic)
+    sink.wait_until_lag_zero()
+    sink.stop()
+    counts = everything(sink, lake)
+    assert (counts["orders"], counts["zone_a"]) == (360, 120)
+    assert 270 <= counts["returns"] < 360
+    assert sum(counts.values()) == sink.produced
+    for command in ("tables", "status", "audit", "check"):
+        done = run.invoke(main, [command, str(sink.sink_file)])
+        assert done.exit_code == 0, done.output
+    file = str(sink.sink_file)
+    for words in (["rollback", file, "1.1"], ["tables", file, "resume", "--replay"]):
+        assert "HG-151" in run.invoke(main, words).output
