@@ -10,6 +10,7 @@ file and record, and asks no broker. It runs in a process of its own, which has 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
@@ -80,9 +81,11 @@ def timed(path: str) -> None:
     begun_s = time.perf_counter()
     report = audit(load(Path(path)), with_source=False)
     taken_s = time.perf_counter() - begun_s
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s, peak_mb = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
     print(
-        f"{report.commits} commits, {report.live_rows} rows: {taken_s:.1f} s, peak {peak_mb:.0f} MB"
+        f"{report.commits} commits, {report.live_rows} rows: {taken_s:.1f} s, {cpu_s:.1f} s of CPU "
+        f"with the start, peak {peak_mb:.0f} MB, load {os.getloadavg()[0]:.1f}"
     )
     print("findings:", ", ".join(map(str, report.findings[:3])) or "none")
 

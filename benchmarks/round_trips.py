@@ -2,8 +2,8 @@
 
     python benchmarks/round_trips.py [--catalogs sql rest glue] [--delay-ms 50] [--commits 12]
 
-S3 and Glue are moto's, the REST catalog is a small one (its own requests to the store are not
-delayed); a proxy before each of them adds the delay and counts. Each catalog twice:
+S3 and Glue are moto's, the REST catalog is a small one (its own requests to the store, one for each
+commit, are not delayed); a proxy before each of them adds the delay and counts. Each catalog twice:
 with headgate's files, and with pyiceberg's (``py-io-impl``). It needs what tests need.
 """
 
@@ -38,6 +38,7 @@ from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.table import IcebergTable
 
 ARROW = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+OURS = {"py-io-impl": "headgate.tables.stores.s3_files.S3Files"}
 COLUMNS = {"number": "long", "row": "long"}
 
 
@@ -76,7 +77,7 @@ def watched(kind: str, io: dict[str, str], stack: ExitStack, delay_s: float) -> 
     elif kind == "glue":
         properties = {**store.glue(before_store.uri), **store.s3(before_store.uri), **io}
     else:
-        server = stack.enter_context(SmallRestCatalog(folder, store.s3()))
+        server = stack.enter_context(SmallRestCatalog(folder, {**store.s3(), **OURS}))
         before_catalog = stack.enter_context(CountingProxy(server.server_port))
         proxies.append(before_catalog)
         properties |= {"type": "rest", "uri": before_catalog.uri}

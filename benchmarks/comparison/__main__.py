@@ -11,16 +11,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from comparison.changelog import UPSERT
 from comparison.headgate_sink import Headgate
 from comparison.job import System
 from comparison.measure import Course, Measured, backlog, live
-from comparison.report import line, show
+from comparison.report import line, show, show_reads
 from comparison.topic import Topic
-from comparison.workloads import WORKLOADS, Workload
+from comparison.upserts import upserts
+from comparison.workloads import WORKLOADS as ROWS
+from comparison.workloads import Workload
 from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
 from rivals.connect import Connect
 from rivals.flink import Flink
 
+WORKLOADS = {**ROWS, UPSERT.name: UPSERT}
 SYSTEMS: dict[str, Callable[[], System]] = {
     "in-process": lambda: Headgate("in-process"),
     "spark": lambda: Headgate("spark"),
@@ -33,19 +37,23 @@ OURS = {"in-process", "spark"}  # the others read JSON only: for Avro they want 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One comparison. ``rate`` 0: all records are there at the start."""
+    """One comparison. ``rate`` 0: all records are there at the start. ``keys``: how many the table
+    has before its rows change.
+    """
 
     workload: str
     rows: int
     partitions: int = 4
     interval_ms: int = 5_000
     rate: int = 0
+    keys: int = 0
 
     @property
     def title(self) -> str:
         pace = f"{self.rate:,} records/s" if self.rate else "backlog"
+        keys = f" to {self.keys:,} keys" if self.keys else ""
         return (
-            f"{self.workload}: {self.rows:,} rows, {self.partitions} partitions, "
+            f"{self.workload}: {self.rows:,} rows{keys}, {self.partitions} partitions, "
             f"commit every {self.interval_ms / 1000:g} s, {pace}"
         )
 
@@ -53,7 +61,8 @@ class Plan:
 def plans(given: argparse.Namespace) -> Iterator[Plan]:
     if given.workload:
         for workload in given.workload:
-            yield Plan(workload, given.rows, given.partitions, given.interval_ms, given.rate)
+            keyed = given.keys if WORKLOADS[workload].key else 0
+            yield Plan(workload, given.rows, given.partitions, given.interval_ms, given.rate, keyed)
     elif not given.full:
         yield Plan("taxi", given.rows, given.partitions, given.interval_ms)
     else:
@@ -67,6 +76,7 @@ FULL = (
     Plan("events", 4_000_000),
     Plan("derived", 4_000_000),
     Plan("nested", 2_000_000),
+    Plan("upsert", 3_000_000, keys=5_000_000),
     Plan("avro", 4_000_000),
     Plan("wide-avro", 400_000),
     # Freshness; at 50,000 records/s these are also 50,000, 500,000 and 3,000,000 rows per commit.
@@ -95,6 +105,10 @@ def run(plan: Plan, given: argparse.Namespace, home: Path, bootstrap: str) -> bo
     workload = WORKLOADS[plan.workload]
     chosen = [name for name in given.systems if _can(name, workload)]
     course = Course(bootstrap, home, workload, plan.interval_ms, given.cores, given.timeout_s)
+    if plan.keys:
+        return _upserts(
+            plan, given, course, [SYSTEMS[n]() for _ in range(given.repeat) for n in chosen]
+        )
     filled = ""
     if not plan.rate:
         topic = Topic(bootstrap, f"bench-{uuid.uuid4().hex[:10]}", workload, plan.partitions)
@@ -108,17 +122,35 @@ def run(plan: Plan, given: argparse.Namespace, home: Path, bootstrap: str) -> bo
         else:
             measured = backlog(system, course, filled, plan.rows)
         runs.append(measured)
-        text = line(plan.title, measured)
-        print(f"load before {load:.1f}: {text}", flush=True)
-        if given.out:
-            with given.out.open("a") as out:
-                out.write(text + "\n")
+        _tell(plan, given, measured, load)
     show(plan.title, runs, Flink.name)
     return all(measured.exact for measured in runs)
 
 
+def _upserts(
+    plan: Plan, given: argparse.Namespace, course: Course, systems: Sequence[System]
+) -> bool:
+    name = f"bench-{uuid.uuid4().hex[:10]}"
+    topic = Topic(course.bootstrap, name, course.workload, plan.partitions)
+    load = os.getloadavg()[0]
+    runs, reads = upserts(systems, course, topic, keys=plan.keys, changes=plan.rows)
+    for measured in runs:
+        _tell(plan, given, measured, load)
+    show(plan.title, runs, Flink.name)
+    show_reads(f"{plan.title}: who reads the table", reads)
+    return all(measured.exact for measured in runs)
+
+
+def _tell(plan: Plan, given: argparse.Namespace, measured: Measured, load: float) -> None:
+    text = line(plan.title, measured)
+    print(f"load before {load:.1f}: {text}", flush=True)
+    if given.out:
+        with given.out.open("a") as out:
+            out.write(text + "\n")
+
+
 def _can(system: str, workload: Workload) -> bool:
-    if workload.derived and system not in DERIVING:
+    if (workload.derived and system not in DERIVING) or (workload.key and system == "connect"):
         return False
     return system in OURS or workload.format == "json"
 
@@ -132,6 +164,7 @@ def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--workload", nargs="+", choices=WORKLOADS, metavar="WORKLOAD",
         help=f"instead of the plan: {', '.join(WORKLOADS)}")  # fmt: skip
     add("--rows", type=int, default=10_000_000)
+    add("--keys", type=int, default=5_000_000, help="of upsert: keys that the table has before")
     add("--partitions", type=int, default=4)
     add("--interval-ms", type=int, default=3_000, help="commit interval")
     add("--rate", type=int, default=0, help="records per second; 0: all there at the start")

@@ -50,6 +50,13 @@ class Headgate:
         }
         if self._writer == "spark":
             sections["spark"]["master"] = f"local[{job.cores}]"
+        if job.workload.key:
+            sections["table"]["key"] = list(job.workload.key)
+            sections["table.record_columns"] = {
+                "partition": "kafka_partition",
+                "offset": "kafka_offset",
+            }
+            sections["changes"] = {"envelope": "debezium"}
         if job.workload.derived:
             sections["transform"] = {"sql": job.workload.select("records")}
         lines = [f'name = "{job.run}"']

@@ -21,7 +21,7 @@ class Job:
     """Read the topic into the target's table; commit every ``interval_ms``.
 
     ``run`` is a name that no other run has: for groups and topics. ``cores``: how many tasks to
-    work with.
+    work with. ``begin``: of each partition, how many records the table has already.
     """
 
     run: str
@@ -31,6 +31,7 @@ class Job:
     target: Target
     interval_ms: int
     cores: int
+    begin: tuple[int, ...] = ()
 
 
 class Running(Protocol):

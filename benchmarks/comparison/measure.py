@@ -55,15 +55,13 @@ class Measured:
     memory_bytes: int
     lean_bytes: int
     found: Found
+    exact: bool
     delays_ms: tuple[float, float] | None = None
+    apart_ms: tuple[float, float] | None = None
 
     @property
     def rows_per_cpu_s(self) -> float:
         return self.rows / self.cpu_s if self.cpu_s else 0.0
-
-    @property
-    def exact(self) -> bool:
-        return 0 < self.rows == self.found.rows == self.found.distinct
 
 
 @dataclass(slots=True)
@@ -98,7 +96,28 @@ def backlog(system: System, course: Course, topic: str, rows: int) -> Measured:
     job = course.job(topic)
     with _started(system, job) as session:
         _await_rows(session, rows, course.timeout_s)
-    return _measured(system, job, session, rows)
+    return _whole(_measured(system, session, rows, job.target.found()))
+
+
+def filled(system: System, course: Course, job: Job, rows: int) -> None:
+    """What the topic has already gets into the table, unmeasured."""
+    with _started(system, job) as session:
+        _await_rows(session, rows, course.timeout_s)
+        if session.table.rows < rows:
+            raise SystemExit(f"{job.target.home}: {session.table.rows} of {rows} rows are there")
+
+
+def changed(
+    system: System, course: Course, job: Job, records: int, *, added: tuple[int, int]
+) -> Measured:
+    """As ``backlog``, into a table that has rows; so many had ever been ``added`` to it before,
+    and are in the end. Whether it is right then is not looked at.
+    """
+    before, after = added
+    with _started(system, job) as session:
+        _await_rows(session, after, course.timeout_s)
+    run = _measured(system, session, records, job.target.counted(), until=after)
+    return replace(run, steady=run.steady and run.steady * records / (after - before))
 
 
 def live(system: System, course: Course, partitions: int, pace: tuple[int, int]) -> Measured:
@@ -112,9 +131,13 @@ def live(system: System, course: Course, partitions: int, pace: tuple[int, int])
     with _started(system, job) as session:
         sent_s = topic.pace(rows, rate)
         _await_rows(session, rows, course.timeout_s)
-    measured = _measured(system, job, session, rows)
-    delays = _delays_ms(job.target, session.table.seen, sent_s, course.interval_ms)
-    return replace(measured, delays_ms=delays)
+    measured = _whole(_measured(system, session, rows, job.target.found()))
+    warm_s = sent_s[0] + max(course.interval_ms / 1000, 10.0)
+    return replace(
+        measured,
+        delays_ms=_delays_ms(job.target, session.table.seen, sent_s, warm_s),
+        apart_ms=apart_ms(session.table.seen, (warm_s, sent_s[-1])),
+    )
 
 
 def _await_rows(session: _Session, rows: int, timeout_s: float) -> None:
@@ -124,9 +147,17 @@ def _await_rows(session: _Session, rows: int, timeout_s: float) -> None:
         time.sleep(0.05)
 
 
-def _measured(system: System, job: Job, session: _Session, rows: int) -> Measured:
+def _whole(run: Measured) -> Measured:
+    """Says whether each row is there once."""
+    return replace(run, exact=0 < run.rows == run.found.rows == run.found.distinct)
+
+
+def _measured(
+    system: System, session: _Session, rows: int, found: Found, until: int = 0
+) -> Measured:
+    """``until``: how many rows had been added to the table when it had all, if not ``rows``."""
     seen, processes = session.table.seen, session.processes
-    ended_s = next((look.at_s for look in seen if look.rows >= rows), time.time())
+    ended_s = next((look.at_s for look in seen if look.rows >= (until or rows)), time.time())
     memory, lean = processes.peak_bytes()
     return Measured(
         system=system.name,
@@ -137,7 +168,8 @@ def _measured(system: System, job: Job, session: _Session, rows: int) -> Measure
         steady=_steady(seen, processes),
         memory_bytes=memory,
         lean_bytes=lean,
-        found=job.target.found(),
+        found=found,
+        exact=False,
     )
 
 
@@ -154,12 +186,25 @@ def _delays_ms(
     target: Target,
     seen: list[Seen],
     sent_s: np.ndarray[tuple[int], np.dtype[np.float64]],
-    interval_ms: int,
+    warm_s: float,
 ) -> tuple[float, float]:
-    warm_s = sent_s[0] + max(interval_ms / 1000, 10.0)
     delays = []
     for at_s, ids in target.commits(seen):
         sent = sent_s[np.asarray(ids)]
         delays.append((at_s - sent[sent >= warm_s]) * 1000)
-    half, most = np.percentile(np.concatenate(delays), [50, 99])
+    return _half_and_most(np.concatenate(delays))
+
+
+def apart_ms(seen: list[Seen], between_s: tuple[float, float]) -> tuple[float, float] | None:
+    """From one commit with rows to the next, while records came."""
+    first_s, last_s = between_s
+    grown = [after.at_s for before, after in pairwise(seen) if after.rows > before.rows]
+    apart = np.diff([at_s for at_s in grown if first_s <= at_s <= last_s]) * 1000
+    return _half_and_most(apart) if len(apart) else None
+
+
+def _half_and_most(
+    times: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> tuple[float, float]:
+    half, most = np.percentile(times, [50, 99])
     return float(half), float(most)

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from comparison.measure import Measured
+from comparison.reading import READERS
+from comparison.upserts import Reads
 
 _MEGABYTE = 1_000_000
 
@@ -19,7 +21,15 @@ def show(title: str, runs: Sequence[Measured], rival: str | None) -> None:
     table = Table(title=title)
     for heading in ("system", "steady", "ratio", "rows/CPU-s", "ratio", "wall s", "start CPU-s"):
         table.add_column(heading, justify="left" if heading == "system" else "right")
-    for heading in ("peak MB", "without JVM", "files", "commits", "p50/p99 ms", "exact"):
+    for heading in (
+        "peak MB",
+        "without JVM",
+        "files",
+        "commits",
+        "p50/p99 ms",
+        "apart ms",
+        "exact",
+    ):
         table.add_column(heading, justify="right")
     theirs = next((run for run in runs if run.system == rival), None)
     for run in runs:
@@ -31,8 +41,11 @@ def _ratio(ours: float | None, theirs: float | None) -> str:
     return f"{ours / theirs:.2f}" if ours and theirs else "-"
 
 
+def _half_and_most(times_ms: tuple[float, float] | None) -> str:
+    return f"{times_ms[0]:,.0f}/{times_ms[1]:,.0f}" if times_ms else "-"
+
+
 def _cells(run: Measured, theirs: Measured | None) -> list[str]:
-    delays = f"{run.delays_ms[0]:,.0f}/{run.delays_ms[1]:,.0f}" if run.delays_ms else "-"
     return [
         run.system,
         f"{run.steady:,.0f}" if run.steady else "-",
@@ -45,11 +58,28 @@ def _cells(run: Measured, theirs: Measured | None) -> list[str]:
         f"{run.lean_bytes / _MEGABYTE:,.0f}",
         str(run.found.files),
         str(run.found.snapshots),
-        delays,
+        _half_and_most(run.delays_ms),
+        _half_and_most(run.apart_ms),
         "yes" if run.exact else "NO",
     ]
 
 
+def show_reads(title: str, reads: Sequence[Reads]) -> None:
+    """The first table's figures are those that the ratios divide by."""
+    table = Table(title=title)
+    table.add_column("table")
+    for heading in (f"{reader}, {unit}" for reader in READERS for unit in ("CPU-s", "ratio")):
+        table.add_column(heading, justify="right")
+    for one in reads:
+        cells = [one.table]
+        for reader in READERS:
+            took, easy = one.by[reader], reads[0].by[reader]
+            cells.append(f"{took.cpu_s:.2f}" if took else "no end")
+            cells.append(_ratio(took and took.cpu_s, easy and easy.cpu_s))
+        table.add_row(*cells)
+    Console(width=150).print(table)
+
+
 def line(title: str, run: Measured) -> str:
     """Everything measured, as one JSON line."""
-    return json.dumps({"title": title, **asdict(run), "exact": run.exact})
+    return json.dumps({"title": title, **asdict(run)})

@@ -29,7 +29,7 @@ class Topic:
     def __init__(self, bootstrap: str, name: str, workload: Workload, partitions: int) -> None:
         create_topic(bootstrap, name, partitions=partitions)
         self.name = name
-        self._partitions = partitions
+        self.partitions = partitions
         self._workload = workload
         self._producer = Producer({"bootstrap.servers": bootstrap, **_SETTINGS})
 
@@ -37,6 +37,12 @@ class Topic:
         """All at once. Raises ``SystemExit`` unless all were confirmed."""
         for begin, stride in self._strides(rows):
             self._send(begin, stride)
+        self._flush()
+
+    def append(self, changes: Iterator[tuple[int, bytes]]) -> None:
+        """Changes of rows, each with its key, and all of a key in one partition."""
+        for key, record in changes:
+            self._produce(record, key % self.partitions, f'{{"id":{key}}}')
         self._flush()
 
     def pace(self, rows: int, rate: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -56,16 +62,16 @@ class Topic:
             yield begin, list(islice(records, _STRIDE))
 
     def _send(self, begin: int, records: list[bytes]) -> None:
-        produce, topic, partitions = self._producer.produce, self.name, self._partitions
         for number, record in enumerate(records, begin):
-            while True:
-                try:
-                    produce(topic, record, partition=number % partitions)
-                except BufferError:
-                    self._producer.poll(0.05)
-                else:
-                    break
+            self._produce(record, number % self.partitions)
         self._producer.poll(0)
+
+    def _produce(self, record: bytes, partition: int, key: str | None = None) -> None:
+        while True:
+            try:
+                return self._producer.produce(self.name, record, key, partition=partition)
+            except BufferError:
+                self._producer.poll(0.05)
 
     def _flush(self) -> None:
         if left := self._producer.flush(120):

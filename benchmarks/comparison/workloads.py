@@ -30,7 +30,8 @@ class Workload:
     """``columns``: Iceberg types by name, ``id`` among them. ``records(count, seed)``.
 
     ``format`` and ``options`` are headgate's. ``derived``: further columns of the table, by name
-    their type and how SQL (Spark's and Flink's) makes them of the others.
+    their type and how SQL (Spark's and Flink's) makes them of the others. ``key``: the table's;
+    then records are Debezium's changes of rows (``changelog.py``).
     """
 
     name: str
@@ -39,10 +40,14 @@ class Workload:
     format: str = "json"
     options: Mapping[str, str] = field(default_factory=dict)
     derived: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
 
     @property
     def table_columns(self) -> dict[str, str]:
-        return {**self.columns, **{name: kind for name, (kind, _) in self.derived.items()}}
+        columns = {**self.columns, **{name: kind for name, (kind, _) in self.derived.items()}}
+        if self.key:
+            columns |= {"kafka_partition": "int", "kafka_offset": "long"}
+        return columns | {name: f"{columns[name]} not null" for name in self.key}
 
     def select(self, source: str) -> str:
         made = [f"{sql} AS `{name}`" for name, (_, sql) in self.derived.items()]
@@ -77,14 +82,22 @@ TAXI = {
 
 def taxi(count: int, seed: int) -> Iterator[bytes]:
     """About 200 bytes of JSON: ten columns, two of them timestamps."""
+    trip = taxi_trips(seed)
+    for number in range(count):
+        yield f'{{"id":{number},{trip(number)}'.encode()
+
+
+def taxi_trips(seed: int) -> Callable[[int], str]:
+    """All of a trip's JSON behind its id, by a number."""
     dice = random.Random(seed)
     endings = [_taxi_ending(dice) for _ in range(ENDINGS)]
-    for number in range(count):
+
+    def trip(number: int) -> str:
         middle, end = endings[number % ENDINGS]
         stamp = _stamp(number)
-        yield (
-            f'{{"id":{number},"pickup_at":"{stamp}{_fraction(number)}",{middle}{stamp}{end}'
-        ).encode()
+        return f'"pickup_at":"{stamp}{_fraction(number)}",{middle}{stamp}{end}'
+
+    return trip
 
 
 def _taxi_ending(dice: random.Random) -> tuple[str, str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from comparison.job import Job, PipedProcess
-from comparison.target import NAME, NAMESPACE, Target
+from comparison.target import NAME, NAMESPACE
 from headgate.operations.demo.java import require_java
 from rivals.jars import flink_jars
 
@@ -36,6 +38,11 @@ _TYPES = {
     "timestamp": "TIMESTAMP(6)",
     "timestamptz": "TIMESTAMP_LTZ(6)",
 }
+_COORDINATES = (
+    ", kafka_partition INT METADATA FROM 'partition' VIRTUAL"
+    ", kafka_offset BIGINT METADATA FROM 'offset' VIRTUAL"
+    ", PRIMARY KEY ({key}) NOT ENFORCED"
+)
 
 
 class Flink:
@@ -46,60 +53,116 @@ class Flink:
     def start(self, job: Job) -> PipedProcess:
         home = job.target.home
         settings, statements = home / "flink.settings", home / "flink.statements"
-        settings.write_text("".join(f"{line}\n" for line in _settings(job, home)))
+        settings.write_text(lines(flink_settings(job.cores, job.interval_ms, home)))
         statements.write_text("".join(f"{line}\n" for line in _statements(job)))
-        jars = [str(folder / "*") for folder in flink_jars()]
-        command = [
-            require_java(),
-            *_MEMORY,
-            *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
-            *("-cp", os.pathsep.join(jars), str(Path(__file__).with_name("FlinkJob.java"))),
-            *(str(settings), str(statements)),
-        ]
+        command = flink_command("FlinkJob", settings, statements)
         return PipedProcess(command, home / "flink.log", os.environ)
 
 
-def _settings(job: Job, home: Path) -> list[str]:
-    local = ("rest.address", "rest.bind-address", "jobmanager.bind-host", "taskmanager.bind-host")
+def flink_command(program: str, *arguments: Path, classes: Path | None = None) -> list[str]:
+    """What starts one of the programs beside this module.
+
+    ``classes``: a folder to compile it into, where its own classes travel with the job.
+    """
+    java, source = require_java(), str(Path(__file__).with_name(f"{program}.java"))
+    jars = os.pathsep.join(str(folder / "*") for folder in flink_jars())
+    if classes:
+        compiler = str(Path(java).with_name("javac"))
+        subprocess.run([compiler, "-cp", jars, "-d", str(classes), source], check=True)
     return [
-        "execution.runtime-mode=STREAMING",
-        f"parallelism.default={job.cores}",
-        f"execution.checkpointing.interval={job.interval_ms} ms",
-        "execution.checkpointing.mode=EXACTLY_ONCE",
-        "execution.checkpointing.storage=filesystem",
-        f"execution.checkpointing.dir={(home / 'checkpoints').as_uri()}",
-        *(f"{key}=127.0.0.1" for key in local),
-        "rest.port=0",
+        java,
+        *_MEMORY,
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+        *("-cp", f"{jars}{os.pathsep}{classes}" if classes else jars),
+        program if classes else source,
+        *map(str, arguments),
     ]
 
 
-def _statements(job: Job) -> list[str]:
-    columns = ", ".join(
-        f"`{name}` {flink_type(kind)}" for name, kind in job.workload.columns.items()
-    )
-    source = {
-        "connector": "kafka",
-        "topic": job.topic,
-        "properties.bootstrap.servers": job.bootstrap,
-        "properties.group.id": job.run,
-        "scan.startup.mode": "earliest-offset",
-        "format": "json",
-        "json.timestamp-format.standard": "ISO-8601",
+def lines(options: Mapping[str, str]) -> str:
+    """One key=value per line."""
+    return "".join(f"{key}={value}\n" for key, value in options.items())
+
+
+def flink_settings(cores: int, interval_ms: int, home: Path) -> dict[str, str]:
+    """Of a job that is exact, with so many tasks and a checkpoint so often."""
+    local = ("rest.address", "rest.bind-address", "jobmanager.bind-host", "taskmanager.bind-host")
+    return {
+        "execution.runtime-mode": "STREAMING",
+        "parallelism.default": str(cores),
+        "execution.checkpointing.interval": f"{interval_ms} ms",
+        "execution.checkpointing.mode": "EXACTLY_ONCE",
+        "execution.checkpointing.storage": "filesystem",
+        "execution.checkpointing.dir": (home / "checkpoints").as_uri(),
+        **dict.fromkeys(local, "127.0.0.1"),
+        "rest.port": "0",
+        # Changes of a key come in order: nothing has to be kept of each key to put them into one.
+        "table.exec.sink.upsert-materialize": "NONE",
     }
+
+
+def _statements(job: Job) -> list[str]:
+    catalog = {"type": "iceberg", "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog"}
+    options = {**catalog, **jdbc_options(job.target.database, job.target.warehouse)}
+    source = _changes(job) if job.workload.key else _rows(job)
     return [
-        f"CREATE TEMPORARY TABLE source ({columns}) WITH ({_options(source)})",
-        f"CREATE CATALOG lake WITH ({_options(_catalog(job.target))})",
+        source,
+        f"CREATE CATALOG lake WITH ({_options(options)})",
         f"INSERT INTO lake.{NAMESPACE}.{NAME} {job.workload.select('source')}",
     ]
 
 
-def _catalog(target: Target) -> dict[str, str]:
+def _rows(job: Job) -> str:
+    return source_table(job.workload.columns, job.topic, job.bootstrap, job.run)
+
+
+def _changes(job: Job) -> str:
+    """From where the table's rows end."""
+    begins = ";".join(f"partition:{number},offset:{at}" for number, at in enumerate(job.begin))
+    return source_table(
+        job.workload.columns,
+        job.topic,
+        job.bootstrap,
+        job.run,
+        form="debezium-json",
+        beside=_COORDINATES.format(key=", ".join(job.workload.key)),
+        begin={
+            "scan.startup.mode": "specific-offsets",
+            "scan.startup.specific-offsets": begins,
+        },
+    )
+
+
+def source_table(
+    columns: Mapping[str, str],
+    topic: str,
+    bootstrap: str,
+    group: str,
+    *,
+    form: str = "json",
+    beside: str = "",
+    begin: Mapping[str, str] | None = None,
+) -> str:
+    """The statement that makes a topic the table ``source``; ``beside``: more than its columns."""
+    typed = ", ".join(f"`{name}` {flink_type(kind)}" for name, kind in columns.items())
+    source = {
+        "connector": "kafka",
+        "topic": topic,
+        "properties.bootstrap.servers": bootstrap,
+        "properties.group.id": group,
+        **(begin or {"scan.startup.mode": "earliest-offset"}),
+        "format": form,
+        f"{form}.timestamp-format.standard": "ISO-8601",
+    }
+    return f"CREATE TEMPORARY TABLE source ({typed}{beside}) WITH ({_options(source)})"
+
+
+def jdbc_options(database: Path, warehouse: Path) -> dict[str, str]:
+    """Of Java's catalog over the same SQLite file."""
     return {
-        "type": "iceberg",
-        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        "uri": f"jdbc:sqlite:file:{target.database}?busy_timeout=30000",
+        "uri": f"jdbc:sqlite:file:{database}?busy_timeout=30000",
         "jdbc.schema-version": "V1",
-        "warehouse": target.warehouse.as_uri(),
+        "warehouse": warehouse.as_uri(),
     }
 
 

@@ -1,0 +1,58 @@
+"""The workload ``upsert``: a table with so many keys takes changes, and others read it then.
+
+Each system has a table of its own, which headgate filled with the same keys; that is not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from comparison.changelog import Changelog
+from comparison.headgate_sink import Headgate
+from comparison.job import Job, System
+from comparison.measure import Course, Measured, changed, filled
+from comparison.reading import READERS, Read, compact, read
+from comparison.target import NAME
+from comparison.topic import SEED, Topic
+
+COMPACTED = "headgate's, compacted"
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What each reader needed for a table; ``None``: it did not end in time, or failed."""
+
+    table: str
+    by: dict[str, Read | None]
+
+
+def upserts(
+    systems: Sequence[System], course: Course, topic: Topic, *, keys: int, changes: int
+) -> tuple[list[Measured], list[Reads]]:
+    """The runs, and what their tables cost readers, beside headgate's rows in compacted files.
+
+    ``keys`` is a multiple of the topic's partitions.
+    """
+    changelog = Changelog(SEED, topic.partitions)
+    topic.append(changelog.filled(keys))
+    jobs = [_filled(course, topic, keys) for _ in systems]
+    topic.append(changelog.changed(changes))
+    added = keys, changelog.upserts
+    pairs = list(zip(systems, jobs, strict=True))
+    runs = [changed(system, course, job, changes, added=added) for system, job in pairs]
+    ours = next(job for system, job in pairs if isinstance(system, Headgate))
+    easy = compact(ours.target)
+    reads = [Reads(COMPACTED, {name: read(name, easy, easy) for name in READERS})]
+    for number, (system, job) in enumerate(pairs):
+        table = f"{job.target.database}:{NAME}"
+        reads.append(Reads(system.name, {name: read(name, table, easy) for name in READERS}))
+        found = {one.found for one in reads[-1].by.values() if one}
+        runs[number] = replace(runs[number], exact=found == {changelog.expected})
+    return runs, reads
+
+
+def _filled(course: Course, topic: Topic, keys: int) -> Job:
+    job = course.job(topic.name)
+    filled(Headgate("in-process"), course, job, keys)
+    return replace(job, begin=(keys // topic.partitions,) * topic.partitions)

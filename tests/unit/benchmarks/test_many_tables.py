@@ -1,0 +1,103 @@
+"""Points 7 and 9 with a whole coordinator and real tables, as the benchmark has it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_catalog import local_catalog
+from many_tables import ROWS, Shop, SlowCatalog, make_tables, report
+from pyiceberg.catalog import Catalog
+from small_rest_catalog import SmallRestCatalog
+
+from headgate.coordinator.settings import Pace
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.joint import JointPayments
+from headgate.tables.iceberg.lineage import properties_of
+from headgate.tables.iceberg.rest_catalog import BoundedRestCatalog
+
+ONE, TWO = "db.one", "db.two"
+FOR_EVER_MS = 10**7
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    made = local_catalog(tmp_path)
+    yield made.catalog
+    made.catalog.close()
+
+
+def snapshots(catalog: Catalog, name: str) -> list[int]:
+    """By snapshot how many rows it brought."""
+    found = catalog.load_table(name).metadata.snapshots
+    return [int(properties_of(each).get("added-records", 0)) for each in found]
+
+
+def shop_of(catalog: Catalog) -> Shop:
+    make_tables(catalog, [ONE, TWO])
+    return Shop(catalog, [ONE, TWO])
+
+
+def test_point_7_v4_what_a_table_is_owed_gathers_and_comes_in_one_commit(catalog: Catalog) -> None:
+    shop = shop_of(catalog)
+    shop.leads(paces=(Pace(ONE, FOR_EVER_MS),))
+    for _ in range(3):
+        shop.decides([ONE, TWO])
+    shop.goes_on(lambda: sum(snapshots(catalog, TWO)) == 3 * ROWS)
+    assert snapshots(catalog, ONE) == [], "the offsets are safe, and the rows are owed"
+    shop.leads()  # a new epoch pays all that it finds
+    shop.goes_on(lambda: not shop.owed)
+    assert snapshots(catalog, ONE) == [3 * ROWS]
+    assert snapshots(catalog, TWO) == [ROWS] * 3
+
+
+def test_point_7_v2_a_table_without_new_rows_learns_how_far_it_is_complete(
+    catalog: Catalog,
+) -> None:
+    shop = shop_of(catalog)
+    shop.leads(refresh_ms=1)
+    shop.transaction([ONE, TWO])
+    shop.transaction([ONE])
+    shop.goes_on(lambda: len(snapshots(catalog, TWO)) > 1 and not shop.owed)
+    assert sum(snapshots(catalog, TWO)) == ROWS
+
+
+def test_point_9_d5_all_followers_of_a_decision_are_paid_by_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SmallRestCatalog(tmp_path, {"warehouse": tmp_path.as_uri()}) as server:
+        rest = {"type": "rest", "uri": server.uri}
+        with load_catalog("lake", rest, timeout_s=30.0) as catalog:
+            assert isinstance(catalog, BoundedRestCatalog)
+            catalog.create_namespace("db")
+            shop = shop_of(catalog)
+            calls, together = list[int](), catalog.commit_tables
+
+            def counting(changes: Any) -> None:
+                calls.append(len(changes))
+                together(changes)
+
+            monkeypatch.setattr(catalog, "commit_tables", counting)
+            shop.leads(joint=JointPayments(catalog))
+            shop.transaction([ONE, TWO])
+            shop.transaction([ONE, TWO])
+            assert calls == [2, 2]
+            assert snapshots(catalog, ONE) == snapshots(catalog, TWO) == [ROWS] * 2
+
+
+def test_the_report_tells_all_figures(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
+    make_tables(catalog, [ONE, TWO])
+    given = argparse.Namespace(tables=2, touched=2, intervals=1, wait_ms=2)
+    report(Shop(SlowCatalog(catalog), [ONE, TWO]), given)
+    told = capsys.readouterr().out
+    for figure in (
+        "CPU-ms for each touched table",
+        "START",
+        "lead to first START",
+        "of 2 ms",
+        "2 payments",
+    ):
+        assert figure in told
