@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headgate.operations.demo.java import java_command
 
-START_S_MAX = 120
+START_S_MAX = 300
 
 
 @contextmanager

@@ -15,9 +15,13 @@ from typing import Any, Self
 
 from pyiceberg.catalog.rest import CommitTableRequest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
 
 
 class SmallRestCatalog(ThreadingHTTPServer):
@@ -67,9 +71,10 @@ class _Handler(BaseHTTPRequestHandler):
         asked = self.rfile.read(int(self.headers["Content-Length"]))
         parts = self.path.strip("/").split("/")
         if parts[-1] == "namespaces":
-            self.server.catalog.create_namespace_if_not_exists(
-                ".".join(json.loads(asked)["namespace"])
-            )
+            with self.server.one_at_a_time:
+                self.server.catalog.create_namespace_if_not_exists(
+                    ".".join(json.loads(asked)["namespace"])
+                )
             self._say(200, {"namespace": json.loads(asked)["namespace"], "properties": {}})
         elif parts[-1] == "tables":
             self._with_table(lambda _: self._created(parts[2], json.loads(asked)), found=False)
@@ -77,8 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
             changes = json.loads(asked)["table-changes"]
             self._answer(lambda: self._committed_together(changes))
         else:
-            request = CommitTableRequest.model_validate_json(asked)
-            self._with_table(lambda table: self._committed(table, request))
+            self._answer(lambda: self._committed(parts[2], parts[-1], asked))
 
     def do_DELETE(self) -> None:
         parts = self.path.partition("?")[0].strip("/").split("/")
@@ -99,28 +103,33 @@ class _Handler(BaseHTTPRequestHandler):
                 catalog.commit_table(table, (), request.updates)
 
     def _created(self, namespace: str, asked: dict[str, Any]) -> Table:
-        return self.server.catalog.create_table(
-            f"{namespace}.{asked['name']}",
-            Schema.model_validate(asked["schema"]),
-            properties=asked.get("properties") or {},
-        )
-
-    def _committed(self, table: Table, request: CommitTableRequest) -> Table:
         with self.server.one_at_a_time:
-            catalog = self.server.catalog
-            catalog.commit_table(table, request.requirements, request.updates)
-            return catalog.load_table(table.name())
+            return self.server.catalog.create_table(
+                f"{namespace}.{asked['name']}",
+                Schema.model_validate(asked["schema"]),
+                properties=asked.get("properties") or {},
+            )
+
+    def _committed(self, namespace: str, name: str, asked: bytes) -> CommitTableResponse:
+        """The table is read once, by the commit itself."""
+        request = CommitTableRequest.model_validate_json(asked)
+        with self.server.one_at_a_time:
+            return self.server.catalog.commit_table(
+                _Named(namespace, name), request.requirements, request.updates
+            )
 
     def _with_table(self, answer: Any, *, found: bool = True) -> None:
         parts = self.path.partition("?")[0].strip("/").split("/")
         name = f"{parts[2]}.{parts[-1]}"
         self._answer(lambda: answer(self.server.catalog.load_table(name) if found else None))
 
-    def _answer(self, answer: Callable[[], Table | None]) -> None:
+    def _answer(self, answer: Callable[[], Table | CommitTableResponse | None]) -> None:
         try:
             table = answer()
         except NoSuchTableError as error:
             self._say(404, _error(404, "NoSuchTableException", error))
+        except TableAlreadyExistsError as error:
+            self._say(409, _error(409, "AlreadyExistsException", error))
         except CommitFailedException as error:
             self._say(409, _error(409, "CommitFailedException", error))
         else:
@@ -143,6 +152,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+class _Named(Table):
+    """A table of which a commit asks nothing but its name."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self._identifier = (namespace, name)
 
 
 def _error(status: int, kind: str, error: Exception) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
     Unreachable,
 )
+from headgate.control_protocol.first_line import first_line
 from headgate.tables.iceberg.catalog_kinds import refuse_java_kind, refuse_kind, refuse_server
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
@@ -115,7 +116,7 @@ def load_catalog(
 
 def catalog_failure(error: Exception, what: str) -> HeadgateError:
     """The error of ours for one of pyiceberg's; ``what`` went wrong stands first in its message."""
-    said = f"{what}: {_first_line(error)}"
+    said = f"{what}: {first_line(error)}"
     match error:
         case HeadgateError():
             return error
@@ -129,7 +130,7 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
             return ConfigurationError(said, "check the catalog's properties")
     if operation := refused_operation(error):
         return MissingRights(
-            f"{what}: {operation} is refused: {_first_line(error)}",
+            f"{what}: {operation} is refused: {first_line(error)}",
             "check the keys or the role for the catalog, and for the table's files",
         )
     if type(error).__name__ in ("ArgumentError", "NoSuchModuleError"):  # SQLAlchemy's, of the uri
@@ -195,7 +196,11 @@ def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
         raise NotInstalledError("Glue needs pip install 'headgate[glue]'") from error
     session = ClientSession()
     session.set_default_client_config(
-        ClientConfig(connect_timeout=_GLUE_CONNECT_S, read_timeout=_GLUE_READ_S)
+        ClientConfig(
+            connect_timeout=_GLUE_CONNECT_S,
+            read_timeout=_GLUE_READ_S,
+            retries={"max_attempts": _GLUE_RETRIES},  # of who gives a profile's role
+        )
     )
     retries = int(str(properties.get("glue.max-retries", _GLUE_RETRIES)))
     known = {"botocore_session": session, **properties, "glue.max-retries": retries}
@@ -316,11 +321,6 @@ def _waits(uri: str, timeout_s: int) -> Mapping[str, int]:
 
 def _recursive(properties: Mapping[str, str]) -> RecursiveDict:
     return dict(properties)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _without(properties: Mapping[str, str], text: str) -> str:

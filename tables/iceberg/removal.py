@@ -31,8 +31,10 @@ from pyiceberg.table.update import (
 
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.proposal import AssertNumberFree
+from headgate.tables.iceberg.unreachable import all_there
 
 _TRIES = 5
+_LOOKING_MAX_S = 20.0
 
 _log = redacted_logger(__name__)
 
@@ -108,6 +110,15 @@ class Removal:
     def set_lost_refs_again(self, table: Table) -> None:
         """Set those refs again that somebody had set on a removed snapshot just before."""
         for name, ref in self._taken_along(table).items():
+            if not self._may_stand_again(table, ref):
+                _log.error(
+                    "%s: %s was set on snapshot %d while that expired, and is gone; of its files "
+                    "some are gone too, by an orphan clean-up, or cannot be looked for",
+                    self._name,
+                    name,
+                    ref.snapshot_id,
+                )
+                continue
             for _ in range(_TRIES):
                 if name in table.metadata.refs or self._set_again(table, name, ref):
                     break
@@ -163,6 +174,14 @@ class Removal:
                 yield FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
             except FileNotFoundError:
                 return  # it fell out of the log, and was deleted with its turn
+
+    def _may_stand_again(self, table: Table, ref: SnapshotRef) -> bool:
+        """Whether its files are still there: who slept finds an orphan clean-up has met them."""
+        try:
+            return all_there(table.io, self._removed[ref.snapshot_id], _LOOKING_MAX_S)
+        except Exception as error:  # noqa: BLE001 - a ref to what is not there is worse than none
+            _log.info("%s: files of a snapshot cannot be looked for: %r", self._name, error)
+            return False
 
     def _set_again(self, table: Table, name: str, ref: SnapshotRef) -> bool:
         metadata = table.metadata

@@ -35,6 +35,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import CommitTableRequest
 from pyiceberg.typedef import RecursiveDict
 from requests import HTTPError, Session
+from requests.adapters import HTTPAdapter
 
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.stores.object_stores import renewal_s
@@ -49,6 +50,9 @@ _JOINT_ANSWERS: Mapping[int, type[Exception]] = {
     **dict.fromkeys((500, 502, 504), CommitStateUnknownException),
 }
 
+_CONNECTIONS_MAX = 32
+"""More than threads ask at once: by default ten connections are kept, and all others are opened
+for one question each."""
 _AGAIN_S = 5.0
 _LIFE_UNSAID_S = 3600.0
 
@@ -63,6 +67,8 @@ class BoundedRestCatalog(RestCatalog):
     def _create_session(self) -> Session:
         session = super()._create_session()
         _bound(session, self._timeout_s)
+        for scheme in ("http://", "https://"):  # whoever signs requests has mounted a longer one
+            session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS_MAX))
         if isinstance(self._auth_manager, OAuth2AuthManager):
             unbounded = self._auth_manager.token_provider
             self._auth_manager.token_provider = BoundedTokens(unbounded, self._timeout_s)

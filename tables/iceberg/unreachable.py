@@ -54,9 +54,26 @@ def referred_to(table: Table, snapshots: Sequence[Snapshot], time_max_s: float) 
     paths = {
         file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)
     }
-    paths |= {snapshot.manifest_list for snapshot in snapshots}
+    return paths | _reached(table.io, snapshots, time_max_s)
+
+
+def all_there(io: FileIO, snapshot: Snapshot, time_max_s: float) -> bool:
+    """Whether nobody has deleted a file that the snapshot refers to.
+
+    Raises what storage raises, and ``TimeoutError``.
+    """
+    try:
+        paths = _reached(io, [snapshot], time_max_s)
+    except FileNotFoundError:
+        return False
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
-        reading = _Reading(table.io, threads, time.monotonic() + time_max_s)
+        return all(threads.map(lambda path: io.new_input(path).exists(), sorted(paths)))
+
+
+def _reached(io: FileIO, snapshots: Sequence[Snapshot], time_max_s: float) -> set[str]:
+    paths = {snapshot.manifest_list for snapshot in snapshots}
+    with ThreadPoolExecutor(STORAGE_THREADS) as threads:
+        reading = _Reading(io, threads, time.monotonic() + time_max_s)
         manifests = {manifest for listed in reading.listed(snapshots) for manifest in listed}
         paths |= {manifest.manifest_path for manifest in manifests}
         return paths.union(*reading.live(manifests))

@@ -5,6 +5,17 @@ from __future__ import annotations
 from pyiceberg.io import FileIO
 
 from headgate.tables.stores.files import client_of, on_s3
+from headgate.tables.stores.local import local_path
+
+
+def folders_in(files: FileIO, root: str) -> list[str]:
+    """The names of the folders right below this one, on S3 and on this machine."""
+    if on_s3(files):
+        return files.folders(root)
+    folder = local_path(root)
+    if folder is None or not folder.is_dir():
+        return []
+    return [each.name for each in folder.iterdir() if each.is_dir()]
 
 
 def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:

@@ -131,6 +131,12 @@ class S3Files(PyArrowFileIO):
         found = self.store(bucket).under(bucket, key)
         return [(root + name[len(key) :], at) for name, at in found if not name.endswith("/")]
 
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders right below this one."""
+        bucket, key = bucket_and_key(folder.rstrip("/") + "/")
+        found = self.store(bucket).folders(bucket, key)
+        return [name[len(key) :].rstrip("/") for name in found]
+
     def puts_conditionally(self, folder: str) -> bool:
         """Try whether the store keeps what is to be put only if it is absent, below the folder."""
         bucket, key = bucket_and_key(f"{folder}/headgate-trial-{uuid4()}")

@@ -180,6 +180,18 @@ class S3Store:
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
+    def folders(self, bucket: str, prefix: str) -> Iterator[str]:
+        """The prefixes right below this one, up to a slash; a thousand per request."""
+        more: dict[str, str] = {}
+        while True:
+            asked = partial(_listed, Bucket=bucket, Prefix=prefix, Delimiter="/", **more)
+            page = self._ask((bucket, prefix), asked)
+            for entry in page.get("CommonPrefixes", ()):
+                yield entry["Prefix"]
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
     def begin(self, bucket: str, key: str) -> str:
         """Begin an upload in parts; return its id."""
         return str(
@@ -248,7 +260,7 @@ class S3Store:
         bucket, key = of
         try:
             client, signing = _client(os.getpid(), self._place)
-            signing.signing(_credentials(os.getpid(), self._keys, self._place.region))
+            signing.signing(_credentials(os.getpid(), self._keys, self._place))
             try:
                 return ask(client)
             finally:
@@ -294,9 +306,7 @@ def _client(_process: int, place: Place) -> tuple[Any, _CallersKeys]:
     session = Session()
     session.register_component("credential_provider", CredentialResolver([_Provider(keys)]))
     config = Config(
-        connect_timeout=place.connect_s,
-        read_timeout=place.read_s,
-        retries={"total_max_attempts": TRIES, "mode": "legacy"},
+        **_bounds(place),
         max_pool_connections=_CONNECTIONS,
         tcp_keepalive=True,
         proxies={"http": place.proxy, "https": place.proxy} if place.proxy else None,
@@ -318,19 +328,31 @@ def _client(_process: int, place: Place) -> tuple[Any, _CallersKeys]:
     return client, keys
 
 
+def _bounds(place: Place) -> Mapping[str, Any]:
+    return {
+        "connect_timeout": place.connect_s,
+        "read_timeout": place.read_s,
+        "retries": {"total_max_attempts": TRIES, "mode": "legacy"},
+    }
+
+
 @lru_cache(maxsize=64)
-def _credentials(_process: int, keys: Keys, region: str | None) -> Credentials:
-    """Kept, so that a role's or an instance's are renewed in time and not asked for each call."""
+def _credentials(_process: int, keys: Keys, place: Place) -> Credentials:
+    """Kept, so that a role's or an instance's are renewed in time and not asked for each call.
+
+    Whoever gives a role's, by our properties or by a profile, has as long to answer as the store.
+    """
     if keys.access and keys.secret:
         return Credentials(keys.access, keys.secret, keys.token)
     session = Session()
+    session.set_default_client_config(Config(**_bounds(place)))
     found = session.get_credentials()
     if keys.role is None:
         if found is None:
             raise OSError("unable to locate credentials for S3: no keys, no role, no profile")
         return found
     fetcher = AssumeRoleCredentialFetcher(
-        client_creator=partial(session.create_client, region_name=region),
+        client_creator=partial(session.create_client, region_name=place.region),
         source_credentials=found,
         role_arn=keys.role,
         extra_args={"RoleSessionName": keys.role_session} if keys.role_session else {},

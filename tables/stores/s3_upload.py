@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import lru_cache
 from typing import Self
@@ -17,13 +17,15 @@ from headgate.tables.stores.s3_store import S3Store, UploadUnknown
 
 PART_BYTES = 8 * 1024 * 1024
 _PARTS_WAITING_MAX = 3
-_THREADS = 16
+THREADS = 16
+_MOMENT_S = 1.0
+"""So long a store that answers has time to end an upload; nobody waits for one that hangs."""
 
 
 @lru_cache(maxsize=1)
 def _threads(_process: int) -> ThreadPoolExecutor:
     """Those of a parent are not there in a forked process."""
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="headgate-s3")
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="headgate-s3")
 
 
 def threads() -> ThreadPoolExecutor:
@@ -98,12 +100,19 @@ class S3Upload:
         return self._ending
 
     def abort(self) -> None:
-        """Forget what was written. What is under way is waited for, and its upload ended."""
-        if self._ending is not None or self._aborted:
-            return
+        """Forget what was written, and wait for a moment until its upload is ended."""
+        wait([self.abort_later()], _MOMENT_S)
+
+    def abort_later(self) -> Future[None]:
+        """Forget what was written; the future is done when nothing of it is under way any more.
+
+        An object that was to be finished, and of which that has not begun, never is.
+        """
         self._aborted = True
-        self._waiting.clear()
-        self._end_upload()
+        self._waiting = bytearray()
+        if self._ending is None:
+            self._ending = threads().submit(self._end_upload) if self._upload else _nothing()
+        return self._ending
 
     def __enter__(self) -> Self:
         return self
@@ -134,6 +143,9 @@ class S3Upload:
             raise
 
     def _finish(self, whole: bytes) -> None:
+        if self._aborted:
+            self._end_upload()
+            return
         if self._upload is None:
             self._store.put(self._bucket, self._key, whole)
             if self._written is not None:
@@ -143,7 +155,7 @@ class S3Upload:
             parts = [part.result() for part in self._parts]
             self._complete(self._upload.result(), parts)
         except BaseException:
-            self._end_upload()
+            wait([threads().submit(self._end_upload)], _MOMENT_S)
             raise
 
     def _complete(self, upload: str, parts: list[str]) -> None:
@@ -163,3 +175,9 @@ class S3Upload:
                 part.result()
         with suppress(OSError):  # what stays of it, the bucket's lifecycle removes
             self._store.abort(self._bucket, self._key, self._upload.result())
+
+
+def _nothing() -> Future[None]:
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done

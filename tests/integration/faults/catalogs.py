@@ -8,14 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from integration.deployment import Deployment
 from integration.faults.stuck_catalog import StuckCatalog, StuckProxy
+from integration.faults.vending import VendingCatalog
 from integration.iceberg.rest_server import LyingProxy, rest_server
 from postgres_server import PostgresServer
 from pyiceberg.exceptions import CommitFailedException
+
+if TYPE_CHECKING:
+    from integration.faults.stores import StoreOfChaos
 
 from headgate.kafka.control_log import KafkaLogTimes
 from headgate.tables.iceberg.catalog import TIMEOUT_S
@@ -174,14 +178,22 @@ def _locked(sink: Deployment) -> float:
 
 
 @contextmanager
-def catalog_of(kind: str, home: Path) -> Iterator[CatalogOfChaos]:
+def catalog_of(kind: str, home: Path, store: StoreOfChaos | None) -> Iterator[CatalogOfChaos]:
     if kind == "sqlite":
         yield Sqlite()
-    elif kind == "postgres":
+        return
+    if kind == "postgres":
         with PostgresServer() as server:
             yield Postgres(server)
+        return
+    (home / "rest").mkdir()
+    if store is not None and store.keys is not None:
+        with (
+            VendingCatalog(home / "rest", store.store, store.keys) as server,
+            LyingProxy(server.server_port) as proxy,
+        ):
+            yield Rest(proxy)
     else:
-        (home / "rest").mkdir()
         with rest_server(home / "rest") as port, LyingProxy(port) as proxy:
             yield Rest(proxy)
 

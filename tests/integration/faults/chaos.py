@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,6 +27,7 @@ from integration.faults.catalogs import CatalogOfChaos, catalog_of
 from integration.faults.other_kinds import Delta
 from integration.faults.stores import StoreOfChaos, store_of
 from integration.faults.strikes import Strikes
+from integration.faults.vending import VendedKeys
 from rich.console import Console
 from rich.table import Table
 
@@ -51,7 +53,7 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
     jars = fetch_broker_jars()
     with (
         EmbeddedKafka(home / "kafka", jars) as broker,
-        store_of(options.store) as store,
+        store_of(options.store, keys_of(options.catalog)) as store,
         table_of_kind(options, home, store) as catalog,
     ):
         create_topic(broker.bootstrap, "rows", partitions=PARTITIONS)
@@ -75,6 +77,8 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
                 sink.wait_until(sink.all_share, "share for everybody", START_S_MAX)
                 sink.wait_for_commits(2)
                 deadline = time.monotonic() + 60 * options.minutes
+                while options.calm and time.monotonic() < deadline:
+                    sink.wait_for_commits()
                 while time.monotonic() < deadline:
                     kind, took = strikes.strike()
                     late = "  over its bound" if took > strikes.bound_s(kind) else ""
@@ -82,7 +86,21 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
             sink.wait_until_lag_zero()
             sink.stop()
             judged = sink.judge(unproven=[f"{strikes.foreign_rows} rows"])
-            return document(options, strikes, judged)
+            return {**document(options, strikes, judged), **gaps(sink, store)}
+
+
+def keys_of(catalog: str) -> VendedKeys | None:
+    return VendedKeys() if catalog == "vending" else None
+
+
+def gaps(sink: Deployment, store: StoreOfChaos | None) -> Mapping[str, Any]:
+    """The longest time between two commits with rows, and how often old keys were refused."""
+    history = sink.history()
+    assert history is not None
+    at_ms = [each.committed_ms for each in history.commits if each.record.records]
+    longest_ms = max((after - before for before, after in pairwise(at_ms)), default=0)
+    keys = store.keys if store is not None else None
+    return {"gap_s": longest_ms / 1000, "refused_keys": keys.refused if keys else 0}
 
 
 @contextmanager
@@ -94,7 +112,7 @@ def table_of_kind(
         assert store is not None, "there alone data and log fail one without the other"
         yield Delta(store)
         return
-    with catalog_of(options.catalog, home) as catalog:
+    with catalog_of(options.catalog, home, store) as catalog:
         yield catalog
 
 
@@ -116,6 +134,8 @@ def document(
 
 def figures(times: Sequence[float], bound_s: float | None) -> Mapping[str, Any]:
     """Of recoveries, in seconds; p99 by the nearest rank."""
+    if not times:
+        return {"injected": 0}
     ordered = sorted(times)
     return {
         "injected": len(ordered),
@@ -141,8 +161,11 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=1_000, help="records per second")
     parser.add_argument("--writer", choices=["in-process", "spark"], default="in-process")
     parser.add_argument("--table", choices=[ICEBERG, "delta"], default=ICEBERG)
-    parser.add_argument("--catalog", choices=["sqlite", "postgres", "rest"], default="sqlite")
+    parser.add_argument(
+        "--catalog", choices=["sqlite", "postgres", "rest", "vending"], default="sqlite"
+    )
     parser.add_argument("--store", choices=["local", "s3"], default="local")
+    parser.add_argument("--calm", action="store_true", help="no faults but the catalog's own")
     parser.add_argument("--json", help="file for the figures")
     options = parser.parse_args()
     if options.table == "delta":
@@ -150,7 +173,9 @@ def main() -> None:
     if options.table != ICEBERG and options.writer == "spark":
         parser.error(f"--table {options.table} is filled in process")
     if options.store == "s3" and options.catalog == "rest":
-        parser.error("Iceberg's server has no S3 here: --store s3 is for sqlite and postgres")
+        parser.error("Iceberg's server has no S3 here: --store s3 is for the other catalogs")
+    if options.catalog == "vending" and options.store != "s3":
+        parser.error("what the catalog vends are keys for --store s3")
     console = Console(width=100)
     home = Path(tempfile.mkdtemp(prefix="headgate-chaos-"))
     console.print(f"seed {options.seed}; logs and table in {home}", soft_wrap=True)
@@ -161,6 +186,9 @@ def main() -> None:
         sys.exit(1)
     console.print(table_of(seen))
     console.print(f"{seen['rows']} rows, {seen['epochs']} epochs: audit clean, oracle agrees")
+    console.print(f"longest time between commits {seen['gap_s']} s", soft_wrap=True)
+    if options.catalog == "vending":
+        console.print(f"keys that had expired were refused {seen['refused_keys']} times")
     if options.json:
         Path(options.json).write_text(json.dumps(seen, indent=2) + "\n")
     if any(of_kind["over"] for of_kind in seen["faults"].values()):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from integration.deployment import Deployment
 from integration.faults.catalogs import OUTAGE_S, Fault
+from integration.faults.vending import VendedKeys
 from object_store import ObjectStore
 from store_proxy import CUTS, HANGS, RESETS, Answer, Request, StoreProxy, s3_error
 
@@ -27,14 +28,24 @@ ONCE_LOST = "answer to one CompleteMultipartUpload lost"
 
 
 class StoreOfChaos:
-    """S3 behind a proxy. Its keys are temporary ones, so that a refusal is not the sink's end."""
+    """S3 behind a proxy. Its keys are temporary ones, so that a refusal is not the sink's end.
 
-    def __init__(self, store: ObjectStore, proxy: StoreProxy) -> None:
+    ``keys``: those that a catalog vends; the store refuses all others.
+    """
+
+    def __init__(
+        self, store: ObjectStore, proxy: StoreProxy, keys: VendedKeys | None = None
+    ) -> None:
         self.store = store
+        self.keys = keys
         self.proxy = proxy
+        own = {"s3.session-token": "for-a-while"}
+        if keys is not None:
+            own = {"s3.access-key-id": None, "s3.secret-access-key": None}
+            proxy.first = keys.judge
         self.properties: Mapping[str, str | None] = {
             **store.s3(proxy.uri),
-            "s3.session-token": "for-a-while",
+            **own,
             S3_PART_BYTES: "2048",  # a file of a second goes in parts
         }
         asks = (s3_error(503, "SlowDown"), ALL)
@@ -121,10 +132,10 @@ class StoreOfChaos:
 
 
 @contextmanager
-def store_of(kind: str) -> Iterator[StoreOfChaos | None]:
+def store_of(kind: str, keys: VendedKeys | None = None) -> Iterator[StoreOfChaos | None]:
     """The store of the chaos; ``None`` for files on this machine."""
     if kind == "local":
         yield None
         return
     with ObjectStore() as store, StoreProxy(store.port) as proxy:
-        yield StoreOfChaos(store, proxy)
+        yield StoreOfChaos(store, proxy, keys)

@@ -52,6 +52,15 @@ def _raced(
 
 def a_sleeper_undoes_nothing(world: IcebergWorld, committer: Committer) -> None:
     """As ``hms_pause`` of pyiceberg's Hive, where the sleeper overwrote what had landed."""
+    outcome = slept_through_an_heirs_commit(world, committer)
+    assert not isinstance(outcome, Landed), outcome
+    heir, file = world.open(), world.file(3)
+    landed(commit(heir, heir.read(), record(2, 2, 6), file))
+    assert world.numbers() == [2, 3]
+
+
+def slept_through_an_heirs_commit(world: IcebergWorld, committer: Committer) -> CommitOutcome:
+    """What the sleeper (file 1) is told when its heir (file 2) has landed meanwhile."""
     view = claimed(world.open())
     asleep, awake = Event(), Event()
 
@@ -61,14 +70,13 @@ def a_sleeper_undoes_nothing(world: IcebergWorld, committer: Committer) -> None:
 
     catalog, zombie = committer(sleep)
     heir = world.open()
-    files = [world.file(1), world.file(2), world.file(3)]
+    files = [world.file(1), world.file(2)]
     with ThreadPoolExecutor(1) as threads:
         outcome = threads.submit(commit, zombie, view, record(1, 1, 3), files[0])
         assert asleep.wait(60)
         view = landed(commit(heir, heir.read(), record(2, 0)))
-        view = landed(commit(heir, view, record(2, 1, 3), files[1]))
+        landed(commit(heir, view, record(2, 1, 3), files[1]))
         awake.set()
-        assert not isinstance(outcome.result(60), Landed)
-    landed(commit(heir, view, record(2, 2, 6), files[2]))
-    assert world.numbers() == [2, 3]
+        told = outcome.result(60)
     catalog.close()
+    return told

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
@@ -13,28 +11,17 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import ClassVar, Self
 
-import pytest
 from java_server import java_server
+from maven import maven_jars
 
 from headgate.operations.demo.broker import free_port
-from headgate.operations.demo.java import cache_folder
 
 POM = Path(__file__).with_name("rest-catalog-pom.xml")
 
 
 def rest_jars() -> Path:
-    """The server's jars, fetched once; skips where Maven is not installed."""
-    folder = cache_folder() / "iceberg-rest-1.11.0"
-    if folder.is_dir():
-        return folder
-    if not (maven := shutil.which("mvn")):
-        pytest.skip("the REST catalog's jars have classifiers, which only Maven resolves: no mvn")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = folder.with_name(f".{folder.name}")
-    copy = ["dependency:copy-dependencies", f"-DoutputDirectory={scratch}"]
-    subprocess.run([maven, "-q", "-B", "-f", str(POM), *copy], check=True)
-    scratch.rename(folder)
-    return folder
+    """The server's jars, fetched once."""
+    return maven_jars("iceberg-rest-1.11.0", POM)
 
 
 @contextmanager
@@ -59,8 +46,8 @@ class LyingProxy(ThreadingHTTPServer):
     again after a landed one, and passes the second answer on. ``hang-after``: no answer at all.
     ``keep-next``: it is sent on at ``let_go``, though its client may have given up; ``lose-next``:
     it is kept, and lost at ``let_go``. While ``refusing``, no request gets any answer. What it
-    ``forbids`` (``commit`` or ``create``) is answered by 403. ``only`` is
-    what the name of the table ends with whose commits are lied about.
+    ``forbids`` (``commit`` or ``create``) is answered by 403, and all about the tables in
+    ``closed``. ``only`` is what the name of the table ends with whose commits are lied about.
     """
 
     daemon_threads = True
@@ -73,6 +60,7 @@ class LyingProxy(ThreadingHTTPServer):
         self.commits = 0
         self.refusing = False
         self.forbids = ""
+        self.closed: set[str] = set()
         self.kept = Event()
         self._gone_on = Event()
 
@@ -118,6 +106,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.refusing:
             self.close_connection = True
             return
+        if self._is_closed():
+            self._forbid()
+            return
         self._answer(*self._forward(b""))
 
     do_HEAD = do_DELETE = do_GET  # noqa: N815 - the names are http.server's
@@ -127,9 +118,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.refusing:
             self.close_connection = True
             return
-        if self.server.forbids == ("create" if self.path.endswith("/tables") else "commit"):
-            error = {"message": "not allowed", "type": "ForbiddenException", "code": 403}
-            self._answer(403, {}, json.dumps({"error": error}).encode())
+        does = "create" if self.path.endswith("/tables") else "commit"
+        if self.server.forbids == does or self._is_closed():
+            self._forbid()
             return
         lie = None
         if b'"add-snapshot"' in body and self.path.endswith(self.server.only):
@@ -150,6 +141,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._lie(lie)
             return
         self._answer(*answer)
+
+    def _is_closed(self) -> bool:
+        return self.path.partition("?")[0].rpartition("/")[2] in self.server.closed
+
+    def _forbid(self) -> None:
+        error = {"message": "not allowed", "type": "ForbiddenException", "code": 403}
+        self._answer(403, {}, json.dumps({"error": error}).encode())
 
     def _lie(self, lie: str) -> None:
         what = lie.partition("-")[0]

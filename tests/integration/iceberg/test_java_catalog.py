@@ -11,14 +11,22 @@ from typing import Any
 import pytest
 from contract.iceberg_table_world import IcebergWorld
 from contract.test_sink_table import own_table
-from hive_metastore import java_with_iceberg
-from integration.iceberg.races import Committer, a_sleeper_undoes_nothing, of_two_one_lands
+from hive_metastore import HIVE_2, HIVE_3, HIVE_4, Metastores, java_for, java_with_iceberg
+from integration.iceberg.held_swaps import HeldSwaps
+from integration.iceberg.races import (
+    Committer,
+    a_sleeper_undoes_nothing,
+    of_two_one_lands,
+    slept_through_an_heirs_commit,
+)
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from headgate.control_protocol.errors import HiveCannotSwap
+from headgate.control_protocol.errors import HiveCannotSwap, HiveClientUnfit
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import Landed
 from headgate.control_protocol.testing.contract.world import claimed, commit, record
 from headgate.tables.iceberg.catalog import load_catalog, refuse_swapless
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.hive_swap import UNLOCKED
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.table import IcebergTable
@@ -27,6 +35,7 @@ from headgate.tables.stores.object_stores import for_files
 pytestmark = pytest.mark.integration
 
 GATE_S = 60.0
+SLOW_S = 120.0
 
 
 class Gated:
@@ -52,44 +61,68 @@ class Gated:
         catalog._committed = committed  # type: ignore[method-assign]
 
 
-@pytest.fixture
-def hive(hive_uri: str, tmp_path: Path) -> Iterator[IcebergWorld]:
-    properties = {"type": "hive", "uri": hive_uri}
-    world = IcebergWorld(tmp_path, properties, table=own_table(), jvm=java_with_iceberg())
+class Hive(IcebergWorld):
+    """A table in a Hive metastore of some release."""
+
+    def __init__(self, metastores: Metastores, release: str, folder: Path) -> None:
+        self.jvm = java_for(release)
+        self.uri = metastores.uri(release)
+        properties = {"type": "hive", "uri": self.uri}
+        super().__init__(folder, properties, table=own_table(), jvm=self.jvm, timeout_s=SLOW_S)
+
+
+@pytest.fixture(params=[HIVE_2, pytest.param(HIVE_4, marks=pytest.mark.soak)])
+def hive(request: pytest.FixtureRequest, metastores: Metastores, tmp_path: Path) -> Iterator[Hive]:
+    world = Hive(metastores, request.param, tmp_path)
     yield world
     world.close()
 
 
 @pytest.fixture
-def committer(hive: IcebergWorld) -> Committer:
-    """Made anew for each committer, and slow to give up."""
+def committer(hive: Hive) -> Committer:
+    """Held before Java checks what is required."""
 
     def opened(wait: Callable[[], object]) -> tuple[JavaCatalog, IcebergTable]:
-        properties = dict(hive.catalog.properties)
-        catalog = load_catalog("other", properties, jvm=java_with_iceberg())
-        assert isinstance(catalog, JavaCatalog)
-        catalog.refuse_swapless(hive.name)  # so that the gate holds the commit, not the question
-        catalog._timeout_s = 120.0
+        catalog = another_catalog(hive)
         Gated(catalog, wait)
         return catalog, IcebergTable(catalog, hive.name, SinkName("sink"))
 
     return opened
 
 
+def held_on_its_way(hive: Hive, swaps: HeldSwaps) -> Committer:
+    """Held behind all that Java checks: between it and the metastore."""
+
+    def opened(wait: Callable[[], object]) -> tuple[JavaCatalog, IcebergTable]:
+        catalog = another_catalog(hive, uri=swaps.uri)
+        swaps.hold = wait
+        return catalog, IcebergTable(catalog, hive.name, SinkName("sink"))
+
+    return opened
+
+
+def another_catalog(hive: Hive, **own: str) -> JavaCatalog:
+    """Done with asking what the metastore can do: a commit comes next."""
+    properties = {**hive.catalog.properties, **own}
+    catalog = load_catalog("other", properties, SLOW_S, hive.jvm)
+    assert isinstance(catalog, JavaCatalog)
+    catalog.refuse_swapless(hive.name)
+    return catalog
+
+
 def test_point_7_of_two_that_read_the_same_table_in_java_one_lands(
-    hive: IcebergWorld, committer: Committer
+    hive: Hive, committer: Committer
 ) -> None:
     of_two_one_lands(hive, committer, lambda gate: gate.wait(GATE_S))
 
 
-def test_point_7_a_committer_that_slept_in_java_undoes_nothing(
-    hive: IcebergWorld, committer: Committer
-) -> None:
-    a_sleeper_undoes_nothing(hive, committer)
+def test_point_4_a_committer_held_on_its_way_to_the_metastore_undoes_nothing(hive: Hive) -> None:
+    with HeldSwaps(hive.uri) as swaps:
+        a_sleeper_undoes_nothing(hive, held_on_its_way(hive, swaps))
 
 
 def test_point_7_a_call_that_hangs_in_java_ends_as_unknown_and_may_land_later(
-    hive: IcebergWorld, committer: Committer
+    hive: Hive, committer: Committer
 ) -> None:
     view = claimed(hive.open())
     awake = threading.Event()
@@ -102,7 +135,7 @@ def test_point_7_a_call_that_hangs_in_java_ends_as_unknown_and_may_land_later(
     catalog.close()
 
 
-def test_point_7_a_table_whose_committers_lock_is_refused(hive: IcebergWorld) -> None:
+def test_point_7_a_table_whose_committers_lock_is_refused(hive: Hive) -> None:
     view = claimed(hive.open())
     refuse_swapless(hive.catalog, hive.name)
     (lock,) = UNLOCKED
@@ -114,7 +147,7 @@ def test_point_7_a_table_whose_committers_lock_is_refused(hive: IcebergWorld) ->
 
 
 def test_point_7_a_metastore_that_ignores_expectations_is_refused_and_left_as_it_was(
-    hive: IcebergWorld, monkeypatch: pytest.MonkeyPatch
+    hive: Hive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the expectation this one answers as Hive 3.1 does."""
     monkeypatch.setattr("headgate.tables.iceberg.hive_swap._EXPECTING", {})
@@ -127,6 +160,52 @@ def test_point_7_a_metastore_that_ignores_expectations_is_refused_and_left_as_it
         hive.catalog.create_namespace(other.partition(".")[0])
         hive.catalog.create_table(other, hive.table().schema())
     assert not hive.catalog.table_exists(other)
+
+
+@pytest.mark.soak
+def test_point_4_hive_3_1_is_refused_and_nothing_is_left_behind(
+    metastores: Metastores, tmp_path: Path
+) -> None:
+    properties = {
+        "type": "hive",
+        "uri": metastores.uri(HIVE_3),
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }
+    with load_catalog("lake", properties, SLOW_S, java_with_iceberg()) as catalog:
+        name = own_table()
+        with pytest.raises(HiveCannotSwap, match="does not compare and set"):
+            ensure_table(catalog, name, TableDeclaration({"number": "long"}))
+        assert not catalog.table_exists(name)
+
+
+@pytest.mark.soak
+def test_point_4_hive_3_1_would_lose_a_landed_commit(
+    metastores: Metastores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why it is refused: the sleeper's swap goes through, and its heir's rows are gone."""
+    monkeypatch.setattr("headgate.tables.iceberg.java_catalog.refuse_ignorant", lambda *_: None)
+    hive = Hive(metastores, HIVE_3, tmp_path)
+    with HeldSwaps(hive.uri) as swaps:
+        outcome = slept_through_an_heirs_commit(hive, held_on_its_way(hive, swaps))
+    assert isinstance(outcome, Landed)
+    assert hive.numbers() == [1]
+    hive.close()
+
+
+@pytest.mark.soak
+def test_point_4_hive_4_is_refused_by_name_without_a_client_of_its_own(
+    metastores: Metastores, tmp_path: Path
+) -> None:
+    properties = {
+        "type": "hive",
+        "uri": metastores.uri(HIVE_4),
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }
+    with load_catalog("lake", properties, SLOW_S, java_with_iceberg()) as catalog:
+        with pytest.raises(HiveClientUnfit, match="Invalid method name: 'get_table'"):
+            ensure_table(catalog, own_table(), TableDeclaration({"number": "long"}))
+        with pytest.raises(HiveClientUnfit, match=r"spark\.driver\.extraClassPath"):
+            refuse_swapless(catalog, own_table())
 
 
 def test_point_7_what_tasks_are_given_knows_nothing_of_the_catalog(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,17 @@ from contract.test_sink_table import own_table
 from object_store import BUCKET, ObjectStore
 from store_proxy import CUTS, HANGS, RESETS, STOPS, TRICKLES, Answer, Request, StoreProxy, s3_error
 
+from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import TableStart, WrittenFile
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, Lead, TableView
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchOutcome,
+    CommitOutcome,
+    Lead,
+    TableView,
+    Unknown,
+)
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.failures import failed
@@ -35,7 +45,7 @@ from headgate.tables.stores.s3_upload import S3Upload
 pytestmark = pytest.mark.integration
 
 PART_BYTES = 1_000
-PATIENT_S, HURRIED_S = "20", "0.5"
+PATIENT_S, HURRIED_S, NO_TIME_S = "20", "0.5", "0.05"
 DATA = bytes(range(256)) * 10
 BOUND_S = 30.0
 
@@ -154,11 +164,10 @@ def test_point_3_a_request_that_goes_wrong_once_is_made_good(
         assert open_uploads(object_store, key) == begun_twice
 
 
-@pytest.mark.parametrize("answer", [RESETS, HANGS, ANSWERS["SlowDown"]])
+@pytest.mark.parametrize("answer", [RESETS, ANSWERS["SlowDown"]])
 def test_point_3_a_store_that_is_gone_is_given_up_in_time(
-    properties: dict[str, str], clock: Clock, proxy: StoreProxy, answer: Answer
+    store: S3Store, clock: Clock, proxy: StoreProxy, answer: Answer
 ) -> None:
-    store = store_of(properties, clock, HURRIED_S if answer is HANGS else PATIENT_S)
     proxy.refuse(".*", answer)
     for call in (lambda: store.put(BUCKET, "gone", b"data"), lambda: store.get(BUCKET, "gone")):
         clock.pauses.clear()
@@ -167,6 +176,48 @@ def test_point_3_a_store_that_is_gone_is_given_up_in_time(
             call()
         assert len(proxy.seen) == TRIES
         assert clock.longest_s <= BOUND_S
+
+
+CALLS: Mapping[str, Callable[[S3Store], object]] = {
+    "put": lambda store: store.put(BUCKET, "gone", b"data"),
+    "put if absent": lambda store: store.put_if_absent(BUCKET, "gone", b"data"),
+    "get": lambda store: store.get(BUCKET, "gone"),
+    "tail": lambda store: store.tail(BUCKET, "gone", 8),
+    "size": lambda store: store.size(BUCKET, "gone"),
+    "delete": lambda store: store.delete(BUCKET, "gone"),
+    "delete many": lambda store: store.delete_many(BUCKET, ["gone", "too"]),
+    "list": lambda store: list(store.under(BUCKET, "gone")),
+    "begin": lambda store: store.begin(BUCKET, "gone"),
+    "part": lambda store: store.part(BUCKET, "gone", "upload", (1, b"data")),
+    "complete": lambda store: store.complete(BUCKET, "gone", "upload", ["tag"]),
+    "abort": lambda store: store.abort(BUCKET, "gone", "upload"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_point_3_every_call_to_a_store_that_never_answers_ends_in_time(
+    properties: dict[str, str], clock: Clock, proxy: StoreProxy, call: Callable[[S3Store], object]
+) -> None:
+    proxy.refuse(".*", HANGS)
+    with pytest.raises(OSError, match="s3://lake/gone"):
+        call(store_of(properties, clock, NO_TIME_S))
+    assert len(clock.pauses) == TRIES - 1
+    assert clock.longest_s <= BOUND_S
+
+
+def test_point_3_a_role_that_nobody_gives_is_given_up_in_time(
+    properties: dict[str, str], clock: Clock, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """botocore's own client of STS waits for five minutes."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", proxy.uri)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", properties.pop("s3.access-key-id"))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", properties.pop("s3.secret-access-key"))
+    times = {"s3.request-timeout": NO_TIME_S, "s3.role-arn": "arn:aws:iam::123456789012:role/x"}
+    proxy.refuse("POST", HANGS, path="^/$")
+    with pytest.raises(OSError, match="s3://lake/gone"):
+        store_of({**properties, **times}, clock, NO_TIME_S).put(BUCKET, "gone", b"data")
+    assert len(clock.pauses) == TRIES - 1
+    assert clock.longest_s <= BOUND_S
 
 
 @pytest.mark.parametrize("times", [1, TRIES - 1])
@@ -232,13 +283,20 @@ class Sink:
         self.number = 0
 
     def commits(self, number: int, on_failure: Any = lambda: None) -> None:
-        while not (files := self._batch(number)):
+        while not (files := self.batch(number)):
             on_failure()
         (written,) = files
         self.view = landed(commit(self.table, self.view, record(1, number, 1000), written))
 
-    def _batch(self, number: int) -> tuple[WrittenFile, ...]:
+    def batch(self, number: int) -> tuple[WrittenFile, ...]:
         self.number += 1
+        try:
+            return self._written(number)
+        except Exception as error:  # noqa: BLE001 - as an outcome it is judged
+            self._failed(failed(self.number, error))
+            return ()
+
+    def _written(self, number: int) -> tuple[WrittenFile, ...]:
         view = self.view
         start = TableStart(
             self.world.name, view.uuid, view.schema_id, view.spec_id, f"{view.location}/data/x"
@@ -249,10 +307,9 @@ class Sink:
         try:
             files.write(next(iter(shape.partitioner.split(rows)))[0], rows)
             return files.finish()
-        except Exception as error:  # noqa: BLE001 - as an outcome it is judged
+        except Exception:
             files.discard()
-            self._failed(failed(self.number, error))
-            return ()
+            raise
 
     def _failed(self, outcome: BatchFailed) -> None:
         heard = RenewingWriter(_Said(outcome), self.plans).outcome(0)
@@ -348,3 +405,33 @@ def test_point_3_keys_that_expire_in_mid_upload_cost_one_batch_and_no_row(
     prefix = world.table().location().removeprefix(f"s3://{BUCKET}/")
     object_store.end_uploads(prefix)
     sink.is_whole(object_store, [1])
+
+
+def test_point_3_a_minute_in_which_the_store_asks_to_slow_down_is_waited_out(
+    world: IcebergWorld, object_store: ObjectStore, proxy: StoreProxy, clock: Clock
+) -> None:
+    """One minute for a batch, one for its commit; a participant pauses between its tries, too."""
+    sink = Sink(world)
+
+    def slow_for_a_minute() -> None:
+        until_s = clock.now_s + 60.0
+        proxy.judge = lambda _: ANSWERS["SlowDown"] if clock.now_s < until_s else None
+
+    def failed_once() -> None:
+        assert max(clock.by_thread.values(), default=0) <= BOUND_S
+        clock.by_thread.clear()
+        clock.sleep(1.0)
+
+    slow_for_a_minute()
+    sink.commits(1, failed_once)
+    assert len(sink.failures) >= 2
+    (file,) = sink.batch(2)
+    slow_for_a_minute()
+    outcomes: list[CommitOutcome] = [Unknown("not tried yet")]
+    while isinstance(outcomes[-1], Unknown):
+        with suppress(Unreachable):
+            view = sink.table.read()
+            outcomes.append(commit(sink.table, view, record(1, 2, 1000), file))
+        failed_once()
+    landed(outcomes[-1])
+    sink.is_whole(object_store, [1, 2])

@@ -9,6 +9,7 @@ import pytest
 from iceberg_files import write_files
 from integration.iceberg.sink_commits import SINK, SinkOnTable
 from local_catalog import local_catalog
+from pyiceberg.io import InputFile
 
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import Draft
@@ -58,6 +59,22 @@ def test_point_8_a_manifest_is_listed_when_its_partition_column_is_gone(sink: Si
     found = read_draft(sink.loaded(), debt, 77)
     assert not found.manifest.partitions
     assert found.manifest.added_rows_count == 2
+
+
+def test_a_payment_fetches_a_manifest_once(
+    sink: SinkOnTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (debt,) = drafted(sink)
+    table, fetched = sink.loaded(), list[str]()
+    open_input = table.io.new_input
+
+    def counting(location: str) -> InputFile:
+        fetched.append(location)
+        return open_input(location)
+
+    monkeypatch.setattr(table.io, "new_input", counting)
+    assert len(read_draft(table, debt, 77).files) == 2
+    assert fetched == [debt.manifest]
 
 
 def test_point_8_only_drafts_of_earlier_epochs_belong_to_nobody(sink: SinkOnTable) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import create_server
-from threading import Thread
+from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from requests import Session
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.followers import AT_ONCE
 from headgate.tables.iceberg.rest_catalog import RenewedToken
 
 
@@ -30,6 +32,8 @@ class TokenServer(ThreadingHTTPServer):
         self.given = 0
         self.down = False
         self.shown: list[str] = []
+        self.connections = 0
+        self.together = Barrier(1)
 
     @property
     def uri(self) -> str:
@@ -39,6 +43,10 @@ class TokenServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: TokenServer
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections += 1
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -53,6 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.shown.append(self.headers.get("Authorization", ""))
+        self.server.together.wait(30)
         self._say(200, {"defaults": {}, "overrides": {}, "namespaces": []})
 
     def _say(self, status: int, answer: Any) -> None:
@@ -149,3 +158,15 @@ def test_point_3_neither_is_that_of_pyicebergs_own_configuration(
         monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
         with pytest.raises(Unreachable, match="Read timed out"):
             load_catalog("lake", {"type": "rest", "uri": server.uri}, timeout_s=0.2)
+
+
+def test_threads_that_ask_at_once_keep_their_connections() -> None:
+    """requests keeps ten by itself, and warns of each one that it throws away."""
+    with tokens(60) as server:
+        with load_catalog("lake", {"type": "rest", "uri": server.uri}) as catalog:
+            server.together = Barrier(AT_ONCE)
+            before = server.connections
+            with ThreadPoolExecutor(AT_ONCE) as threads:
+                for _ in range(2):
+                    list(threads.map(lambda _: catalog.list_namespaces(), range(AT_ONCE)))
+        assert server.connections - before <= AT_ONCE

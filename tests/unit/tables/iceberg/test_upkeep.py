@@ -208,6 +208,39 @@ def test_point_8_a_tag_taken_along_by_a_removal_that_lands_late_is_set_again(
     assert missing(sink) == []
 
 
+@pytest.mark.parametrize("what", ["a data file", "a manifest", "storage does not answer"])
+def test_point_8_a_tag_is_not_set_again_on_files_that_an_orphan_clean_up_has_met(
+    sink: SinkOnTable,
+    server: ServerChecks,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    """Who sleeps between the removal and what follows it is overtaken (seed 2011820)."""
+
+    def around(send: Send) -> CommitTableResponse:
+        tag(sink, 2)
+        table = sink.loaded()
+        (manifest, *_) = table.snapshots()[2].manifests(table.io)
+        (entry, *_) = manifest.fetch_manifest_entry(table.io)
+        response = send()
+        if what == "storage does not answer":
+            monkeypatch.setattr(removal, "all_there", silent)
+        else:
+            path = manifest.manifest_path if "manifest" in what else entry.data_file.file_path
+            table.io.delete(path)
+        return response
+
+    def silent(*_: object) -> bool:
+        raise TimeoutError
+
+    server.around = around
+    sink.commit(rows(90))
+
+    assert "just-now" not in sink.loaded().metadata.refs
+    assert "of its files some are gone too" in caplog.text
+
+
 @pytest.mark.parametrize("tagged", [False, True])
 def test_point_8_a_removal_that_may_land_when_nobody_looks_any_more_endangers_a_tag(
     sink: SinkOnTable, server: ServerChecks, caplog: pytest.LogCaptureFixture, *, tagged: bool

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from headgate.tables.stores import s3_upload
 from headgate.tables.stores.s3_store import UploadUnknown
-from headgate.tables.stores.s3_upload import PART_BYTES, S3Upload
+from headgate.tables.stores.s3_upload import PART_BYTES, THREADS, S3Upload
 
 
 class Store:
@@ -52,6 +54,20 @@ class Store:
         self.called.append(name)
         if name == self.fails:
             raise OSError(f"{name} failed")
+
+
+class Hanging(Store):
+    """Whoever makes this call waits for ``answers``."""
+
+    def __init__(self, hangs: str, fails: str = "") -> None:
+        super().__init__(fails)
+        self.hangs = hangs
+        self.answers = threading.Event()
+
+    def _called(self, name: str) -> None:
+        super()._called(name)
+        if name == self.hangs:
+            self.answers.wait()
 
 
 def uploading(store: Store) -> S3Upload:
@@ -111,3 +127,35 @@ def test_point_1_what_is_given_up_is_not_written() -> None:
     stream.write(b"more")
     stream.close()
     assert store.called == []
+
+
+def test_point_3_an_object_that_failed_waits_for_no_store_that_does_not_end_its_upload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else whoever writes it would wait for a part, and then as long once more."""
+    monkeypatch.setattr(s3_upload, "_MOMENT_S", 0.01)
+    store = Hanging("abort", fails="part")
+    stream = uploading(store)
+    stream.write(bytes(PART_BYTES + 1))
+    with pytest.raises(OSError, match="part failed"):
+        stream.close()
+    given_up = uploading(store)
+    given_up.write(bytes(PART_BYTES + 1))
+    given_up.abort()
+    store.answers.set()
+    given_up.abort_later().result()
+    assert "complete" not in store.called
+
+
+def test_point_3_of_many_objects_that_are_given_up_those_that_have_not_begun_never_do() -> None:
+    """A store that hangs would be asked for each of them, a few at a time."""
+    store = Hanging("put")
+    streams = [uploading(store) for _ in range(100)]
+    for stream in streams:
+        stream.write(b"small")
+        stream.close_later()
+    given_up = [stream.abort_later() for stream in streams]
+    store.answers.set()
+    for ending in given_up:
+        ending.result()
+    assert len(store.called) <= THREADS

@@ -10,6 +10,7 @@ import pytest
 
 from headgate.control_protocol.key_errors import KeyIndexFull
 from headgate.tables.iceberg.keyed import key_index
+from headgate.tables.iceberg.keyed.index_memory import IndexMemory
 from headgate.tables.iceberg.keyed.key_index import ROW_BYTES, FileKeys, KeyIndex
 
 Row = tuple[str, int]
@@ -37,6 +38,19 @@ def test_u7_it_finds_the_live_rows_of_a_key(seed: int, monkeypatch: pytest.Monke
                 live.remove(row)
                 dead[row[0]].add(row[1])
         assert found(index, dead) == {key: live for key, live in rows.items() if live}
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_u7_a_file_is_asked_for_its_dead_rows_where_its_own_rows_are_merged(*, dead: bool) -> None:
+    """Asking for all files in each merge took minutes of a table with ten thousand small ones."""
+    files, asked = 512, []
+    index = KeyIndex(
+        10**6, lambda path: asked.append(path) or np.empty(0, np.int64), any_dead=lambda: dead
+    )
+    for number in range(files):
+        index.add(f"file-{number}", file_keys([(number, 0)]))
+    merges_of_a_row = files.bit_length() - 1
+    assert len(asked) == (files * merges_of_a_row if dead else 0)
 
 
 def test_u7_two_keys_with_the_same_first_word_are_told_apart() -> None:
@@ -83,3 +97,18 @@ def found(index: KeyIndex, dead: dict[str, set[int]]) -> dict[tuple[int, int], s
         if row[1] not in dead.get(row[0], set()):
             rows[asked[at]].add(row)
     return dict(rows)
+
+
+def test_u7_several_tables_share_one_bound_of_memory() -> None:
+    memory = IndexMemory(4 * ROW_BYTES)
+    one, other = (KeyIndex(4 * ROW_BYTES, take=memory.share()) for _ in range(2))
+    one.add("a", file_keys([(1, 0), (2, 0), (3, 0)]))
+    other.add("b", file_keys([(1, 0)]))
+    for index in (one, other):
+        with pytest.raises(KeyIndexFull):
+            index.add("c", file_keys([(9, 0)]))
+    assert found(other, {}) == {(1, 0): {("b", 0)}}
+    one.forget("a")
+    one.add("d", file_keys([(5, 0)]))
+    other.add("e", file_keys([(6, 0), (7, 0)]))
+    assert len(other) == 3
