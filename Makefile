@@ -8,6 +8,8 @@ HUDI := build/hudi
 HUDI_TESTS := tests/hudi_tables
 FAST := not integration and not spark and not soak
 WORKERS ?= 4
+# PySpark comes as its source: pip warns of the older way to build it.
+QUIETLY := --quiet --disable-pip-version-check --use-pep517
 
 # Hundreds of processes import the same modules in a run of the tests: they are compiled once.
 export PYTHONDONTWRITEBYTECODE :=
@@ -78,20 +80,20 @@ $(VENV)/bin/python:
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml setup.py native/loops.c
 	@echo 'Installing headgate and Spark into $(VENV), once; Spark is large'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]'
+	$(BIN)/python -m pip install $(QUIETLY) --editable '.[spark]'
 	@touch $@
 
 $(VENV)/.store: $(VENV)/.demo
 	@echo 'Installing an object store for the demo into $(VENV), once'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,demo]'
+	$(BIN)/python -m pip install $(QUIETLY) --editable '.[spark,demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml setup.py native/loops.c
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install $(QUIETLY) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
 
 # A JVM of an older Spark: no environment can have both.
 $(HUDI)/.made: pyproject.toml setup.py native/loops.c
 	$(PYTHON) -m venv $(HUDI)
-	$(HUDI)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test-hudi]'
+	$(HUDI)/bin/python -m pip install $(QUIETLY) --editable '.[test-hudi]'
 	@touch $@

@@ -21,6 +21,8 @@ TEXT_BYTES_MAX = 1_000 * DEBTS_MAX
 NUMBER_MAX = 2**63 - 1
 
 _NUMBERS = ("epoch", "transaction", "bytes", "rows", "since-ms")
+_DELETES = "deletes"
+"""Only of debts of key files: who does not know them refuses to read such a record."""
 _TEXTS = ("coordinator", "incarnation", "follower", "table", "manifest")
 
 
@@ -41,6 +43,7 @@ def debts_text(debts: Iterable[Debt]) -> str:
             "bytes": debt.size_bytes,
             "rows": debt.rows,
             "since-ms": debt.since_ms,
+            **({_DELETES: debt.deletes} if debt.deletes else {}),
         }
         for debt in debts
     ]
@@ -94,9 +97,9 @@ def parked_of(text: str) -> tuple[Parked, ...]:
 
 
 def _debt(form: Any) -> Debt:
-    if not isinstance(form, dict) or form.keys() != {*_NUMBERS, *_TEXTS}:
+    if not isinstance(form, dict) or form.keys() - {_DELETES} != {*_NUMBERS, *_TEXTS}:
         raise ValueError("a debt that has other fields")
-    for name in _NUMBERS:
+    for name in form.keys() - {*_TEXTS}:
         # bool is an int, in Python and so in JSON's answers
         if type(form[name]) is not int or not 0 <= form[name] <= NUMBER_MAX:
             raise ValueError(f"a debt whose {name} is no number: {str(form[name])[:40]}")
@@ -111,4 +114,5 @@ def _debt(form: Any) -> Debt:
         size_bytes=form["bytes"],
         rows=form["rows"],
         since_ms=form["since-ms"],
+        deletes=form.get(_DELETES, 0),
     )

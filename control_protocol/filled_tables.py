@@ -28,6 +28,11 @@ def filled_of(sink: SinkName, properties: Mapping[str, str]) -> Mapping[str, str
     }
 
 
+def is_filled_property(name: str) -> bool:
+    """Return whether this is such a property, of any sink."""
+    return name.startswith("headgate.") and name.split(".")[2:3] == ["filled"]
+
+
 def newly_filled(record: CommitRecord, properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that a commit of this record sets besides.
 

@@ -47,4 +47,7 @@ class Followers(Protocol):
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
         """As ``Follower.tidy``, of all of them."""
 
+    def strike_off(self, debts: Sequence[Debt]) -> None:
+        """As ``Follower.strike_off``; the debts may be of several tables."""
+
     def close(self) -> None: ...

@@ -219,10 +219,11 @@ class Follower(Lead, Protocol):
         """
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        """Delete manifests of epochs before this one that are not owed and were never decided.
+        """Delete manifests of epochs before this one that are not owed and were never decided,
+        by coordinators that ended between drafting and deciding; never raises."""
 
-        They are of coordinators that ended between drafting and deciding; never raises.
-        """
+    def strike_off(self, debts: Sequence[Debt]) -> None:
+        """Delete the key files of debts that a read shows as paid (D7); never raises."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,10 @@ class Debt:
     """Rows that the lead has decided and that a follower is still to receive (rule D3).
 
     ``follower`` is the table's UUID, ``manifest`` the path of a manifest without a snapshot id,
-    which holds ``rows`` rows; without one the follower's tag is moved and nothing is added.
-    ``since_ms`` (epoch milliseconds): its files are not older than that (rule D8).
+    which holds ``rows`` rows; without one the follower's tag is moved and nothing is added. Where
+    ``deletes`` is set the manifest lists no rows, but the key files of so many records that delete
+    (rule U2), for no snapshot to refer to. ``since_ms`` (epoch milliseconds): its files are not
+    older than that (rule D8).
     """
 
     transaction: TransactionId
@@ -43,6 +45,19 @@ class Debt:
     size_bytes: int = 0
     rows: int = 0
     since_ms: int = 0
+    deletes: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many records of the source it stands for."""
+        return self.rows + self.deletes
+
+    @property
+    def said(self) -> str:
+        """What is owed, in words."""
+        deletes = [f"{self.deletes} deletes"] if self.deletes else []
+        rows = [f"{self.rows} rows"] if self.rows or not deletes else []
+        return " and ".join((*rows, *deletes))
 
     @property
     def claim(self) -> bool:

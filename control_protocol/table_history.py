@@ -136,6 +136,7 @@ def history_of(
         foreign=tuple(foreign),
         unreadable=tuple(unreadable),
         tagged=view.record,
+        filled=view.filled,
     )
 
 

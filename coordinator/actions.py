@@ -193,6 +193,13 @@ class TidyDrafts:
 
 
 @dataclass(frozen=True, slots=True)
+class StrikeOff:
+    """Delete the key files of debts that their tables show as paid (D7); there is no answer."""
+
+    debts: tuple[Debt, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DescribeSources:
     """Answer with ``SourcesDescribed`` or ``CallFailed``."""
 
@@ -231,11 +238,11 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Something a person may want to read in the log; as a warning when it is ``trouble``."""
+    """Something a person may want to read in the log, by its name; ``trouble``: as a warning."""
 
     text: str
     trouble: bool = False
-    event: LogEvent = LogEvent.NOTE
+    event: LogEvent = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +258,7 @@ Action = (
     | DraftManifests
     | PayDebts
     | TidyDrafts
+    | StrikeOff
     | DescribeSources
     | CommitTable
     | EvolveTable

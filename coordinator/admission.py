@@ -111,12 +111,13 @@ class FollowerStandard:
     """A follower's part. ``ahead``: where it may hold records that are to come again (Q5).
 
     ``uuid`` is set where START does not name the table: rows are routed to it, and are no
-    quarantined ones.
+    quarantined ones. ``keyed``: whether records may delete there (U2).
     """
 
     prefixes: Prefixes
     ahead: Offsets = field(default_factory=Offsets)
     uuid: str = ""
+    keyed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,8 @@ class Standard:
     ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
     let a record be in neither table; ``closing``: the transaction that statuses should answer;
     ``ends``: where the sources' logs end (``None``: not asked); ``routed``: whether the lead takes
-    no rows; ``parked``: tables that take none now (I2); ``keyed``: whether records may delete (U2).
+    no rows; ``parked``: tables that take none now (I2); ``keyed``: whether records may delete in
+    the lead (U2).
     """
 
     offsets: Offsets
@@ -281,13 +283,18 @@ def _impossible(status: WriteStatus, by: Standard) -> str | None:
     if not by.may_skip and any(claim.skipped for claim in status.claims.values()):
         return "skipped records, but the settings skip none"
     for table in status.tables:
-        if any(file.kind is FileKind.KEYS for file in table.files) and not (
-            by.keyed and table.table == by.table
-        ):
+        if any(file.kind is FileKind.KEYS for file in table.files) and not _keyed(table, by):
             return f"key files of {table.table}, which has no key"
     files = [file.path for table in status.tables for file in table.files]
     again = [path for path in files if path in by.committed.get(_folder(path), ())]
     return f"a file was committed before: {again[0]}" if again else None
+
+
+def _keyed(table: TableStatus, by: Standard) -> bool:
+    if table.table == by.table:
+        return by.keyed
+    follower = by.followers.get(table.table)
+    return follower is not None and follower.keyed
 
 
 def _folder(path: str) -> str:

@@ -29,6 +29,7 @@ from headgate.coordinator.debts import (
 )
 from headgate.coordinator.debts import (
     claimed,
+    lapsed_so_far,
     overdue,
     refuse_foreign,
     unpaid,
@@ -198,7 +199,7 @@ def with_debts_of(
     claimable = {n: each for n, each in followers.items() if n in named or not routed}
     claims = claimed(claim, record, claimable, view)
     debts, lost = debts_carried_on(without(before, late), claims, followers)
-    lapsed = (*(record.lapsed if record else ()), *late, *(d for d in lost if d.manifest))
+    lapsed = lapsed_so_far(record, (*late, *(d for d in lost if d.manifest)))
     return replace(claim, debts=debts, lapsed=lapsed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from headgate.control_protocol.errors import FollowerForeign, TableRecreated
 from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
@@ -10,6 +11,9 @@ from headgate.control_protocol.record import CommitRecord, Debt
 
 Followers = Mapping[str, TableView]
 """By the names of their tables."""
+
+LAPSED_MAX = 1_000
+"""As many lapsed debts does a record name one by one (rule D8)."""
 
 
 def paid(debt: Debt, follower: TableView | None, lead: str) -> bool:
@@ -33,6 +37,27 @@ def overdue(debts: Iterable[Debt], wall_ms: int, age_max_ms: int) -> tuple[Debt,
 
 def without(debts: Iterable[Debt], gone: Collection[Debt]) -> tuple[Debt, ...]:
     return tuple(debt for debt in debts if debt not in gone)
+
+
+def lapsed_so_far(stored: CommitRecord | None, late: Iterable[Debt]) -> tuple[Debt, ...]:
+    """D8: what a record names as lapsed, oldest first; where that is much, the older half in sums.
+
+    A sum stands for all that one follower never received: ``rows`` of them, and ``deletes``, no
+    manifest, and the newest of their transactions, which is the one that fences.
+    """
+    lapsed = (*(stored.lapsed if stored else ()), *late)
+    if len(lapsed) <= LAPSED_MAX:
+        return lapsed
+    newest = lapsed[-LAPSED_MAX // 2 :]
+    sums: dict[str, Debt] = {}
+    for debt in lapsed[: -LAPSED_MAX // 2]:
+        before = sums.pop(debt.follower, None)
+        rows, deletes, last = debt.rows, debt.deletes, debt
+        if before:
+            rows, deletes = rows + before.rows, deletes + before.deletes
+            last = max(before, debt, key=lambda each: each.transaction)
+        sums[debt.follower] = replace(last, rows=rows, deletes=deletes, manifest="", size_bytes=0)
+    return (*sums.values(), *newest)
 
 
 def payments(

@@ -17,7 +17,7 @@ from headgate.coordinator.actions import (
     FollowersRead,
 )
 from headgate.coordinator.admission import Verdict
-from headgate.coordinator.debts import overdue, renewal, unfenced, without
+from headgate.coordinator.debts import lapsed_so_far, overdue, renewal, unfenced, without
 from headgate.coordinator.dropped import given_up
 from headgate.coordinator.moves import Step, move, recover, term_of, wait
 from headgate.coordinator.parking import REFUSALS_MAX, closed, parked_for, to_be_paid, told
@@ -51,8 +51,7 @@ def with_what_is_owed(state: State, record: CommitRecord, now_ms: int) -> Commit
     gone = given_up(term.debts, term.forgotten)
     late = tuple(dict.fromkeys((*lapsing(state, now_ms), *_strayed(state), *gone)))
     stored = term.view.record
-    before = stored.lapsed if stored else ()
-    return replace(record, debts=without(term.debts, late), lapsed=(*before, *late))
+    return replace(record, debts=without(term.debts, late), lapsed=lapsed_so_far(stored, late))
 
 
 def fences(state: State) -> bool:

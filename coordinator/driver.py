@@ -57,6 +57,7 @@ from headgate.coordinator.actions import (
     SourcesDescribed,
     Stop,
     Stopped,
+    StrikeOff,
     TableEvolved,
     TableRead,
     TablesChanged,
@@ -210,13 +211,18 @@ class CoordinatorDriver:
             case EvolveTable(base, columns):
                 return TableEvolved(self._world.table.evolve(base, columns))
             case (
-                DescribeFollowers() | DraftManifests() | PayDebts() | TidyDrafts() | ChangeTables()
+                DescribeFollowers()
+                | DraftManifests()
+                | PayDebts()
+                | TidyDrafts()
+                | StrikeOff()
+                | ChangeTables()
             ):
                 return self._call_followers(action)
             case Append():
                 self._world.log.append(self._envelopes(action))
                 self._tell_settled(action)
-            case Tell(text, trouble, event):
+            case Tell(text, trouble, event=event):
                 level = logging.WARNING if trouble else logging.INFO
                 extra = about(event, epoch=self.state.term.epoch if self.state.term else None)
                 _log.log(level, "sink %s: %s", self.state.identity.sink, text, extra=extra)
@@ -225,7 +231,13 @@ class CoordinatorDriver:
         return None
 
     def _call_followers(
-        self, action: DescribeFollowers | DraftManifests | PayDebts | TidyDrafts | ChangeTables
+        self,
+        action: DescribeFollowers
+        | DraftManifests
+        | PayDebts
+        | TidyDrafts
+        | StrikeOff
+        | ChangeTables,
     ) -> Input | None:
         followers = self._world.followers
         assert followers is not None, "this sink has no followers"
@@ -242,6 +254,8 @@ class CoordinatorDriver:
                 return TablesChanged(followers.change(wants))
             case TidyDrafts(before, owed):
                 followers.tidy(before, owed)
+            case StrikeOff(debts):
+                followers.strike_off(debts)
         return None
 
     def _complain(self, text: str) -> None:

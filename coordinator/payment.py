@@ -7,7 +7,7 @@ of an epoch waits for the followers that its claim claims (D9).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headgate.control_protocol.log_events import LogEvent
@@ -20,6 +20,7 @@ from headgate.coordinator.actions import (
     PayDebts,
     PaymentsAnswered,
     ReadTable,
+    StrikeOff,
     Tell,
     TidyDrafts,
 )
@@ -37,6 +38,7 @@ from headgate.coordinator.transitions import Phase
 DEBTS_MAX = 200
 """The lead's record is repeated in each of its snapshots: it can bear only so many that could not
 be paid."""
+_REASONS_MAX = 3
 
 
 def begin_paying(state: State, now_ms: int) -> Step:
@@ -80,11 +82,12 @@ def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
         return recover(state, "a follower is not as it was paid: begins again")
     state, parked = examined(state, given, {}, now_ms)
     state = replace(state, term=struck_off(term_of(state), given, now_ms))
+    spent = _spent(before, term_of(state))
     state, opened = reopened(state, given.views)
     many = _too_many(state, now_ms)
     state, weary = wearied(state, given, owed_now(state, now_ms), now_ms, many=many)
     after, actions = _next_payments(state, given, now_ms)
-    return after, (*parked, *opened, *weary, *actions)
+    return after, (*parked, *opened, *weary, *spent, *actions)
 
 
 def _next_payments(state: State, given: FollowersRead, now_ms: int) -> Step:
@@ -110,13 +113,26 @@ def struck_off(term: Term, given: FollowersRead, now_ms: int) -> Term:
     return replace(term, followers=followers, debts=debts, moved_at_ms=moved)
 
 
+def _spent(before: Term, after: Term) -> tuple[StrikeOff, ...]:
+    """Key files stay until a read shows that nobody will need them again: never by an answer."""
+    struck = tuple(debt for debt in before.debts if debt.deletes and debt not in after.debts)
+    return (StrikeOff(struck),) if struck else ()
+
+
 def payments_answered(state: State, given: PaymentsAnswered, now_ms: int) -> Step:
     """Whatever they say, the followers are asked."""
     reasons = [o.reason for o in given.outcomes.values() if isinstance(o, Refused | Unknown)]
     event = LogEvent.PAYMENT_UNCONFIRMED
-    told = [Tell(f"payment not confirmed: {why}", trouble=True, event=event) for why in reasons]
+    told = [Tell(_unconfirmed(reasons), trouble=True, event=event)] if reasons else []
     state, parked = unpayable(state, given, now_ms)
     return state, (*told, *parked, DescribeFollowers(_named(state, now_ms)))
+
+
+def _unconfirmed(reasons: Sequence[str]) -> str:
+    """One line for all tables: a catalog that is slow is slow for each of hundreds."""
+    more = len(reasons) - _REASONS_MAX
+    rest = [f"and {more} more"] if more > 0 else []
+    return f"payment not confirmed: {'; '.join([*reasons[:_REASONS_MAX], *rest])}"
 
 
 def failed(state: State, now_ms: int, reason: str) -> Step:
@@ -173,11 +189,11 @@ def _troubles(state: State, term: Term, now_ms: int) -> Iterable[Tell]:
     if not owed:
         return
     wall_ms, age_max_ms = now_ms + state.wall_ahead_ms, state.settings.claim_age_max_ms
-    rows = sum(debt.rows for debt in owed)
+    rows = sum(debt.records for debt in owed)
     tables = ", ".join(sorted({debt.table for debt in owed}))
     told = f"{rows} rows stay owed to {tables}, and are tried again"
     yield Tell(told, trouble=True, event=LogEvent.DEBTS_OWED)
-    old = sum(debt.rows for debt in overdue(owed, wall_ms, age_max_ms // 2))
+    old = sum(debt.records for debt in overdue(owed, wall_ms, age_max_ms // 2))
     if old:
         told = f"{old} of them lapse soon (coordinator.claim_age_max_ms)"
         yield Tell(told, trouble=True, event=LogEvent.DEBTS_OWED)
@@ -188,13 +204,13 @@ def told_lapsed(after: CommitRecord, before: CommitRecord | None) -> tuple[Tell,
     known = before.lapsed if before else ()
     return tuple(
         Tell(
-            f"{debt.rows} rows of transaction {debt.transaction} never came into {debt.table}: "
+            f"{debt.said} of transaction {debt.transaction} never came into {debt.table}: "
             "they were owed for too long, or the table is another one now",
             trouble=True,
             event=LogEvent.DEBTS_LAPSED,
         )
         for debt in after.lapsed
-        if debt not in known
+        if debt.manifest and debt not in known
     )
 
 

@@ -231,11 +231,12 @@ def fitted(
 def refuse_added(identity: Identity, before: Offsets, now: Offsets) -> None:
     """Raises ``KeyedPartitionsAdded`` for new partitions of topics whose records have keys (U8)."""
     known = {at.topic for at in before}
-    added = sorted(at for at in now if at not in before and at.topic in known)
-    if identity.keyed and added:
+    keyed = {t for t in known if identity.keyed or identity.routed_keys.of_topic(t)}
+    added = sorted(at for at in now if at not in before and at.topic in keyed)
+    if added:
         raise KeyedPartitionsAdded(
-            f"{', '.join(map(str, added))}: added since the table began to be filled, and records "
-            "of a key may have moved there from another partition",
+            f"{', '.join(map(str, added))}: added since a keyed table began to be filled, and "
+            "records of a key may have moved there from another partition",
             "fill another table from a topic with its final number of partitions",
         )
 

@@ -43,7 +43,8 @@ def _followers(state: State, now_ms: int) -> dict[str, FollowerStandard]:
         for name, follower in term_of(state).followers.items():
             if name not in named:
                 young = _young(state, follower, now_ms)
-                standards[name] = FollowerStandard(young, uuid=follower.uuid)
+                keyed = state.identity.routed_keys.of_table(name)
+                standards[name] = FollowerStandard(young, uuid=follower.uuid, keyed=keyed)
     return standards
 
 

@@ -29,6 +29,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
 from headgate.control_protocol.record import Debt, Parked
 from headgate.coordinator.ageing import Issued
+from headgate.coordinator.routed_keys import NO_KEYS, RoutedKeys
 from headgate.coordinator.settings import CoordinatorSettings, Pace
 from headgate.coordinator.transitions import Phase
 
@@ -48,7 +49,8 @@ class Identity:
     ones are made at all, ``makes_anew``: those too that were filled before (rule N5); ``evolves``:
     whether columns are taken up at all (rule S1); ``paces``: how long what tables are owed gathers,
     where the first that matches counts (rule V4); ``refresh_ms``: how far behind idle tables may be
-    (rule V2); ``keyed``: whether records replace rows of their key (rule U1).
+    (rule V2); ``keyed``: whether records replace rows of their key in the lead (rule U1);
+    ``routed_keys``: and in which tables that rows are routed to.
     """
 
     sink: SinkName
@@ -66,6 +68,7 @@ class Identity:
     paces: tuple[Pace, ...] = ()
     refresh_ms: int = 0
     keyed: bool = False
+    routed_keys: RoutedKeys = NO_KEYS
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ from headgate.operations.audit_whole import (
     whole_table,
 )
 from headgate.operations.kafka_access import scan_source, source_topics
-from headgate.operations.table_access import opened_reader
+from headgate.operations.table_access import opened_evidence
 from headgate.sink.kinds import weaker
 from headgate.sink.settings import SinkSettings
 
@@ -65,14 +65,15 @@ def _silent(*_: object) -> None: ...
 def audit(
     settings: SinkSettings, *, with_source: bool = True, on_progress: OnProgress = _silent
 ) -> AuditReport:
-    """Examine the sink. Raises ``RetryLater`` when the table cannot be reached.
+    """Examine the sink. Raises ``RetryLater`` when the table cannot be reached,
+    and what ``opened_evidence`` raises where it is gone.
 
     ``with_source`` off leaves the brokers alone; without an answer from them the audit goes on with
     the table alone and says so.
     """
     kind = _kind(settings)
     for tries_left in reversed(range(_TRIES)):
-        with opened_reader(settings) as reader:
+        with opened_evidence(settings, asks_group=with_source) as reader:
             report, missing = None, None
             try:
                 inquiry = kind(settings, reader, on_progress)

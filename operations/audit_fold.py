@@ -26,6 +26,7 @@ from headgate.operations.fold.records import (
 )
 from headgate.operations.fold.slices import SLICE_BYTES, Slicing
 from headgate.sink.planning import source_plan
+from headgate.sink.routed_tables import source_of
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.reader import IcebergReader
 
@@ -121,7 +122,10 @@ def fold_and_compare(
     """
     start = _start(reader)
     batch = fold_batch(start, source.ranges, source.topic_ids)
-    plan = plan_of_table(reader.table, start, source_plan(settings, batch))
+    reading = source_plan(settings, batch)
+    if settings.tables:
+        reading = source_of(settings, reading, start.table)
+    plan = plan_of_table(reader.table, start, reading)
     rows = sum(file.records for file in reader.live_files() if not file.deletes)
     records = sum(len(span) for span in source.ranges.values())
     with tempfile.TemporaryDirectory(prefix="headgate-audit-") as folder:

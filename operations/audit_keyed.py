@@ -6,7 +6,7 @@ all, or somebody moved offsets, is said to be unproven.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyroaring import BitMap64
@@ -22,9 +22,17 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord
 from headgate.kafka.cluster import Cluster
 from headgate.operations.audit import Inquiry
-from headgate.operations.audit_deaths import examine_deaths
 from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare
-from headgate.operations.audit_records import SeenOffsets, TableRecords, count_keys
+from headgate.operations.audit_keys import (
+    NOT_FOLDED,
+    Told,
+    offsets_behind,
+    told_of_deaths,
+    told_of_fold,
+    told_of_keys,
+    told_of_rows,
+)
+from headgate.operations.audit_records import SeenOffsets, TableRecords
 from headgate.operations.audit_report import Finding, PartitionAudit
 from headgate.operations.audit_source import (
     SourceEvidence,
@@ -38,17 +46,13 @@ from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import iceberg_of
 from headgate.sink.kinds import other_kind
 
-NOT_FOLDED = (
-    "a keyed table holds the last record of each key: that none of them is missing, and none "
-    "outdated, was not compared with the source"
-)
-
 
 class KeyedInquiry(Inquiry):
     """As an audit of a table that is appended to, but for what replaced and deleted rows."""
 
     _fold: FoldEvidence | None = None
     _compacted: Mapping[str, bool | None] = {}
+    _folded: Sequence[str] = ()
 
     def examine_table(self) -> None:
         super().examine_table()
@@ -57,39 +61,16 @@ class KeyedInquiry(Inquiry):
                 "which rows each commit made die is not told by this kind of table"
             )
             return
-        deaths = examine_deaths(iceberg_of(self._reader), self._history, self._on_progress)
-        self._findings += deaths.findings
-        if deaths.right:
-            self._proven.append(
-                f"{deaths.right} commits made as many rows die as they updated, deleted and "
-                "superseded"
-            )
-        if deaths.puzzling:
-            self._expired.append(
-                f"{deaths.puzzling} commits made other rows die than they count, and others "
-                "changed the table"
-            )
+        self._take(told_of_deaths(iceberg_of(self._reader), self._history, self._on_progress))
+
+    def _take(self, told: Told) -> None:
+        self._findings += told.findings
+        self._proven += told.proven
+        self._unproven += told.unproven
+        self._expired += told.expired
 
     def _examine_row_count(self) -> None:
-        history = self._history
-        counts = [commit.record.keys for commit in history.commits if commit.record.keys]
-        expected = sum(each.inserted - each.deleted for each in counts)
-        if any(not found.upkeep for found in history.foreign) or not history.complete:
-            self._expired.append(
-                "live rows are not counted: others changed the table, or older commits have expired"
-            )
-        elif expected != self._live_rows:
-            self._findings.append(
-                Finding(
-                    "row-count",
-                    f"{self._live_rows} rows are live, the commits inserted {expected} more than "
-                    "they deleted",
-                )
-            )
-        else:
-            self._proven.append(
-                f"{expected} rows are live: as many as the commits inserted and did not delete"
-            )
+        self._take(told_of_rows(self._history, self._live_rows))
 
     def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
         places = self._settings.table.record_columns
@@ -99,29 +80,11 @@ class KeyedInquiry(Inquiry):
         if self._damaged:  # nobody can read the rows, or tell which of them are dead
             self._unproven.append("files are missing or damaged: keys and rows were not read")
             return None
-        self._examine_keys()
+        key, memory = self._settings.table.key, self._settings.changes.index_memory_bytes
+        self._take(
+            told_of_keys(self._reader, self._history, self._files, key=key, memory_bytes=memory)
+        )
         return super()._scan_table()
-
-    def _examine_keys(self) -> None:
-        """U1: no key has two live rows."""
-        key = self._settings.table.key
-        absent = [name for name in key if name not in self._reader.columns()]
-        if absent or self._history.head is None:
-            self._unproven.append(f"the table has no column {', '.join(absent) or 'filled yet'}")
-            return
-        rows_max = sum(file.records for file in self._files if not file.deletes)
-        memory_bytes = self._settings.changes.index_memory_bytes
-        try:
-            rows, different = count_keys(self._reader, key, rows_max, memory_bytes)
-        except (ValueError, NotImplementedError) as error:  # pyiceberg reads no equality deletes
-            self._unproven.append(f"the keys cannot be read here: {error}")
-            return
-        if rows != different:
-            self._findings.append(
-                Finding("key-twice", f"{rows} live rows have {different} different keys")
-            )
-        else:
-            self._proven.append(f"each of {rows} live rows has a key of its own")
 
     # ---------------------------------------------------------------------------------- the source
 
@@ -135,7 +98,7 @@ class KeyedInquiry(Inquiry):
         try:
             with source_topics(self._settings) as topics:
                 source = SourceEvidence(topics.describe())
-            self._compacted = _compacted(self._settings.kafka, source.topics)
+            self._compacted = compacted(self._settings.kafka, source.topics)
         except (RetryLater, ConfigurationError) as error:
             self._unproven.append(f"the source was not asked: {error.message}")
             return SourceEvidence()
@@ -153,14 +116,9 @@ class KeyedInquiry(Inquiry):
         """Whether the table shows what the records up to the stored offsets came to."""
         if self._renewed or other_kind(self._settings):
             return False
-        for move in self._allowed:
-            if record.offsets.get(move.partition, 0) < move.begin:
-                self._unproven.append(
-                    f"{move.partition}: offsets were set back from {move.begin}, and the sink is "
-                    "not there again: rows may be newer than the stored offsets"
-                )
-                return False
-        return True
+        behind = offsets_behind(record, self._allowed)
+        self._unproven += behind[:1]
+        return not behind
 
     def _compare_fold(
         self, record: CommitRecord, ranges: Mapping[TopicPartition, OffsetRange]
@@ -206,24 +164,10 @@ class KeyedInquiry(Inquiry):
         assert not lost, "offsets of a keyed table are not compared one by one"
         if self._fold is None:
             return
-        faults = self._fold.faults
-        removed = sum(snapshot.removed_rows for snapshot in self._history.foreign)
-        missing = faults.count(Fault.LOST)
-        behind = missing + faults.count(Fault.OUTDATED)
-        besides: set[Fault] = set()
-        if missing and missing <= removed:
-            besides.add(Fault.LOST)
-            self._unproven.append(
-                f"{missing} keys have no row, and others deleted {removed} rows of the table"
-            )
-        elif behind and behind <= self._unexplained:
-            besides |= {Fault.LOST, Fault.OUTDATED}
-            self._unproven.append(
-                f"{behind} keys lack the row of their last record, and the sink skipped "
-                f"{self._unexplained} records that can be read now"
-            )
-        self._findings += self._fold.findings(frozenset(besides))
-        self._unproven += self._fold.unproven(self._compacted)
+        told = told_of_fold(self._fold, self._history, self._compacted, self._unexplained)
+        self._findings += told.findings
+        self._unproven += told.unproven
+        self._folded = told.proven
 
     @property
     def _unexplained(self) -> int:
@@ -258,13 +202,11 @@ class KeyedInquiry(Inquiry):
         if self._fold is None:
             self._unproven.append(NOT_FOLDED)
             return False
-        faults = self._fold.faults
-        compared = f"{faults.rows:,} rows are the last records of their keys, value by value"
-        self._proven.append(f"{compared}: of {faults.records:,} changes that the source holds")
+        self._proven += self._folded
         return not self._findings and not any(self._fold.unproven(self._compacted))
 
 
-def _compacted(kafka: Mapping[str, str], topics: Mapping[str, object]) -> dict[str, bool | None]:
+def compacted(kafka: Mapping[str, str], topics: Mapping[str, object]) -> dict[str, bool | None]:
     """Whether Kafka removes records of these topics that are not the last ones of their keys."""
     cluster = Cluster(kafka)
     found: dict[str, bool | None] = {}

@@ -20,10 +20,8 @@ from headgate.operations.audit_records import (
 )
 from headgate.operations.audit_report import Finding
 from headgate.operations.audit_source import EVERYTHING, between, difference
-from headgate.operations.table_access import iceberg_of
+from headgate.operations.follower_access import FollowerReader, opened_follower
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.reader import IcebergReader
 
 COLUMNS = ("topic", "partition", "offset")
 
@@ -61,12 +59,14 @@ def examine_quarantine(
 
     Raises what loading a table raises.
     """
-    lead = iceberg_of(reader).table
-    try:
-        table = lead.catalog.load_table(settings.quarantine.table)
-    except Exception as error:
-        raise catalog_failure(error, f"table {settings.quarantine.table} cannot be read") from error
-    aside = IcebergReader(table, settings.name, settings.table.branch)
+    with opened_follower(settings, reader, settings.quarantine.table) as follower:
+        return _examined(follower, reader.view().uuid, record, on_progress)
+
+
+def _examined(
+    follower: FollowerReader, lead: str, record: CommitRecord, on_progress: OnProgress
+) -> QuarantineEvidence:
+    aside = follower.reader
     history, files = aside.history(), aside.live_files()
     live, damaged = examine_live(aside, files, on_progress)
     findings = [
@@ -82,8 +82,7 @@ def examine_quarantine(
             aside, COLUMNS, left_out, rewound={}, on_progress=on_progress
         )
     findings += _examine_offsets(history, evidence.records.partitions)
-    uuid = str(lead.metadata.table_uuid)
-    findings += _examine_debts(aside, history, record, evidence, lead=uuid)
+    findings += _examine_debts(follower, history, record, evidence, lead=lead)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
     evidence.findings = [
         Finding(finding.what, f"quarantine {history.table}: {finding.evidence}")
@@ -93,7 +92,7 @@ def examine_quarantine(
 
 
 def _examine_debts(
-    aside: IcebergReader,
+    follower: FollowerReader,
     history: History,
     record: CommitRecord,
     evidence: QuarantineEvidence,
@@ -107,16 +106,17 @@ def _examine_debts(
         if debt.follower != history.uuid or not debt.manifest or paid:
             continue
         try:
-            scan_draft(aside.drafted(debt.manifest, COLUMNS), COLUMNS, evidence.owed)
+            scan_draft(follower.drafted(debt.manifest, COLUMNS), COLUMNS, evidence.owed)
         except FileNotFoundError as error:
             yield Finding("debt-missing", f"transaction {debt.transaction} cannot be paid: {error}")
         evidence.remarks.append(
             f"{debt.rows} rows of transaction {debt.transaction} are owed to the quarantine"
         )
     for debt in record.lapsed:
+        which = "transaction" if debt.manifest else "transactions up to"
         yield Finding(
             "rows-lapsed",
-            f"{debt.rows} rows of transaction {debt.transaction} were owed to {debt.table} for too "
+            f"{debt.said} of {which} {debt.transaction} were owed to {debt.table} for too "
             "long, and are in no table",
         )
 

@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pyiceberg.table import Table
 from pyroaring import BitMap64
 
+from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.table_history import History
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.table_history import History, TableReader
 from headgate.data.writers.diverted import DivertedRecords, given_back
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
-from headgate.operations.audit_files import examine_commits, examine_live
+from headgate.operations.audit_files import OnProgress, examine_commits, examine_live
+from headgate.operations.audit_keyed import compacted
+from headgate.operations.audit_keyed_routes import KeyedFollowers
+from headgate.operations.audit_keys import NOT_FOLDED, offsets_behind
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_draft, scan_records
 from headgate.operations.audit_report import Finding, PartitionAudit
-from headgate.operations.audit_source import Witness, judge_partition, rewound
+from headgate.operations.audit_source import (
+    SourceEvidence,
+    Witness,
+    judge_partition,
+    passed_over,
+    rewound,
+)
+from headgate.operations.follower_access import FollowerReader
 from headgate.operations.routed_tables import decided_tables, every_table
 from headgate.operations.table_access import iceberg_of
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.drafts import drafted_files
 from headgate.tables.iceberg.reader import IcebergReader
 
 Columns = tuple[str, str, str]
@@ -34,12 +46,12 @@ class RoutedInquiry(Inquiry):
     _put_again: Mapping[TopicPartition, BitMap64] = MappingProxyType({})
     """Offsets of the quarantine's records that their tables have been given back (I6)."""
 
-    @property
-    def _lead(self) -> Table:
-        return iceberg_of(self._reader).table
-
-    def _reader_of(self, table: Table) -> IcebergReader:
-        return IcebergReader(table, self._settings.name, self._settings.table.branch)
+    def __init__(
+        self, settings: SinkSettings, reader: TableReader, on_progress: OnProgress
+    ) -> None:
+        super().__init__(settings, reader, on_progress)
+        self._keyed = KeyedFollowers(settings, on_progress)
+        self._compacted: Mapping[str, bool | None] = {}
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history, ledger=True)
@@ -56,12 +68,22 @@ class RoutedInquiry(Inquiry):
                 "tables.record_columns names no topic, partition and offset: single records cannot "
                 "be told apart, only counts"
             )
-        tables = every_table(self._settings, self._lead.catalog, self._history)
+        with every_table(self._settings, self._reader, self._history) as tables:
+            self._scan_tables(tables, columns, seen, record)
+        return seen if columns else None
+
+    def _scan_tables(
+        self,
+        tables: Mapping[str, FollowerReader],
+        columns: Columns | None,
+        seen: TableRecords,
+        record: CommitRecord,
+    ) -> None:
         self._tell_parked(record)
         absent = sorted(decided_tables(self._settings, self._history).keys() - tables.keys())
         rows, complete = 0, self._history.complete and not record.lapsed
         for table in tables.values():
-            brought, whole = self._examine_follower(self._reader_of(table), columns, seen)
+            brought, whole = self._examine_follower(table, columns, seen)
             rows, complete = rows + brought, complete and whole
         self._put_again = self._records_put_again(tables)
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
@@ -79,7 +101,6 @@ class RoutedInquiry(Inquiry):
                     f"the ledger decided {decided} rows, its tables received or are owed {rows}",
                 )
             )
-        return seen if columns else None
 
     def _tell_parked(self, record: CommitRecord) -> None:
         """I1: that a table takes nothing is no fault of the sink's."""
@@ -93,16 +114,21 @@ class RoutedInquiry(Inquiry):
             self._unproven.append(f"{missing} records of the source are in no table that is there")
         else:
             super()._weigh_lost(lost)
+        self._weigh_folds()
 
     def _examine_follower(
-        self, reader: IcebergReader, columns: Columns | None, seen: TableRecords
+        self, follower: FollowerReader, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         """The rows that it received or is owed, and whether that is all that there ever was."""
+        reader = follower.reader
         history, files = reader.history(), reader.live_files()
         live, damaged = examine_live(reader, files, self._on_progress)
         self._files += files
         self._deleted_rows += history.deleted_rows
         others = {other.snapshot_id for other in history.foreign if other.sink is not None}
+        if keyed := self._keyed.has(history.table):
+            self._keyed.examine(iceberg_of(reader), history, files, damaged=bool(damaged))
+            columns = None
         left_out = damaged | {file.path for file in files if file.added_by in others}
         absent = [n for n in columns or () if n not in reader.columns()]
         if absent:
@@ -117,7 +143,7 @@ class RoutedInquiry(Inquiry):
                 on_progress=self._on_progress,
                 into=seen,
             )
-        owed, missing = self._examine_debts(reader, history, columns, seen)
+        owed, missing = self._examine_debts(follower, history, columns, seen, keyed=keyed)
         found = [
             *examine_chain(history, follows=True),
             *examine_commits(reader, history, self._on_progress),
@@ -125,12 +151,57 @@ class RoutedInquiry(Inquiry):
             *missing,
         ]
         self._findings += [Finding(f.what, f"{history.table}: {f.evidence}") for f in found]
-        lead = str(self._lead.metadata.table_uuid)
+        lead = self._history.uuid
         paid = [commit.record for commit in history.commits if commit.record.lead == lead]
         if again := sum(record.records for record in paid if record.replays):
             told = f"{history.table}: {again} records of the quarantine were put again"
             self._remarks.append(told)
         return sum(record.records for record in paid) - again + owed, history.complete
+
+    # ------------------------------------------------------------------------------- keyed tables
+
+    def _ask_source(
+        self,
+        record: CommitRecord,
+        spans: Mapping[TopicPartition, tuple[int | None, int]],
+        seen: TableRecords | None,
+    ) -> SourceEvidence:
+        """Topics of keyed tables are folded, others compared record by record."""
+        folded = {at: span for at, span in spans.items() if self._keyed.table_of(at.topic)}
+        others = {at: span for at, span in spans.items() if at not in folded}
+        source = super()._ask_source(record, others, seen)
+        if not folded or not source.topics:
+            return source
+        ranges = self._comparable(source, record, folded, None)
+        for at, span in ranges.items():
+            source.witnesses[at] = Witness(source.topics[at.topic].partitions[at.partition], None)
+            if span is None:
+                self._unproven.append(f"{at}: {NOT_FOLDED}")
+        try:
+            topics = {at.topic: source.topics[at.topic] for at in ranges}
+            self._compacted = compacted(self._settings.kafka, topics)
+        except RetryLater as error:
+            self._unproven.append(f"the source was not asked: {error.message}")
+            return source
+        left_out = passed_over(self._history, self._allowed)
+        for at in folded if self._aside else ():
+            aside = self._aside.upto(at, folded[at][1]) if self._aside else BitMap64()
+            left_out[at] = left_out.get(at, BitMap64()) | aside
+        known = {at: span for at, span in ranges.items() if span is not None}
+        behind = offsets_behind(record, self._allowed)
+        self._unproven += behind[:1]
+        if not (self._renewed or behind):
+            self._keyed.fold(record, self._history.uuid, known, left_out)
+        return source
+
+    def _weigh_folds(self) -> None:
+        self._keyed.weigh(self._compacted, self._skipped_records)
+        told = self._keyed.told
+        self._findings += told.findings
+        self._proven += told.proven
+        self._unproven += told.unproven
+        self._expired += told.expired
+        self._partitions = [self._keyed.judged(partition) for partition in self._partitions]
 
     def _judge(
         self,
@@ -142,16 +213,23 @@ class RoutedInquiry(Inquiry):
         aside: BitMap64 | None,
     ) -> tuple[PartitionAudit, list[Finding]]:
         again = self._put_again.get(at)
+        if self._keyed.table_of(at.topic):
+            return judge_partition(at, span, witness, None, aside=aside)
         return judge_partition(at, span, witness, seen, aside=aside, put_again=again)
 
-    def _records_put_again(self, tables: Mapping[str, Table]) -> Mapping[TopicPartition, BitMap64]:
+    def _records_put_again(
+        self, tables: Mapping[str, FollowerReader]
+    ) -> Mapping[TopicPartition, BitMap64]:
         found: dict[TopicPartition, BitMap64] = {}
-        records = {name: self._reader_of(table).view().record for name, table in tables.items()}
+        records = {name: table.reader.view().record for name, table in tables.items()}
         marks = {name: record.replayed for name, record in records.items() if record}
         if not any(marks.values()):
             return found
         name = self._settings.quarantine.table
-        reader = self._reader_of(self._lead.catalog.load_table(name))
+        catalog = iceberg_of(self._reader).table.catalog
+        reader = IcebergReader(
+            catalog.load_table(name), self._settings.name, self._settings.table.branch
+        )
         record = reader.view().record
         if record is None:
             return found
@@ -165,10 +243,16 @@ class RoutedInquiry(Inquiry):
         return found
 
     def _examine_debts(
-        self, reader: IcebergReader, history: History, columns: Columns | None, seen: TableRecords
+        self,
+        reader: FollowerReader,
+        history: History,
+        columns: Columns | None,
+        seen: TableRecords,
+        *,
+        keyed: bool,
     ) -> tuple[int, list[Finding]]:
-        """How many rows the table is owed (D7)."""
-        record, lead = self._history.record, str(self._lead.metadata.table_uuid)
+        """How many rows the table is owed (D7). Of a keyed one they may be replaced again."""
+        record, lead = self._history.record, self._history.uuid
         rows, findings = 0, list[Finding]()
         for debt in record.debts if record else ():
             paid = history.record is not None and history.record.pays(debt, lead)
@@ -176,14 +260,27 @@ class RoutedInquiry(Inquiry):
                 continue
             rows += debt.rows
             self._remarks.append(
-                f"{debt.rows} rows of transaction {debt.transaction} are owed to {history.table}"
+                f"{debt.said} of transaction {debt.transaction} are owed to {history.table}"
             )
+            if keyed:
+                findings += _examine_files(iceberg_of(reader.reader), debt)
             findings += _examine_debt(reader, debt.manifest, columns, seen) if columns else []
         return rows, findings
 
 
+def _examine_files(reader: IcebergReader, debt: Debt) -> list[Finding]:
+    """Whether the files of a debt are there, with rows or with keys."""
+    io = reader.table.io
+    try:
+        paths = [file.file_path for file in drafted_files(io, debt.manifest)]
+    except FileNotFoundError as error:
+        return [Finding("debt-missing", f"{debt.manifest} cannot be paid: {error}")]
+    gone = [path for path in paths if not io.new_input(path).exists()]
+    return [Finding("debt-missing", f"{path} is gone, and owed") for path in gone]
+
+
 def _examine_debt(
-    reader: IcebergReader, manifest: str, columns: Columns, seen: TableRecords
+    reader: FollowerReader, manifest: str, columns: Columns, seen: TableRecords
 ) -> list[Finding]:
     try:
         scan_draft(reader.drafted(manifest, columns), columns, seen)

@@ -23,6 +23,7 @@ from headgate.control_protocol.errors import (
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, quiet
 from headgate.kafka.control_topic import control_topic_exists
 from headgate.native.loops import InPython, loops
+from headgate.operations.check_keys import check_keys
 from headgate.operations.check_kind import KindCheck
 from headgate.operations.check_records import check_records, looked_at
 from headgate.operations.check_state import NotChecked, StateCheck
@@ -31,6 +32,7 @@ from headgate.operations.check_transform import check_transform
 from headgate.operations.demo.java import java_version, require_java
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.rights import RIGHTS, Rights, Role
+from headgate.operations.routed_tables import routed
 from headgate.operations.tables import routes
 from headgate.sink.kinds import other_kind, traits_of
 from headgate.sink.settings import SinkSettings, WriterKind
@@ -80,16 +82,12 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         if looked_at(settings) and questions.well("source topics"):
             questions.ask("records", lambda: check_records(settings))
         if settings.tables and questions.well("source topics"):
-            questions.ask("routes", lambda: routes(settings))
+            _ask_routes(questions, settings)
     asks_group = questions.well("source topics", "consumer group")
     table: StateCheck
     if kind := other_kind(settings):
         table = KindCheck(settings, kind, asks_group=asks_group)
-        questions.ask("table", table.table)
-        if questions.well("table") and table.exists:
-            questions.ask("columns", table.columns)
-            _ask_state(questions, table)
-        questions.ask("storage", table.storage)
+        _ask_of_kind(questions, table, settings)
     else:
         table = TableCheck(settings, asks_group=asks_group)
         _ask_of_iceberg(questions, table, settings)
@@ -99,6 +97,24 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     if settings.transform and questions.well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
     return tuple(questions.answers)
+
+
+def _ask_of_kind(questions: _Questions, table: KindCheck, settings: SinkSettings) -> None:
+    questions.ask("table", table.table)
+    if questions.well("table") and table.exists:
+        questions.ask("columns", table.columns)
+        if settings.tables:
+            questions.ask("routed tables", lambda: routed(settings))
+        _ask_state(questions, table)
+    if settings.quarantine.keeps:
+        questions.ask("quarantine", table.quarantine)
+    questions.ask("storage", table.storage)
+
+
+def _ask_routes(questions: _Questions, settings: SinkSettings) -> None:
+    questions.ask("routes", lambda: routes(settings))
+    if settings.tables.keyed:
+        questions.ask("keys", lambda: check_keys(settings))
 
 
 def _ask_of_iceberg(questions: _Questions, table: TableCheck, settings: SinkSettings) -> None:

@@ -7,7 +7,8 @@ from headgate.control_protocol.table_kinds import Layout, TableKind
 from headgate.operations.check_state import StateCheck
 from headgate.sink.declaration import declared
 from headgate.sink.kind_tables import refuse_layout
-from headgate.sink.kinds import wanted_table
+from headgate.sink.kinds import wanted_quarantine, wanted_table
+from headgate.sink.preconditions import refuse_place
 from headgate.sink.settings import SinkSettings
 from headgate.tables.stores.object_stores import for_files
 
@@ -43,6 +44,16 @@ class KindCheck(StateCheck):
         wanted = len(declared(self._settings.table).columns)
         there = len(self._layout.columns.fields)
         return f"{there} in the table, {wanted} of them declared here and equal"
+
+    def quarantine(self) -> str:
+        """Whether it is there, and can be filled."""
+        wanted = wanted_quarantine(self._settings)
+        try:
+            layout = self._kind.layout(wanted)
+        except TableMissing:
+            return f"{wanted.name} does not exist yet; the next start creates it"
+        refuse_place(layout.location)
+        return f"{wanted.name} exists ({self._settings.table.type}, UUID {layout.uuid})"
 
     def _location(self) -> str:
         return self._layout.location if self._layout else self._settings.table.location

@@ -11,7 +11,10 @@ from headgate.data.formats.column_rules import FROM
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.kafka.sample import newest_records
 from headgate.operations.kafka_access import source_topics
+from headgate.sink.routed_tables import section_of
 from headgate.sink.settings import SinkSettings
+from headgate.sink.table_settings import TableSettings
+from headgate.sink.tables_settings import OneTableSettings
 
 SAMPLE_RECORDS = 200
 _TOPICS_MAX = 3
@@ -22,13 +25,18 @@ def looked_at(settings: SinkSettings) -> bool:
     """Whether records of the sink's format have fields that can tell what they are."""
     wanted = settings.format
     made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
-    return not settings.tables and FROM in getattr(made, "rules", ())
+    told = not settings.tables or settings.tables.keyed
+    return told and FROM in getattr(made, "rules", ())
 
 
 def check_records(settings: SinkSettings) -> str:
-    """Say what the newest records of the first topics look like. Raises ``EnvelopeUnfit``."""
+    """Say what the newest records of the first topics look like. Raises ``EnvelopeUnfit``.
+
+    With routes, of those topics that go to keyed tables.
+    """
     with source_topics(settings) as topics:
-        names = sorted(topics.describe())[:_TOPICS_MAX]
+        known = sorted(topics.describe())
+    names = [n for n in known if not settings.tables or table_of(settings, n).key][:_TOPICS_MAX]
     said = []
     for name in names:
         records = newest_records(settings.kafka, name, SAMPLE_RECORDS)
@@ -52,9 +60,10 @@ def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -
     text += f", {looks.tombstones} without a value" if looks.tombstones else ""
     text += f", {looks.unreadable} not to be read: {looks.why}" if looks.unreadable else ""
     envelope = looks.envelope
-    if envelope is None or _fits(settings, looks):
+    table = table_of(settings, topic)
+    if envelope is None or _fits(settings, table, looks):
         return text
-    if not settings.table.key:
+    if not table.key:
         if envelope is Envelope.PLAIN:
             return text
         return (
@@ -73,13 +82,22 @@ def _looks(settings: SinkSettings, format_name: str, values: Sequence[bytes | No
     return looks_of(values, lambda: record_format(format_name, options))
 
 
-def _fits(settings: SinkSettings, looks: Looks) -> bool:
+def table_of(settings: SinkSettings, topic: str) -> TableSettings | OneTableSettings:
+    """What the sink file says of the table that takes the topic's records."""
+    if not settings.tables:
+        return settings.table
+    target = settings.tables.routing.named_by(topic)
+    section = section_of(settings.tables, target.table) if target else None
+    return section or OneTableSettings(match="")
+
+
+def _fits(settings: SinkSettings, table: TableSettings | OneTableSettings, looks: Looks) -> bool:
     """Whether any value is what the settings say; a flattened row may be without its marks, and a
     plain one may have a column of their name."""
-    if not settings.table.key:
+    if not table.key:
         return False
     envelope = settings.changes.envelope
-    if envelope is Envelope.PLAIN and MARKS & {column.name for column in settings.table.columns}:
+    if envelope is Envelope.PLAIN and MARKS & {column.name for column in table.columns}:
         return True
     plain = looks.envelopes[Envelope.PLAIN] if envelope is Envelope.FLATTENED else 0
     return looks.envelopes[envelope] + plain > 0

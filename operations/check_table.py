@@ -14,8 +14,8 @@ from headgate.data.writers.metrics_modes import metrics_modes
 from headgate.data.writers.parquet_options import unheeded
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.check_state import NotChecked, StateCheck
-from headgate.operations.routed_tables import told_of_routed
-from headgate.operations.table_access import opened_catalog, opened_reader, opened_table
+from headgate.operations.routed_tables import routed
+from headgate.operations.table_access import opened_catalog, opened_table
 from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.catalog_settings import Backend
 from headgate.sink.declaration import declared
@@ -75,10 +75,11 @@ class TableCheck(StateCheck):
     def rights(self) -> str:
         """Whether the catalog lets this principal do what the sink will."""
         try:
-            with opened_catalog(self._settings) as catalog:
-                if self._table is None:
+            if self._table is None:
+                with opened_catalog(self._settings) as catalog:
                     return may_create(catalog, self._settings.table.identifier)
-                return may_commit(self._table)
+            with opened_table(self._settings) as table:  # the other one's catalog is closed
+                return may_commit(table)
         except Unasked as reason:
             raise NotChecked(str(reason)) from reason
         except TableMissing as error:
@@ -102,16 +103,7 @@ class TableCheck(StateCheck):
 
     def routed(self) -> str:
         """Whether the tables that the ledger remembers are there, and take rows (I1, N5)."""
-        settings = self._settings
-        with opened_reader(settings) as ledger:
-            history = ledger.history()
-            told = told_of_routed(settings, ledger, history)
-        if told:
-            raise TableMissing(
-                "; ".join(told),
-                "mend or restore them, then headgate tables SINK resume (docs/tables.md)",
-            )
-        return f"{len(history.filled)} were filled, and none of them is gone or parked"
+        return routed(self._settings)
 
     def _location(self) -> str:
         table = self._table

@@ -18,14 +18,14 @@ from pyiceberg.expressions import BooleanExpression
 from headgate.control_protocol.deletion_errors import DeletionRefused, DeletionUnsettled
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.actor import actor, tell
+from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.maintain import behind_a_commit
-from headgate.operations.routed_tables import filled_tables
+from headgate.operations.routed_tables import every_table
 from headgate.operations.set_offsets import stored
 from headgate.operations.table_access import (
     iceberg_of,
     opened_reader,
     refuse_other_kind,
-    unpaid_debts,
 )
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import catalog_failure
@@ -82,11 +82,15 @@ def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
 def carry_out(settings: SinkSettings, asked: Asked) -> Iterator[Deleted]:
     """Delete what matches by then; yield what came of each table.
 
-    Raises as ``plan``, and ``DeletionUnsettled``: tables before that are done.
+    Raises as ``plan``, a refusal before anything is deleted; and ``DeletionUnsettled``: tables
+    before that are done.
     """
     with _wanted(settings, asked) as (catalog, every):
-        for each in every:
-            deletion = _deletion(settings, catalog, each)
+        deletions = [_deletion(settings, catalog, each) for each in every]
+        for each, deletion in zip(every, deletions, strict=True):
+            with _told(each.table):
+                deletion.require_allowed()
+        for each, deletion in zip(every, deletions, strict=True):
             quiet = behind_a_commit(settings, catalog, each.table)
             with _told(each.table):
                 outcome = persistently(deletion.settle, quiet, threading.Event())
@@ -104,11 +108,7 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
     """Each table with its predicate, and what it is owed. Raises as ``plan``."""
     refuse_other_kind(settings)
     if settings.table.key:
-        raise DeletionRefused(
-            f"{settings.table.identifier} has a key: its rows are the fold of its source, which "
-            "would bring them back",
-            "send a record that deletes the key (docs/changes.md), then headgate maintain",
-        )
+        raise _fold_of_its_source(settings.table.identifier)
     where = None if asked.where is None else parsed(asked.where)
     aside = None if asked.aside is None else parsed(asked.aside)
     if aside is not None and not settings.quarantine.keeps:
@@ -121,13 +121,16 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
         owed = unpaid_debts(settings, reader, record)
         known = [settings.table.identifier]
         if settings.tables:
-            known = sorted(filled_tables(settings, catalog, record, reader.history().filled))
+            with every_table(settings, reader, reader.history()) as tables:
+                known = sorted(tables)
         if strange := sorted(set(asked.tables) - set(known)):
             raise DeletionRefused(
                 f"{', '.join(strange)} is no table of sink {settings.name}",
                 f"it has: {', '.join(known)}",
             )
         predicates = {} if where is None else dict.fromkeys(asked.tables or known, where)
+        if keyed := sorted(n for n in predicates if settings.tables.routing.key_of(n)):
+            raise _fold_of_its_source(", ".join(keyed))
         if aside is not None:
             predicates[settings.quarantine.table] = aside
         yield (
@@ -137,6 +140,14 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
                 for table, predicate in predicates.items()
             ],
         )
+
+
+def _fold_of_its_source(tables: str) -> DeletionRefused:
+    return DeletionRefused(
+        f"{tables} has a key: its rows are the fold of its source, which would bring them back",
+        "send a record that deletes the key (docs/changes.md), then headgate maintain; of other "
+        "tables of the sink name the ones that are meant",
+    )
 
 
 def _deletion(settings: SinkSettings, catalog: Catalog, each: _Wanted) -> Deletion:

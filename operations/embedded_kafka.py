@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.demo.broker import HOST, EmbeddedKafka, fetch_broker_jars
 
 
 def keep(
@@ -16,12 +17,14 @@ def keep(
 ) -> None:
     """Run until ``stop``, SIGINT or SIGTERM; started again it has its data still.
 
-    Raises ``ConfigurationError`` for a folder of something else, ``Unreachable`` when it fails.
+    Raises ``ConfigurationError`` for a folder of something else and for a port that is taken,
+    ``Unreachable`` when it fails.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / "server.properties").exists():
         raise ConfigurationError(
             f"{folder} holds something else", "name a folder that is empty, or not there yet"
         )
+    _refuse_taken(port)
     stop = stop or threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -33,3 +36,16 @@ def keep(
         )
         stop.wait()
     say("ended; the data stay")
+
+
+def _refuse_taken(port: int) -> None:
+    """Another broker there would answer in this one's place."""
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # none that just ended
+        try:
+            trial.bind((HOST, port))
+        except OSError as error:
+            raise ConfigurationError(
+                f"Kafka cannot listen on {HOST}:{port}: {error.strerror}",
+                "end what listens there, or name another port with --port",
+            ) from error

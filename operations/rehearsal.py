@@ -47,6 +47,7 @@ from headgate.sink.made_tables import TableMaker
 from headgate.sink.planning import iceberg_planning
 from headgate.sink.preconditions import refuse_table
 from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.sink.shelf import IcebergShelf
 from headgate.tables.iceberg.creation import ensure_table
 
 ROWS_SHOWN = 10
@@ -217,7 +218,8 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
 def _maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
     """As a coordinator's, which makes nothing in the place of what the ledger has filled (N5)."""
     ledger = catalog.load_table(settings.tables.ledger)
-    return TableMaker(settings, catalog, filled=lambda: filled_of(settings.name, ledger.properties))
+    shelf = IcebergShelf(catalog)
+    return TableMaker(settings, shelf, filled=lambda: filled_of(settings.name, ledger.properties))
 
 
 def _start(catalog: Catalog, identifier: str) -> TableStart:

@@ -52,11 +52,15 @@ def show_checks(console: Console, checks: Iterable[Check]) -> None:
 
 
 def show_tables(console: Console, report: TablesReport) -> None:
+    changes = KEY_COUNTS if any(t.keys for t in report.tables) else ()
     rows = [
-        (t.table, t.state, t.transaction, t.owed_rows, _time(t.valid_through_ms), t.schema_id)
+        (
+            *(t.table, t.state, t.transaction, t.owed_rows, _time(t.valid_through_ms), t.schema_id),
+            *(getattr(t.keys, what, None) for what in changes),
+        )
         for t in report.tables
     ]
-    headings = ("table", "state", "last", "owed", "valid through", "schema")
+    headings = ("table", "state", "last", "owed", "valid through", "schema", *changes)
     console.print(_table(headings, rows))
     counts = Counter(table.state for table in report.tables)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
@@ -218,7 +222,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
     headings = (
         *("topic", "partition", "began", "next offset", "produced", "in table"),
         *(["quarantined"] if aside else []),
-        *("lost", "twice", "lag"),
+        *(_word_of_lost(report), "twice", "lag"),
     )
     console.print(_table(headings, rows))
     console.print(
@@ -242,14 +246,18 @@ def show_audit(console: Console, report: AuditReport) -> None:
     console.print(_verdict(report), soft_wrap=True)
 
 
+def _word_of_lost(report: AuditReport) -> str:
+    """What to call records that the table lacks: none is lost before that is found."""
+    words = {Verdict.NOT_PROVEN: "absent", Verdict.WELL: "deleted by persons"}
+    return words.get(report.verdict, "lost") if report.total("lost") else "lost"
+
+
 def _verdict(report: AuditReport) -> Text:
     colour = _COLOURS[report.verdict]
     produced, present = report.total("produced"), report.total("in_table")
     lost, twice = report.total("lost"), report.total("twice")
     if produced is not None and present is not None:
-        words_of = {Verdict.NOT_PROVEN: "absent", Verdict.WELL: "deleted by persons"}
-        word = words_of.get(report.verdict, "lost")
-        lost_words = f"{lost:,} {word}" if lost else "none lost"
+        lost_words = f"{lost:,} {_word_of_lost(report)}" if lost else "none lost"
         twice = max(twice or 0, sum(report.surplus.values()))
         twice_words = f"{twice:,} twice" if twice else "none twice"
         kept = report.total("in_quarantine")

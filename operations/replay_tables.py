@@ -37,7 +37,7 @@ from headgate.data.writers.put import chunk_of
 from headgate.data.writers.whole import write_put
 from headgate.operations.actor import actor, tell
 from headgate.operations.asked_tables import start_of, with_what_is_needed
-from headgate.operations.table_access import opened_catalog
+from headgate.operations.table_access import opened_catalog, refuse_other_kind
 from headgate.participant.embedding import Record
 from headgate.sink.planning import iceberg_planning
 from headgate.sink.settings import SinkSettings
@@ -65,11 +65,13 @@ class GivenBack:
         return f"{self.table}: {self.records} records put again{left}"
 
 
-def refuse_replay(settings: SinkSettings) -> None:
-    """Raise ``ReplayUnfit`` where the sink file does not say how a record becomes its row.
+def refuse_replay(settings: SinkSettings, names: Collection[str] = ()) -> None:
+    """Raise ``ReplayUnfit`` where the sink file does not say how a record becomes its row, and for
+    tables with a key: what they have taken since may be newer.
 
     Raises ``ConfigurationError`` for a sink of one table.
     """
+    refuse_other_kind(settings)
     if not settings.tables:
         raise ConfigurationError("this sink fills one table", "only tables of routes are parked")
     if not settings.quarantine.keeps:
@@ -82,6 +84,13 @@ def refuse_replay(settings: SinkSettings) -> None:
             "put again",
             "send the rows of the quarantine to the topic again",
         )
+    if keyed := sorted(name for name in names if settings.tables.routing.key_of(name)):
+        raise ReplayUnfit(
+            f"{', '.join(keyed)} has a key, and later records may have replaced or deleted rows of "
+            "what the quarantine holds",
+            "have the source send those keys again (a snapshot of its table), or take all tables "
+            "back with headgate rollback; the quarantine keeps the records",
+        )
 
 
 def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[GivenBack, ...]:
@@ -90,7 +99,7 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Given
     Raises ``ReplayUnfit``, ``ReplayRefused``, ``RetryLater`` where somebody else is faster, and
     what opening and writing tables raises. What was put again until then is, once.
     """
-    refuse_replay(settings)
+    refuse_replay(settings, names)
     with opened_catalog(settings) as catalog:
         desk = _Desk(settings, catalog)
         given = tuple(map(desk.give_back, sorted(names) if names else desk.waiting()))
@@ -108,9 +117,10 @@ class _Desk:
         self._aside = self._diverted(settings.quarantine.table)
 
     def waiting(self) -> Iterator[str]:
-        """The tables that the quarantine holds records for, and that are not parked."""
-        parked = self._parked()
-        return (name for name in self._aside.tables() if name not in parked)
+        """The tables that the quarantine holds records for, and that are not parked, nor have a
+        key."""
+        parked, routing = self._parked(), self._settings.tables.routing
+        return (n for n in self._aside.tables() if n not in parked and not routing.key_of(n))
 
     def give_back(self, name: str) -> GivenBack:
         """One commit for each portion; the table's own record says where the next one begins."""

@@ -14,11 +14,11 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Resume
 from headgate.control_protocol.record import CommitRecord, Parked
 from headgate.operations.pause import LOOKED_AT_S, ask, patience_of
-from headgate.operations.table_access import opened_table
+from headgate.operations.routed_tables import shelf_of
+from headgate.operations.table_access import opened_reader
 from headgate.sink.routed_tables import section_of
 from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import CreateFrom
-from headgate.tables.iceberg.history import read_history
 
 _GONE_HINT = (
     "restore it, and ask again; or name it, and the sink makes it anew where tables.create says how"
@@ -106,8 +106,9 @@ def _parked(settings: SinkSettings) -> tuple[dict[str, Parked], set[str]]:
     """By name what is parked; and the names of those that are gone."""
     if not settings.tables:
         raise ConfigurationError("this sink fills one table", "only tables of routes are parked")
-    with opened_table(settings) as ledger:
-        record = read_history(ledger, settings.name, settings.table.branch).record
+    with opened_reader(settings) as ledger:
+        record = ledger.history().record
         parked = {each.table: each for each in (record.parked if record else ())}
         dropped = {n for n, each in parked.items() if each.why.startswith(TableMissing.code)}
-        return parked, {name for name in dropped if not ledger.catalog.table_exists(name)}
+        shelf = shelf_of(settings, ledger)
+        return parked, {name for name in dropped if not shelf.has(name)}

@@ -18,9 +18,10 @@ from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, TableView, Unknown
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
+from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.leaving import Leaving, leaving_for, line
 from headgate.operations.routed_tables import filled_tables
-from headgate.operations.table_access import opened_catalog, unpaid_debts
+from headgate.operations.table_access import opened_catalog
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.proposal import GoingBack

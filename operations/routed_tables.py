@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.identifiers import tag_name
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.table_history import History, TableReader
-from headgate.operations.table_access import iceberg_of
+from headgate.operations.follower_access import (
+    FollowerReader,
+    iceberg_follower,
+    opened_follower,
+)
+from headgate.operations.table_access import iceberg_of, opened_reader
+from headgate.sink.kind_shelf import KindShelf
+from headgate.sink.kinds import other_kind
 from headgate.sink.settings import SinkSettings
+from headgate.sink.shelf import IcebergShelf, Shelf
+from headgate.sink.table_settings import ICEBERG
 from headgate.sink.tables_settings import OnMissing
 from headgate.tables.iceberg.catalog import rights_taken
 
@@ -32,25 +43,68 @@ def filled_tables(
     """
     tag = tag_name(settings.name, settings.table.branch)
     sure = {*remembered, *((debt.table for debt in record.debts) if record else ())}
-    aside = {settings.table.identifier, settings.quarantine.table}
-    found = loaded_tables(catalog, {*_named(settings, catalog), *sure} - aside)
+    found = loaded_tables(catalog, {*_named(settings, catalog), *sure} - _own(settings))
     return {n: table for n, table in found.items() if n in sure or tag in table.metadata.refs}
 
 
-def every_table(settings: SinkSettings, catalog: Catalog, history: History) -> dict[str, Table]:
+@contextmanager
+def every_table(
+    settings: SinkSettings, ledger: TableReader, history: History
+) -> Iterator[dict[str, FollowerReader]]:
     """By name, the sink's tables that are there, of former routes too, which the ledger remembers.
 
     What has only the name of one, and neither its UUID nor the sink's tag, is somebody else's.
     """
-    tag = tag_name(settings.name, settings.table.branch)
-    known = {*history.filled, *decided_tables(settings, history)}
-    found = filled_tables(settings, catalog, history.record, known)
+    decided = {*history.filled, *decided_tables(settings, history)}
+    with ExitStack() as opening:
+        if settings.table.type == ICEBERG:
+            catalog = iceberg_of(ledger).table.catalog
+            found = filled_tables(settings, catalog, history.record, decided)
+            yield {
+                name: iceberg_follower(settings, table)
+                for name, table in found.items()
+                if _is_ours(settings, name, table, history)
+            }
+            return
+        names = decided | {debt.table for debt in _debts(history)}
+        yield readable_tables(settings, ledger, names - _own(settings), opening)
 
-    def ours(name: str, table: Table) -> bool:
-        uuid = str(table.metadata.table_uuid)
-        return tag in table.metadata.refs or history.filled.get(name, uuid) == uuid
 
-    return {name: table for name, table in found.items() if ours(name, table)}
+def readable_tables(
+    settings: SinkSettings, ledger: TableReader, names: Iterable[str], opening: ExitStack
+) -> dict[str, FollowerReader]:
+    """By name, those of the tables that are there and may be read; ``opening`` closes them."""
+    if settings.table.type == ICEBERG:
+        found = loaded_tables(iceberg_of(ledger).table.catalog, names)
+        return {name: iceberg_follower(settings, table) for name, table in found.items()}
+    opened = ((name, _opened(settings, ledger, name, opening)) for name in sorted(names))
+    return {name: follower for name, follower in opened if follower is not None}
+
+
+def _is_ours(settings: SinkSettings, name: str, table: Table, history: History) -> bool:
+    uuid, tag = str(table.metadata.table_uuid), tag_name(settings.name, settings.table.branch)
+    return tag in table.metadata.refs or history.filled.get(name, uuid) == uuid
+
+
+def _opened(
+    settings: SinkSettings, ledger: TableReader, name: str, opening: ExitStack
+) -> FollowerReader | None:
+    try:
+        return opening.enter_context(opened_follower(settings, ledger, name))
+    except RetryLater as error:
+        if rights_taken(error):
+            return None
+        raise
+    except HeadgateError:  # dropped, or damaged: such tables are parked, which is told
+        return None
+
+
+def _own(settings: SinkSettings) -> set[str]:
+    return {settings.table.identifier, settings.quarantine.table}
+
+
+def _debts(history: History) -> tuple[Debt, ...]:
+    return history.record.debts if history.record else ()
 
 
 def told_of_routed(settings: SinkSettings, ledger: TableReader, history: History) -> list[str]:
@@ -59,23 +113,45 @@ def told_of_routed(settings: SinkSettings, ledger: TableReader, history: History
         return []
     parked = history.record.parked if history.record else ()
     told = [f"{each.table} is parked: {each.why}" for each in parked]
-    gone = missing_tables(
-        iceberg_of(ledger).table.catalog, history.filled.keys() - {each.table for each in parked}
-    )
+    gone = missing_tables(settings, ledger, history.filled.keys() - {each.table for each in parked})
     anew = settings.tables.on_missing is OnMissing.CREATE
     then = "it is made anew" if anew else "it will be parked"
     return told + [f"{name} was filled, and is gone: {then}" for name in gone]
 
 
-def missing_tables(catalog: Catalog, names: Iterable[str]) -> list[str]:
+def routed(settings: SinkSettings) -> str:
+    """Say that the tables which the ledger remembers are there, and take rows (I1, N5).
+
+    Raises ``TableMissing``, and what opening the ledger raises.
+    """
+    with opened_reader(settings) as ledger:
+        history = ledger.history()
+        told = told_of_routed(settings, ledger, history)
+    if told:
+        raise TableMissing(
+            "; ".join(told),
+            "mend or restore them, then headgate tables SINK resume (docs/tables.md)",
+        )
+    return f"{len(history.filled)} were filled, and none of them is gone or parked"
+
+
+def missing_tables(settings: SinkSettings, ledger: TableReader, names: Iterable[str]) -> list[str]:
     """Those that are neither listed nor there."""
     wanted = set(names)
-    for namespace in {name.rpartition(".")[0] for name in wanted}:
-        try:
-            wanted -= {".".join(found) for found in catalog.list_tables(namespace)}
-        except NoSuchNamespaceError:
-            continue
-    return sorted(name for name in wanted if not catalog.table_exists(name))
+    if not wanted:
+        return []
+    shelf = shelf_of(settings, ledger)
+    if settings.table.type == ICEBERG:
+        for namespace in {name.rpartition(".")[0] for name in wanted}:
+            wanted -= {f"{namespace}.{short}" for short in shelf.names(namespace)}
+    return sorted(name for name in wanted if not shelf.has(name))
+
+
+def shelf_of(settings: SinkSettings, ledger: TableReader) -> Shelf:
+    """Return the tables by their names; ``ledger`` reads the sink's own."""
+    if kind := other_kind(settings):
+        return KindShelf(settings, kind)
+    return IcebergShelf(iceberg_of(ledger).table.catalog)
 
 
 def decided_tables(settings: SinkSettings, history: History) -> dict[str, int]:

@@ -21,6 +21,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.table_history import History, Newest, TableReader, nothing_of
+from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.lag_ages import lag_ages
 from headgate.operations.routed_tables import told_of_routed
@@ -34,10 +35,8 @@ from headgate.operations.status_report import (
     lag_of,
 )
 from headgate.operations.table_access import (
-    iceberg_of,
     opened_reader,
     refusal,
-    unpaid_debts,
 )
 from headgate.sink.condition import (
     EXIT_CODES,
@@ -114,7 +113,7 @@ def status(
         table=settings.table.identifier,
         **_recorded(history),
         open_transaction=open_transaction(envelopes),
-        owed_rows=sum(debt.rows for debt in found.owed),
+        owed_rows=sum(debt.records for debt in found.owed),
         partitions=partitions,
         transactions=tuple(_transactions(history, transactions)),
         participants=tuple(_alive(said, now_ms)),
@@ -210,7 +209,7 @@ def _bad_records(
     from headgate.operations.bad_records import last_bad_records  # brings pandas, as above
 
     try:
-        return last_bad_records(settings, iceberg_of(reader))
+        return last_bad_records(settings, reader)
     except HeadgateError as error:
         notes.texts.append(settings.redacted(f"the last bad records are not known: {error}"))
         return ()

@@ -22,15 +22,13 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.going_back import refuse_unfinished
 from headgate.control_protocol.kind_errors import KindLacks
-from headgate.control_protocol.ports import Lead, TableView
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.table_history import TableReader
-from headgate.coordinator.debts import unpaid
 from headgate.coordinator.recovery import recorded
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
 from headgate.sink.catalogs import open_catalog
 from headgate.sink.gone import refuse_gone
-from headgate.sink.kind_lead import kind_lead
+from headgate.sink.kind_lead import kind_followers, kind_lead
 from headgate.sink.kinds import other_kind, wanted_table
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
@@ -95,9 +93,20 @@ def opened_reader(settings: SinkSettings) -> Iterator[TableReader]:
         yield IcebergReader(table, settings.name, settings.table.branch)
 
 
+@contextmanager
+def opened_evidence(settings: SinkSettings, *, asks_group: bool) -> Iterator[TableReader]:
+    """The sink's table, to be examined. Raises as ``opened_reader``, and where the sink has filled
+    a table that is gone what a start would stop with: the notes beside the group's offsets know."""
+    try:
+        with opened_reader(settings) as reader:
+            yield reader
+    except TableMissing as error:
+        raise (vanished(settings) if asks_group else None) or error from error
+
+
 def iceberg_of(reader: TableReader) -> IcebergReader:
-    """Return the reader where only Iceberg can be meant: the settings refuse many tables and a
-    quarantine of any other kind."""
+    """Return the reader where only Iceberg can be meant: the settings refuse many tables of any
+    other kind."""
     assert isinstance(reader, IcebergReader)
     return reader
 
@@ -107,7 +116,12 @@ def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | No
     """The sink's table and its followers, for a person's claim. Raises as ``opened_table``."""
     if kind := other_kind(settings):
         with closing(kind_lead(settings, kind)) as lead:
-            yield lead, None
+            followers = kind_followers(settings, kind)
+            try:
+                yield lead, followers
+            finally:
+                if followers is not None:
+                    followers.close()
         return
     with ExitStack() as opening:
         catalog = opening.enter_context(opened_catalog(settings))
@@ -149,23 +163,6 @@ def vanished(settings: SinkSettings) -> StopSink | None:
     except (RetryLater, ConfigurationError):
         pass
     return None
-
-
-def unpaid_debts(
-    settings: SinkSettings, reader: TableReader, record: CommitRecord | None
-) -> tuple[Debt, ...]:
-    """Return what the table owes its followers still, as far as they can be read (rule D7)."""
-    if record is None or not record.debts:
-        return ()
-    lead = iceberg_of(reader).table
-    followers: dict[str, TableView] = {}
-    for name in {debt.table for debt in record.debts}:
-        follower = IcebergTable(lead.catalog, name, settings.name, settings.table.branch)
-        try:
-            followers[name] = follower.read()
-        except HeadgateError:
-            continue
-    return unpaid(record.debts, followers, str(lead.metadata.table_uuid))
 
 
 def _failure(error: Exception, identifier: str) -> HeadgateError:

@@ -7,28 +7,29 @@ parked), and that its topics name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pyiceberg.table import Table
-
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.identifiers import tag_name
-from headgate.control_protocol.record import CommitRecord, Parked
+from headgate.control_protocol.record import CommitRecord, KeyCounts, Parked
+from headgate.control_protocol.table_history import Newest
+from headgate.operations.follower_access import FollowerReader, unpaid_debts
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.routed_tables import decided_tables, every_table, loaded_tables
-from headgate.operations.table_access import iceberg_of, opened_reader, unpaid_debts
+from headgate.operations.routed_tables import decided_tables, every_table, readable_tables
+from headgate.operations.table_access import opened_reader
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.history import read_history
 
 EXAMPLES_MAX = 3
+_LAST = Newest(1, 2**62)
 
 
 @dataclass(frozen=True, slots=True)
 class FilledTable:
     """One table. ``state``: ``open``, ``parked``, ``resuming`` or ``missing``; ``reason`` says why.
 
-    ``transaction``: the last one that it was paid for. ``valid_through_ms`` is the ledger's where
+    ``transaction``: the last one that it was paid for; ``keys``: what that commit's records did to
+    a table with a key. ``valid_through_ms`` is the ledger's where
     it is owed nothing (V1), else as of that payment.
     """
 
@@ -40,6 +41,7 @@ class FilledTable:
     schema_id: int | None
     snapshot_id: int | None
     reason: str = ""
+    keys: KeyCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +66,20 @@ def tables(settings: SinkSettings) -> TablesReport:
         raise ConfigurationError(
             "this sink fills one table", "headgate status shows it; [tables] is for many"
         )
-    with opened_reader(settings) as reader:
-        ledger, history = iceberg_of(reader).table, reader.history()
+    with opened_reader(settings) as reader, ExitStack() as opening:
+        history = reader.history()
         record = history.record
         owed: dict[str, int] = {}
         for debt in unpaid_debts(settings, reader, record):
-            owed[debt.table] = owed.get(debt.table, 0) + debt.rows
-        found = every_table(settings, ledger.catalog, history)
+            owed[debt.table] = owed.get(debt.table, 0) + debt.records
+        found = opening.enter_context(every_table(settings, reader, history))
         decided = decided_tables(settings, history)
         named = _named_by_topics(settings, record) - found.keys()
-        found |= loaded_tables(ledger.catalog, named)
+        found |= readable_tables(settings, reader, named, opening)
         parked = {each.table: each for each in (record.parked if record else ())}
         known = {*found, *owed, *parked, *decided, *named, *history.filled}
         names = sorted(known - {settings.quarantine.table})
-        tables = tuple(
-            _filled(settings, name, found.get(name), owed.get(name, 0)) for name in names
-        )
+        tables = tuple(_filled(name, found.get(name), owed.get(name, 0)) for name in names)
         return TablesReport(
             settings.tables.ledger,
             str(record.transaction) if record else None,
@@ -102,21 +102,23 @@ def _judged(table: FilledTable, parked: Parked | None, record: CommitRecord | No
     return table
 
 
-def _filled(settings: SinkSettings, name: str, table: Table | None, owed: int) -> FilledTable:
+def _filled(name: str, table: FollowerReader | None, owed: int) -> FilledTable:
     if table is None:
         reason = "there is no such table, or it may not be read: its records are not in it"
         return FilledTable(name, "missing", None, owed, None, None, None, reason)
-    history = read_history(table, settings.name, settings.table.branch)
-    record: CommitRecord | None = history.record
-    ref = table.metadata.refs.get(tag_name(settings.name, settings.table.branch))
+    history = table.reader.history(_LAST)
+    if history.record is None:
+        history = table.reader.history()
+    record = history.record
     return FilledTable(
         table=name,
         state="open",
         transaction=str(record.transaction) if record else None,
         owed_rows=owed,
         valid_through_ms=record.valid_through_ms if record else None,
-        schema_id=table.schema().schema_id,
-        snapshot_id=ref.snapshot_id if ref else None,
+        schema_id=table.schema_id,
+        snapshot_id=history.tag,
+        keys=record.keys if record else None,
     )
 
 

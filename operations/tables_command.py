@@ -47,7 +47,7 @@ def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None)
         return
     from headgate.operations.replay_tables import refuse_replay, replay_tables
 
-    refuse_replay(settings)
+    refuse_replay(settings, names)
     _tell_resumed(resume_and_open(settings, names))
     given = replay_tables(settings, names)
     for each in given:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import LogRecord
@@ -123,11 +123,11 @@ class CopyOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Something a person may want to read in the log; as a warning when it is ``trouble``."""
+    """Something a person may want to read in the log, by its name; ``trouble``: as a warning."""
 
     text: str
     trouble: bool = False
-    event: LogEvent = LogEvent.NOTE
+    event: LogEvent = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ class ParticipantDriver:
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):
                 self._world.group.commit(offsets, table_note(uuid, self.state.sink))
-            case Tell(text, trouble, event):
+            case Tell(text, trouble, event=event):
                 level = logging.WARNING if trouble else logging.INFO
                 extra = about(event, epoch=self.state.epoch)
                 _log.log(level, "sink %s: %s", self.state.sink, text, extra=extra)

@@ -51,11 +51,12 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
 
 def _keyed(settings: SinkSettings) -> Mapping[str, str]:
     """What decides which row a record changes; nothing in a file without a key."""
-    changes = settings.changes.of(settings.table.key)
-    if changes is None:
+    changes, key = settings.changes, settings.table.key
+    if not settings.keyed:
         return {}
     said = (changes.envelope, changes.tombstones, changes.on_truncate, changes.unavailable_value)
-    return {"table.key": _text(", ".join(changes.key)), "changes": ", ".join(said)}
+    named = {"table.key": _text(", ".join(key))} if key else {}
+    return {**named, "changes": ", ".join(said)}
 
 
 def _routed(settings: SinkSettings) -> Mapping[str, str]:
@@ -69,6 +70,7 @@ def _routed(settings: SinkSettings) -> Mapping[str, str]:
             [astuple(column) for column in each.columns],
             each.unknown_fields,
             each.incompatible,
+            *([each.key] if each.key else []),
         )
         for each in tables.table
     ]

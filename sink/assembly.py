@@ -46,6 +46,7 @@ from headgate.sink.catalog_settings import Backend
 from headgate.sink.catalogs import spark_options
 from headgate.sink.departure import Complaints, control_log, departing, say_started
 from headgate.sink.iceberg_tables import ready_iceberg
+from headgate.sink.keyed_tables import KeysByRoute
 from headgate.sink.kind_tables import ready_kind
 from headgate.sink.kinds import other_kind
 from headgate.sink.open_sink import Current, OpenSink, lookout
@@ -286,6 +287,7 @@ def identity(settings: SinkSettings, life: Sender) -> Identity:
         paces=settings.tables.paces,
         refresh_ms=settings.tables.valid_through_refresh_ms,
         keyed=bool(settings.table.key),
+        routed_keys=KeysByRoute(settings.tables.routing),
     )
 
 

@@ -51,10 +51,15 @@ class ChangesSettings:
         default=4 * 1024**3,
         metadata=about(
             "Memory that the coordinator may use to find rows by their keys, 28 bytes for each "
-            "row of the table; the sink stops where it needs more.",
+            "row, over all keyed tables; the sink stops where it needs more, or parks the table.",
             "bytes",
         ),
     )
+
+    @property
+    def skips(self) -> bool:
+        """As ``Changes.skips``, whatever the key is."""
+        return Changes((), self.envelope, self.tombstones).skips
 
     def of(self, key: tuple[str, ...]) -> Changes | None:
         """What records do to the rows of a table with this key; ``None`` without one."""

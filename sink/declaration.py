@@ -87,9 +87,11 @@ def declared(table: TableSettings) -> TableDeclaration:
     )
 
 
-def quarantine_declaration() -> TableDeclaration:
+def quarantine_declaration(location: str = "") -> TableDeclaration:
     """What to create when the quarantine is missing. Its files' writer fills columns by name."""
-    return TableDeclaration(columns=_QUARANTINE_COLUMNS, comments=_QUARANTINE_COMMENTS)
+    return TableDeclaration(
+        columns=_QUARANTINE_COLUMNS, comments=_QUARANTINE_COMMENTS, location=location or None
+    )
 
 
 def transform_plan(

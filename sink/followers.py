@@ -16,6 +16,7 @@ from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.followers import FollowerTables
 from headgate.tables.iceberg.gate import Gates
 from headgate.tables.iceberg.joint import JointPayments
+from headgate.tables.iceberg.keyed.index_memory import IndexMemory
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.unsent import UnsentRows
 from headgate.tables.iceberg.upkeep import Upkeep
@@ -25,9 +26,15 @@ if TYPE_CHECKING:
 
 
 def iceberg_table(
-    settings: SinkSettings, catalog: Catalog, identifier: str, gates: Gates | None = None
+    settings: SinkSettings,
+    catalog: Catalog,
+    identifier: str,
+    gates: Gates | None = None,
+    *,
+    memory: IndexMemory | None = None,
 ) -> IcebergTable:
-    """``gates``: where its commits and what maintains it meet."""
+    """``gates``: where its commits and what maintains it meet; ``memory``: what the indexes of all
+    keyed tables share."""
     upkeep = Upkeep(
         catalog,
         gate=(gates or Gates()).of(identifier),
@@ -41,23 +48,25 @@ def iceberg_table(
         settings.table.branch,
         readd_dropped=schema.readd_dropped,
         upkeep=upkeep,
-        keyed=_keyed(settings) if identifier == settings.table.identifier else None,
+        keyed=_keyed(settings, identifier, memory),
     )
 
 
-def _keyed(settings: SinkSettings) -> KeyedRows | None:
-    """How records replace rows of the sink's table, if it has a key."""
-    table = settings.table
-    if not table.key:
+def _keyed(settings: SinkSettings, identifier: str, memory: IndexMemory | None) -> KeyedRows | None:
+    """How records replace rows of this table, if it has a key."""
+    lead = identifier == settings.table.identifier
+    named = settings.table if lead else settings.tables
+    key = settings.table.key if lead else settings.tables.routing.key_of(identifier)
+    if not key or identifier in follower_names(settings):
         return None
     from headgate.tables.iceberg.keyed.keyed_rows import (  # reads files: only where it is wanted
         KeyedBy,
         KeyedRows,
     )
 
-    places = table.record_columns
-    coordinates = (places.partition, places.offset, places.topic)
-    return KeyedRows(KeyedBy(table.key, *coordinates, settings.changes.index_memory_bytes))
+    places, bytes_max = named.record_columns, settings.changes.index_memory_bytes
+    by = KeyedBy(key, places.partition, places.offset, places.topic, bytes_max)
+    return KeyedRows(by, memory=memory)
 
 
 def opened_followers(
@@ -74,8 +83,9 @@ def opened_followers(
         forwarder = _forwarder(settings, catalog)
         stack.callback(forwarder.close)
         told = forwarder.wake
+    memory = IndexMemory(settings.changes.index_memory_bytes)
     followers = FollowerTables(
-        lambda identifier: iceberg_table(settings, catalog, identifier, gates),
+        lambda identifier: iceberg_table(settings, catalog, identifier, gates, memory=memory),
         told,
         required=follower_names(settings) if settings.tables else None,
         make=maker.wanted if maker else None,

@@ -16,6 +16,7 @@ from headgate.sink.made_tables import MakingTopics, TableMaker
 from headgate.sink.opened_tables import Coordinated, Maintained
 from headgate.sink.planning import Planning, iceberg_planning
 from headgate.sink.settings import SinkSettings
+from headgate.sink.shelf import IcebergShelf
 from headgate.sink.starting import refuse_start
 from headgate.tables.iceberg.creation import ensure_table
 from headgate.tables.iceberg.gate import Gates
@@ -33,7 +34,9 @@ def ready_iceberg(settings: SinkSettings, stack: ExitStack) -> IcebergTables:
     refuse_start(catalog, settings)
     ensure_table(catalog, settings.table.identifier, declaration(settings.table))
     if settings.quarantine.keeps:
-        ensure_table(catalog, settings.quarantine.table, quarantine_declaration())
+        ensure_table(
+            catalog, settings.quarantine.table, quarantine_declaration(settings.quarantine.location)
+        )
     return IcebergTables(settings, catalog)
 
 
@@ -61,7 +64,7 @@ class IcebergTables:
         table = iceberg_table(settings, catalog, settings.table.identifier, gates)
         opening.callback(table.close)
         maker = (
-            TableMaker(settings, catalog, filled=lambda: table.read().filled)
+            TableMaker(settings, IcebergShelf(catalog), filled=lambda: table.read().filled)
             if settings.tables
             else None
         )

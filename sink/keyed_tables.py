@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import KeyUnfit
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.data.envelopes.changes import Envelope, Tombstones
+from headgate.data.envelopes.opening import ROW_PLACES
 from headgate.data.formats.column_rules import FROM
 from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.data.writers.routes import Routing
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
 from headgate.sink.declaration import declared
+from headgate.sink.routed_tables import policy_of
+from headgate.sink.table_settings import SchemaSettings, TableSettings
 from headgate.tables.iceberg.creation import key_ids
 
 if TYPE_CHECKING:
@@ -24,21 +28,76 @@ _ENCLOSED = frozenset({"connect-json", "avro-registry", "protobuf-registry"})
 
 
 def check_keyed(settings: SinkSettings) -> None:
-    """Raises ``KeyUnfit`` for what does not go together with a key of the table."""
-    table, changes = settings.table, settings.changes
+    """Raises ``KeyUnfit`` for what does not go together with a key of a table."""
+    changes = settings.changes
     if changes.index_memory_bytes < 1:
         raise KeyUnfit("changes.index_memory_bytes is below 1", "leave it out for 4 GiB")
-    if not table.key:
+    if not settings.keyed:
         _refuse_changes(changes)
-        return
-    if settings.tables:
-        raise KeyUnfit("table.key is set beside [tables]", "routed tables have no key yet")
+    elif settings.tables:
+        _check_routed(settings)
+    else:
+        _check_table(settings, settings.table)
+        if settings.quarantine.tombstones is not Disposal.FAIL:
+            raise KeyUnfit(
+                "quarantine.tombstones is set beside table.key",
+                "changes.tombstones says what a record without a value does",
+            )
+
+
+def _check_routed(settings: SinkSettings) -> None:
+    """Routes to keyed tables look at topics alone: a record that deletes may have nothing else."""
+    tables = settings.tables
+    for number, route in enumerate(tables.routing.routes, start=1):
+        if not route.by_topic:
+            raise KeyUnfit(
+                f"route {number} looks at more than the topic, and some of tables.table have a key",
+                "a record without a value deletes by its key, and has no field to go by: let all "
+                "routes look at topics alone, or give the other tables a sink of their own",
+            )
+    for each in tables.table:
+        if not each.key:
+            continue
+        policy = policy_of(tables, each)
+        table = TableSettings(
+            identifier=each.match,
+            columns=each.columns,
+            key=each.key,
+            properties=tables.create.properties,
+            record_columns=tables.record_columns,
+            shared_with=tables.shared_with,
+            schema=SchemaSettings(
+                unknown_fields=policy.unknown_fields, incompatible=policy.incompatible
+            ),
+        )
+        try:
+            _check_table(settings, table)
+        except KeyUnfit as error:
+            where = f"tables.table {each.match!r}"
+            raise KeyUnfit(f"{where}: {error.message}", error.hint) from None
+
+
+def _check_table(settings: SinkSettings, table: TableSettings) -> None:
     if table.columns:
         key_ids(declared(table).schema(), table.key)
-    _check_envelope(settings)
-    _check_coordinates(settings)
-    _check_policies(settings)
-    _check_message_keys(settings)
+    _check_envelope(settings, table)
+    _check_coordinates(settings, table)
+    _check_policies(settings, table)
+    _check_message_keys(settings, table)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysByRoute:
+    """``RoutedKeys`` of a sink's routes: they look at topics alone where a table has a key."""
+
+    routing: Routing
+
+    def of_table(self, table: str) -> bool:
+        return bool(self.routing.key_of(table))
+
+    def of_topic(self, topic: str) -> bool:
+        target = self.routing.named_by(topic) if self.routing.keys else None
+        return target is not None and self.of_table(target.table)
 
 
 def _refuse_changes(changes: ChangesSettings) -> None:
@@ -51,7 +110,7 @@ def _refuse_changes(changes: ChangesSettings) -> None:
             )
 
 
-def _check_envelope(settings: SinkSettings) -> None:
+def _check_envelope(settings: SinkSettings, table: TableSettings) -> None:
     """The row is found inside of the record, and the key of the row before beside it."""
     envelope, wanted = settings.changes.envelope, settings.format
     made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
@@ -61,28 +120,30 @@ def _check_envelope(settings: SinkSettings) -> None:
             "fields inside of fields",
             'use json, connect-json or a format of Avro or Protobuf; or envelope = "plain"',
         )
-    for column in settings.table.columns:
-        if column.name in settings.table.key and column.default is not None:
+    for column in table.columns:
+        if column.name in table.key and column.default is not None:
             raise KeyUnfit(
                 f"the column {column.name!r} of the key has a default",
                 "a record that lacks its key names no row; leave the default out",
             )
 
 
-def _check_coordinates(settings: SinkSettings) -> None:
-    places, topics = settings.table.record_columns, settings.source.topics
+def _check_coordinates(settings: SinkSettings, table: TableSettings) -> None:
+    places, topics = table.record_columns, settings.source.topics
+    section = "tables" if settings.tables else "table"
     if not (places.partition and places.offset):
         raise KeyUnfit(
             "table.key is set, but no column says which record a row is of",
-            "set table.record_columns.partition and .offset",
+            f"set {section}.record_columns.partition and .offset",
         )
-    if not places.topic and (len(topics) > 1 or any(name.startswith("^") for name in topics)):
+    several = bool(settings.tables) or len(topics) > 1 or any(t.startswith("^") for t in topics)
+    if several and not places.topic:
         raise KeyUnfit(
-            "table.key is set, and records of several topics go into the table",
-            "set table.record_columns.topic",
+            "table.key is set, and records of several topics may go into the table",
+            f"set {section}.record_columns.topic",
         )
     wanted = {places.partition: "int", places.offset: "long", places.topic: "string"}
-    for column in settings.table.columns:
+    for column in table.columns:
         if column.name and wanted.get(column.name, column.type) != column.type:
             raise KeyUnfit(
                 f"table.key is set, and the column {column.name!r} is of type {column.type}",
@@ -90,9 +151,9 @@ def _check_coordinates(settings: SinkSettings) -> None:
             )
 
 
-def _check_policies(settings: SinkSettings) -> None:
+def _check_policies(settings: SinkSettings, table: TableSettings) -> None:
     """Name each setting that keyed tables do not have."""
-    table, schema = settings.table, settings.table.schema
+    schema = table.schema
     if settings.transform:
         raise KeyUnfit(
             "table.key is set beside a transform",
@@ -103,20 +164,22 @@ def _check_policies(settings: SinkSettings) -> None:
             "table.key is set beside table.shared_with",
             "a keyed table is filled by one sink; give each sink a table of its own",
         )
-    if schema.unknown_fields is not UnknownFields.IGNORE:
+    watched = schema.unknown_fields is not UnknownFields.IGNORE
+    if watched and settings.tables:
         raise KeyUnfit(
-            f'table.schema.unknown_fields = "{schema.unknown_fields}" does not go with table.key',
-            "the columns of a keyed table are added by hand; leave it out",
+            f'unknown_fields = "{schema.unknown_fields}" does not go with a key beside [tables]',
+            "the columns of such a table are added by hand; leave it out",
+        )
+    if watched and settings.changes.envelope not in ROW_PLACES:
+        raise KeyUnfit(
+            f'table.schema.unknown_fields = "{schema.unknown_fields}" does not go with '
+            f'changes.envelope = "{settings.changes.envelope}"',
+            "its rows are in one of two places; add the columns by hand, and leave it out",
         )
     if schema.incompatible is not Incompatible.QUARANTINE:
         raise KeyUnfit(
             f'table.schema.incompatible = "{schema.incompatible}" does not go with table.key',
             "a value that does not fit makes its record a bad one; leave it out",
-        )
-    if settings.quarantine.tombstones is not Disposal.FAIL:
-        raise KeyUnfit(
-            "quarantine.tombstones is set beside table.key",
-            "changes.tombstones says what a record without a value does",
         )
     if settings.spark.distribution in (Distribution.HASH, Distribution.RANGE):
         raise KeyUnfit(
@@ -130,9 +193,9 @@ def _check_policies(settings: SinkSettings) -> None:
         )
 
 
-def _check_message_keys(settings: SinkSettings) -> None:
+def _check_message_keys(settings: SinkSettings, table: TableSettings) -> None:
     """A tombstone is known by its message's key, of which something has to say how it is read."""
-    table, changes = settings.table, settings.changes.of(settings.table.key)
+    changes = settings.changes.of(table.key)
     if changes is None or changes.tombstones is not Tombstones.DELETE:
         return
     values, own = settings.format, table.record_columns.key

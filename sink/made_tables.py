@@ -10,11 +10,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from threading import Lock
-
-from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError
 
 from headgate.control_protocol.column_growth import mapped
 from headgate.control_protocol.columns import Struct
@@ -23,13 +19,12 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics, TopicState
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_changes import Changed, Want
-from headgate.data.writers.routes import RAW_NAME_PROPERTY, names_of
-from headgate.sink.declaration import declared
+from headgate.data.writers.routes import names_of
 from headgate.sink.routed_tables import one_table, section_of
 from headgate.sink.settings import SinkSettings
+from headgate.sink.shelf import Shelf
 from headgate.sink.tables_settings import CreateFrom, OneTableSettings, OnMissing, TablesSettings
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.creation import ensure_table
 
 COUNTED_S = 60.0
 AGAIN_S = 60.0
@@ -49,19 +44,19 @@ class TableMaker:
     def __init__(
         self,
         settings: SinkSettings,
-        catalog: Catalog,
+        shelf: Shelf,
         monotonic_s: Callable[[], float] = time.monotonic,
         *,
         filled: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._filled = filled
         self._settings = settings
-        self._catalog = catalog
+        self._shelf = shelf
         self._now_s = monotonic_s
         self._there: set[str] = set()
         self._refused: dict[str, float] = {}
         self._by_topic: frozenset[str] = frozenset()
-        self._guard = NewTables(settings.tables, self.listed, monotonic_s)
+        self._guard = NewTables(settings.tables, shelf.names, monotonic_s)
 
     def make(self, topics: Mapping[str, TopicState]) -> None:
         """Make what the topics name, and what the sink file declares by its full name."""
@@ -93,11 +88,11 @@ class TableMaker:
         each = section_of(tables, table) or OneTableSettings(match=table)
         if not any(names_of(route).fullmatch(table) for route in tables.routing.routes):
             return Changed(table, why="no route of the coordinator's sink file names it")
-        if self._catalog.table_exists(table):
+        if self._shelf.has(table):
             return None
         if self._dropped(table):
             return Changed(table, why=dropped_words(table), dropped=True)
-        if not (each.columns or tables.create.schema.from_records):
+        if not (each.columns or (tables.create.schema.from_records and not each.key)):
             return Changed(table, why="its columns are not declared")
         if why := self._guard.refusal(table, by_topic=table in self._by_topic):
             return Changed(table, why=why, any_other=table not in self._by_topic)
@@ -109,7 +104,7 @@ class TableMaker:
         if each is None or not each.columns:
             return
         try:
-            if not self._catalog.table_exists(table):
+            if not self._shelf.has(table):
                 if self._dropped(table):
                     return
                 self._guard.admit(table)
@@ -127,17 +122,13 @@ class TableMaker:
     def _make(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
         wholly = mapped(columns, Struct())
         names = [column.name for column in wholly.fields]
-        wanted = declared(one_table(self._settings.tables, table, each, names))
-        marked = {**wanted.properties, RAW_NAME_PROPERTY: raw}
-        made = replace(wanted, properties=marked, inferred=wholly)
-        if ensure_table(self._catalog, table, made):
+        wanted = one_table(self._settings.tables, table, each, names)
+        if self._shelf.make(wanted, raw, wholly):
             _log.info("table %s was made for %s", table, raw)
 
-    def listed(self, namespace: str) -> Collection[str]:
-        try:
-            return [found[-1] for found in self._catalog.list_tables(namespace)]
-        except NoSuchNamespaceError:
-            return ()
+    @property
+    def listed(self) -> Callable[[str], Collection[str]]:
+        return self._shelf.names
 
 
 def dropped_words(table: str) -> str:

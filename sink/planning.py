@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
-from headgate.data.writers.routed_plans import RoutedPlans
+from headgate.data.writers.routed_plans import RoutedPlans, TablePlans
 from headgate.data.writers.shaping import Shaping
+from headgate.data.writers.table_stock import IcebergStock, TableStock
 from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import transform_plan
 from headgate.sink.routed_tables import FileTables
 from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import CreateFrom
-
-
-class TablePlans(Protocol):
-    """The plans of one table, as ``Plans`` makes them of Iceberg's."""
-
-    shaping: Shaping
-
-    def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan: ...
-
-    def forget_temporary(self) -> bool: ...
 
 
 class Planning:
@@ -54,7 +44,12 @@ class Planning:
 def iceberg_planning(settings: SinkSettings, catalog: Catalog) -> Planning:
     """Return the plans for the tables of this catalog."""
     plans = Plans(catalog, shaping(settings))
-    routed = RoutedPlans(catalog, plans, FileTables(settings)) if settings.tables else None
+    return planning_of(settings, plans, IcebergStock(catalog))
+
+
+def planning_of(settings: SinkSettings, plans: TablePlans, stock: TableStock) -> Planning:
+    """Return the plans for these tables, of which routes may name some."""
+    routed = RoutedPlans(stock, plans, FileTables(settings)) if settings.tables else None
     return Planning(settings, plans, routed)
 
 

@@ -240,17 +240,17 @@ def one_table(
     columns = {column.name for column in each.columns} | set(inferred)
     columns |= set(tables.record_columns.named().values())
     by = each.partition_by or tables.create.partition_by
-    location = each.location or tables.create.location
-    namespace, _, short = table.rpartition(".")
     return TableSettings(
+        type=tables.type,
         identifier=table,
         create=tables.create.schema is not CreateFrom.OFF,
         columns=each.columns,
         partition_by=tuple(first_that_is(text, columns, "partition") for text in by),
         sort_by=tuple(first_that_is(text, columns, "sort") for text in tables.create.sort_by),
         properties=tables.create.properties,
-        location=location.replace("{namespace}", namespace).replace("{table}", short),
+        location=tables.location_of(table, each.location),
         record_columns=tables.record_columns,
+        key=each.key,
     )
 
 
@@ -287,6 +287,8 @@ class FileTables:
         wanted = self._settings.tables.create.schema
         each = section_of(self._settings.tables, table)
         declared = bool(each and each.columns)
+        if each and each.key and not declared:
+            return None  # nobody knows its key's columns from records
         makes = wanted is not CreateFrom.OFF and not self._settings.transform
         if not makes or not (declared or wanted.from_records):
             return None
@@ -303,6 +305,7 @@ def source_of(settings: SinkSettings, source: SourcePlan, table: str) -> SourceP
         rules=rules_of_columns(f"tables.table {table!r}", columns),
         routing=None,
         schema_policy=policy_of(settings.tables, each),
+        changes=settings.changes.of(each.key) if each else None,
     )
 
 

@@ -107,10 +107,7 @@ class ControlSettings:
     )
     accepted_key: Secret = field(
         default_factory=Secret,
-        metadata=about(
-            "A second secret whose signatures are accepted too, while keys are exchanged; "
-            "docs/security.md tells how."
-        ),
+        metadata=about("A second one, accepted while keys are exchanged (docs/security.md)."),
     )
 
     @property
@@ -164,6 +161,13 @@ class QuarantineSettings:
         default="",
         metadata=about(
             "The quarantine table, made when missing; empty: the table's name with _quarantine."
+        ),
+    )
+    location: str = field(
+        default="",
+        metadata=about(
+            "Location of the quarantine; a table of a kind without a catalog is found by it. "
+            "Empty: the catalog's choice, or table.location with _quarantine."
         ),
     )
     dead_letter_topic: str = field(
@@ -364,10 +368,13 @@ class SinkSettings:
         """What a coordinator bears: a claim that these settings cannot produce is refused."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
-        changes = self.changes.of(self.table.key)
-        passes = bool(self.transform) or (changes is not None and changes.skips)
-        skips = Disposal.SKIP in disposals or passes
-        return replace(self.quarantine.limits, may_skip=skips)
+        passes = bool(self.transform) or (self.keyed and self.changes.skips)
+        return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether records replace and delete rows of some table."""
+        return bool(self.table.key) or self.tables.keyed
 
     @property
     def wire(self) -> Wire:

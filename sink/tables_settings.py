@@ -12,6 +12,7 @@ from headgate.coordinator.settings import Pace
 from headgate.data.writers.routes import Route, Routing
 from headgate.sink.properties import Properties
 from headgate.sink.table_settings import (
+    ICEBERG,
     ColumnSettings,
     RecordColumns,
     SchemaSettings,
@@ -123,7 +124,8 @@ class CreateSettings:
         default="",
         metadata=about(
             "Location of tables that are made; {namespace} and {table} stand for their names. "
-            "Empty: the catalog's choice."
+            "Empty: the catalog's choice. Tables of a kind without a catalog, the ledger among "
+            "them, are found by it; it ends with /{table} then."
         ),
     )
 
@@ -164,12 +166,23 @@ class OneTableSettings:
         default="",
         metadata=about("As tables.schema.incompatible, for such tables; empty: that one."),
     )
+    key: tuple[str, ...] = field(
+        default=(),
+        metadata=about(
+            "Columns of the key of such a table, as table.key: records replace and delete its rows "
+            "as [changes] says. Routes look at topics alone then."
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesSettings:
     """Many tables, instead of [table]: docs/tables.md."""
 
+    type: str = field(
+        default=ICEBERG,
+        metadata=about("Kind of the ledger and of all tables, as table.type: docs/kinds.md."),
+    )
     ledger: str = field(
         default="",
         metadata=about(
@@ -258,7 +271,13 @@ class TablesSettings:
                 for route in self.route
             ),
             self.max,
+            tuple((each.match, each.key) for each in self.table) if self.keyed else (),
         )
+
+    @property
+    def keyed(self) -> bool:
+        """Whether some tables have a key."""
+        return any(each.key for each in self.table)
 
     @property
     def paces(self) -> tuple[Pace, ...]:
@@ -272,8 +291,19 @@ class TablesSettings:
             name="note", type="string", doc="No rows: the snapshots say what was decided."
         )
         return TableSettings(
-            identifier=self.ledger, create=True, columns=(note,), shared_with=self.shared_with
+            type=self.type,
+            identifier=self.ledger,
+            create=True,
+            columns=(note,),
+            location="" if self.type == ICEBERG else self.location_of(self.ledger),
+            shared_with=self.shared_with,
         )
+
+    def location_of(self, table: str, template: str = "") -> str:
+        """Where a table of this name is made; without a template as ``create`` says."""
+        namespace, _, short = table.rpartition(".")
+        location = template or self.create.location
+        return location.replace("{namespace}", namespace).replace("{table}", short)
 
 
 NO_TABLE = TableSettings(identifier="")

@@ -190,7 +190,7 @@ def _check_format(settings: SinkSettings) -> None:
     """Makes the formats, which asks nothing of anybody, and lets them judge their options."""
     wanted = settings.format
     record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
-    used = settings.table.record_columns.key or settings.table.key
+    used = (settings.tables or settings.table).record_columns.key or settings.keyed
     if (wanted.key_type or wanted.key_options) and not used:
         _wrong(
             "format.key_type is set, but no column takes the key", "set table.record_columns.key"

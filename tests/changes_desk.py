@@ -18,22 +18,31 @@ from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.events import FileKind, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
+    SinkName,
     TopicId,
     TopicPartition,
     TransactionId,
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchNeeds,
+    BatchOutcome,
+    BatchWritten,
+)
 from headgate.data.envelopes.changes import Changes
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data.writers.put import chunk_of
 from headgate.data.writers.whole import write_put
 from headgate.participant.embedding import Record
+from headgate.participant.settings import SchemaPolicy
 from headgate.sink.declaration import quarantine_declaration
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.key_files import OFFSET, PARTITION
+from headgate.tables.iceberg.table import IcebergTable
 
 TOPIC = "changes"
 PLACES = {"kafka_partition": "int", "kafka_offset": "long"}
@@ -68,6 +77,7 @@ class ChangesDesk:
         policy: Disposal = Disposal.QUARANTINE,
         record_columns: Mapping[str, str] | None = None,
         partition_by: Sequence[str] = (),
+        schema_policy: SchemaPolicy | None = None,
     ) -> None:
         self.catalog = local.catalog
         self._key = changes.key
@@ -87,11 +97,12 @@ class ChangesDesk:
             handling=Handling(policy, changes.disposal, limits, "headgate-sink"),
             sink="sink",
             changes=changes,
+            schema_policy=schema_policy or SchemaPolicy(),
         )
         self._plans = Plans(local.catalog)
         self._offset = 0
 
-    def outcome(self, messages: Sequence[Message]) -> BatchWritten | BatchFailed:
+    def outcome(self, messages: Sequence[Message]) -> BatchWritten | BatchFailed | BatchNeeds:
         """What the writer says of these records, which are of one partition."""
         begin, self._offset = self._offset, self._offset + len(messages)
         records = [
@@ -108,11 +119,19 @@ class ChangesDesk:
             quarantine=self._start("db.q"),
         )
         outcome = self.written(self._plans.plan_of(batch, self.source), batch, records)
-        assert isinstance(outcome, BatchWritten | BatchFailed)
+        assert isinstance(outcome, BatchWritten | BatchFailed | BatchNeeds)
         return outcome
 
     def written(self, plan: WriterPlan, batch: Batch, records: Sequence[Record]) -> BatchOutcome:
         return write_put(plan, batch, chunk_of([records]))
+
+    def evolve(self, *messages: Message) -> tuple[str, ...]:
+        """Do to the table what these records need, and say what that was."""
+        needs = self.outcome(messages)
+        assert isinstance(needs, BatchNeeds), needs
+        self._offset -= len(messages)
+        table = IcebergTable(self.catalog, "db.t", SinkName("s"))
+        return table.evolve(table.read(), needs.columns).changes
 
     def write(self, *messages: Message) -> Done:
         """As ``outcome``, looked into. Each record counts once."""

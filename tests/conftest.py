@@ -15,7 +15,7 @@ import spark_classes
 import workers
 from confluent_kafka.admin import AdminClient
 from docker_broker import docker_broker
-from hive_metastore import hive_metastore
+from hive_metastore import HIVE_2, Metastores
 from hypothesis import settings
 from integration.iceberg.rest_server import rest_server
 from local_catalog import LocalCatalog, local_catalog
@@ -170,10 +170,17 @@ def object_store() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture(scope="session")
-def hive_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Hive metastore that compares and sets; tests use databases of their own."""
-    with hive_metastore(tmp_path_factory.mktemp("hive")) as uri:
-        yield uri
+def metastores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastores]:
+    """Hive metastores by their releases."""
+    started = Metastores(tmp_path_factory.mktemp("hive"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def hive_uri(metastores: Metastores) -> str:
+    """A Hive metastore that compares and sets, and that Spark's own client speaks to."""
+    return metastores.uri(HIVE_2)
 
 
 @pytest.fixture(scope="session")

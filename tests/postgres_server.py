@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -42,11 +43,15 @@ class PostgresServer:
     """One server on a port of its own. As a context manager it leaves nothing behind.
 
     ``kill`` and ``start`` keep data and port. It dies with this process in every case.
+    ``settings`` are further ones of the server.
     """
 
-    def __init__(self, primary: PostgresServer | None = None) -> None:
+    def __init__(
+        self, primary: PostgresServer | None = None, *, settings: Sequence[str] = ()
+    ) -> None:
         """``primary``: the server whose streaming replica this one is, until ``promote``."""
         self._primary = primary
+        self._settings = settings
         self._programs = postgres_programs()
         self._account = _account()
         self._port = free_port()
@@ -121,7 +126,8 @@ class PostgresServer:
         """Returns when it answers, which after a crash is when its log has been replayed."""
         server = [self._programs / "postgres", "-D", "data", "-p", str(self._port)]
         # A killed process leaves its writes with the system; syncing is for power cuts.
-        for setting in ("listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"):
+        ours = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off")
+        for setting in (*ours, *self._settings):
             server += ["-c", setting]
         with (self._home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(

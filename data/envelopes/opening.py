@@ -26,8 +26,19 @@ from headgate.data.envelopes.operations import (
 )
 from headgate.data.envelopes.reading import Columns, Opened, Parts, Reader
 from headgate.data.formats.faults import Faults
+from headgate.data.formats.lookout import RowPlace
 from headgate.native.loops import Flags
 from headgate.native.packed import Packed
+
+ROW_PLACES: Mapping[Envelope, RowPlace] = {
+    Envelope.PLAIN: RowPlace(),
+    Envelope.DEBEZIUM: RowPlace(
+        ("after",),
+        frozenset({"before", "op", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
+    ),
+    Envelope.FLATTENED: RowPlace(words=frozenset({"__deleted", "__op"})),
+}
+"""Of the envelopes whose rows are all in one place: there fields without a column are found."""
 
 
 class Opener(Protocol):

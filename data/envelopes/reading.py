@@ -13,7 +13,7 @@ from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
 from headgate.data.formats.ruled_columns import Inside, RuledColumns
-from headgate.native.loops import Integers
+from headgate.native.loops import Flags, Integers
 from headgate.native.packed import Packed
 
 _OURS = "headgate."
@@ -34,6 +34,12 @@ class Opened:
     before: pa.RecordBatch
     operations: Operations
     bad: Mapping[int, str]
+
+    def without(self, some: Flags) -> Opened:
+        """Without some of the rows."""
+        kept = pa.array(~some)
+        rows, before = self.rows.filter(kept), self.before.filter(kept)
+        return Opened(rows, before, self.operations[~some], self.bad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +70,10 @@ class Parts:
         """``faults``: of the rows, whose operations nobody knows."""
         if not faults.reasons:
             return Opened(self.rows, self.before, told, self.bad)
-        good = np.ones(len(told), np.bool_)
-        good[list(faults.reasons)] = False
+        wrong = np.zeros(len(told), np.bool_)
+        wrong[list(faults.reasons)] = True
         bad = {int(self.left[row]): reason for row, reason in faults.reasons.items()}
-        chosen = pa.array(good)
-        rows, before = self.rows.filter(chosen), self.before.filter(chosen)
-        return Opened(rows, before, told[good], self.bad | bad)
+        return Opened(self.rows, self.before, told, self.bad | bad).without(wrong)
 
 
 class Reader:

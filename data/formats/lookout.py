@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct as packing
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
 from typing import Any, Protocol
@@ -44,14 +45,32 @@ class WatchfulFormat(Protocol):
         """Of the values that were decoded last; ``bad``: those that became no rows."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Where a record has its row: behind the path ``row``, with the fields ``beside`` it that say
+    nothing of rows; ``words``, among the row's own fields, do not either."""
+
+    row: Path = ()
+    beside: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+
+
 class Lookout:
-    """``taken`` are names at the top that something else than their column takes, or nothing."""
+    """``taken`` are names at the row's top that something else than their column takes, or nothing
+    does."""
 
     def __init__(
-        self, schema: pa.Schema, taken: Collection[str], ignored: Iterable[Path], *, caseless: bool
+        self,
+        schema: pa.Schema,
+        taken: Collection[str],
+        ignored: Iterable[Path],
+        *,
+        caseless: bool,
+        place: RowPlace | None = None,
     ) -> None:
         self._schema = schema
-        self._taken = frozenset(taken)
+        self._place = place or RowPlace()
+        self._taken = self._place.words | frozenset(taken)
         self._caseless = caseless
         self.ignored: frozenset[Path] = frozenset()
         self.fields: Fields | None = None
@@ -68,6 +87,9 @@ class Lookout:
 
     def of_record(self, record: Mapping[str, Any]) -> Struct:
         """What the table would need for this object to lose nothing."""
+        for step in self._place.row:
+            inside = record.get(step)
+            record = inside if isinstance(inside, dict) else {}
         rest = {
             name: value for name, value in record.items() if self._form(name) not in self._taken
         }
@@ -110,6 +132,11 @@ class Lookout:
 
     def of_columns(self, written: Struct) -> Struct:
         """What the table would need for whatever has been written with these columns."""
+        for step in self._place.row:
+            inside = [c.type for c in written.fields if c.name == step]
+            if not inside or not isinstance(inside[0], Struct):
+                return Struct()
+            written = inside[0]
         rest = (c for c in written.fields if self._form(c.name) not in self._taken)
         return Struct(tuple(self._columns_of(Struct(tuple(rest)), list(self._schema), ())))
 
@@ -190,8 +217,13 @@ class Lookout:
                 return place
             return Fields.OPAQUE
 
-        take(list(self._schema), 0, ())
-        named += [(0, name.encode(), Fields.OPAQUE) for name in self._taken]
+        top = 0
+        for step in self._place.row:
+            named.append((top, step.encode(), place := next(places)))
+            top = place
+        take(list(self._schema), top, ())
+        named += [(top, name.encode(), Fields.OPAQUE) for name in self._taken]
+        named += [(0, name.encode(), Fields.OPAQUE) for name in self._place.beside]
         return Fields(named, any_key)
 
 

@@ -83,10 +83,13 @@ class Aside:
         self.bad += self._by_place(chunk.places[known & ~tombstones])
         return chunk.where(~known)
 
-    def tombstones(self, chunk: Chunk, rows: np.ndarray[Any, Any]) -> None:
-        """Take these records without a value out of the way."""
+    def tombstones(
+        self, chunk: Chunk, rows: np.ndarray[Any, Any], disposal: Disposal | None = None
+    ) -> None:
+        """Take these records without a value out of the way; ``disposal``: not as the settings
+        have it for all tables."""
         reasons = dict.fromkeys(rows.tolist(), "has no value (a tombstone)")
-        self._dispose(self._handling.tombstones, chunk, reasons, TOMBSTONE)
+        self._dispose(disposal or self._handling.tombstones, chunk, reasons, TOMBSTONE)
 
     def unmatched(self, chunk: Chunk, reason: str) -> None:
         """Take all these records, which no route sends to a table (R2). They are not bad."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -12,19 +13,22 @@ from headgate.control_protocol.ports import Batch
 from headgate.data.envelopes import row_checks
 from headgate.data.envelopes.changes import Changes, Envelope, UnavailableValue
 from headgate.data.envelopes.message_keys import NO_KEY, MessageKeys
-from headgate.data.envelopes.opening import opener
+from headgate.data.envelopes.opening import ROW_PLACES, opener
 from headgate.data.envelopes.operations import Operation, Operations
 from headgate.data.envelopes.reading import Columns, Opened
 from headgate.data.formats.faults import Faults
+from headgate.data.formats.lookout import WatchfulFormat
 from headgate.data.formats.port import RecordFormat
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.aside import BAD_PART, BAD_VALUE
-from headgate.data.writers.decoding import named_columns
+from headgate.data.writers.decoding import lookout_for, named_columns
+from headgate.data.writers.needs import Evolution, Needs
 from headgate.data.writers.plan import SourcePlan, WriterPlan
 from headgate.data.writers.record_columns import RecordColumns
 from headgate.data.writers.singling import Read
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Flags, Integers
+from headgate.native.packed import Packed
 
 OPERATION = "headgate.operation"
 _KEY = "headgate.key."
@@ -44,24 +48,40 @@ class ChangeReading:
     """Reads chunks of one batch. Serves one thread.
 
     ``schema``: the table's columns, an ``OPERATION``, and the key that a record deletes; all null
-    where they say nothing. Raises ``ConfigurationError`` for names that do not go together.
+    where they say nothing. With an ``evolution`` fields of rows that the table lacks are looked
+    for, and ``needs`` tells of them. Raises ``ConfigurationError`` for names that do not go
+    together.
     """
 
-    def __init__(self, plan: WriterPlan, batch: Batch, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        plan: WriterPlan,
+        batch: Batch,
+        schema: pa.Schema,
+        evolution: Evolution | None = None,
+    ) -> None:
         source, changes = plan.source, plan.source.changes
         assert changes is not None, "chosen for it"
         self._changes, self._columns = changes, schema
         self._record_columns = RecordColumns(source, schema, list(batch.ranges))
         values = named_columns(source, schema, plan.name_mapping(), batch.table.table)
         options = ValueOptions.taken(source.format_options)
-        columns = Columns(
-            values,
-            changes.key,
-            source.rules,
-            lambda: record_format(source.format_name, options.of_format),
-            options.caseless,
-        )
+        formats: list[RecordFormat] = []
+
+        def format_of() -> RecordFormat:
+            formats.append(record_format(source.format_name, options.of_format))
+            return formats[-1]
+
+        columns = Columns(values, changes.key, source.rules, format_of, options.caseless)
         self._opener = opener(changes.envelope, columns)
+        self.needs: Needs | None = None
+        if evolution is not None:
+            (watched,) = formats  # rows in several places are refused (``ROW_PLACES``)
+            place = ROW_PLACES[changes.envelope]
+            lookout = lookout_for(source, values, evolution, place)
+            self._watched = cast("WatchfulFormat", watched)
+            self._watched.watch(lookout)
+            self.needs = Needs(evolution, lookout, list(batch.ranges))
         self._required = [column.name for column in values if not column.nullable]
         self._in_values = all(name in values.names for name in changes.key)
         keys = [(values if name in values.names else schema).field(name) for name in changes.key]
@@ -80,9 +100,14 @@ class ChangeReading:
         """The chunk's changes, and why its other records are none. Nothing else comes of it."""
         there = np.asarray(chunk.values.array.is_valid())
         at, tombstones = np.flatnonzero(there), np.flatnonzero(~there)
-        opened = self._opener.opened(chunk.values.where(there) if len(tombstones) else chunk.values)
+        values = chunk.values.where(there) if len(tombstones) else chunk.values
+        opened = self._opener.opened(values)
         bad = {int(at[row]): reason for row, reason in opened.bad.items()}
         left = np.delete(at, list(opened.bad)) if opened.bad else at
+        if lacking := self._lacking(chunk, at, values, opened):
+            bad = {**lacking, **bad}
+            some = np.isin(left, list(lacking))
+            opened, left = opened.without(some), left[~some]
         parts = [
             self._upserts(chunk, opened, left),
             self._deletes(chunk, opened, left, tombstones),
@@ -93,6 +118,27 @@ class ChangeReading:
         found = {row: reason for part in parts for row, reason in part.bad_parts.items()}
         classes = ((bad, BAD_VALUE), (found, BAD_PART))
         return Read(_in_order(parts), [(reasons, why) for reasons, why in classes if reasons])
+
+    def _lacking(
+        self, chunk: Chunk, at: Integers, values: Packed, opened: Opened
+    ) -> Mapping[int, str]:
+        """Note what rows need that the table lacks; return which are bad for it, and why.
+
+        What is said of rows that go is not asked for. Raises ``UnknownField``.
+        """
+        if self.needs is None:
+            return {}
+        left = np.delete(np.arange(len(values)), list(opened.bad))
+        rowless = left[opened.operations != Operation.UPSERT]
+        lacks = [
+            (at[np.setdiff1d(rows, rowless)], wanted)
+            for rows, wanted in self._watched.lacking(values, opened.bad)
+        ]
+        return self.needs.take(chunk, [(rows, wanted) for rows, wanted in lacks if len(rows)])
+
+    def ignored(self) -> Mapping[str, int]:
+        """In how many records there are fields that become no column, by their paths."""
+        return self.needs.ignored(self._watched.ignoring) if self.needs is not None else {}
 
     def operations(self, rows: pa.RecordBatch) -> Operations:
         """What the record of each of these rows does."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.key_errors import SourceTruncated
-from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
-from headgate.data.envelopes.changes import Changes, OnTruncate, Tombstones
+from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
+from headgate.data.envelopes.changes import OnTruncate, Tombstones
 from headgate.data.envelopes.operations import Operation
 from headgate.data.writers.aside import Aside
 from headgate.data.writers.change_reading import ChangeReading
@@ -20,6 +20,7 @@ from headgate.data.writers.deleted_keys import DeletedKeys
 from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.failures import go_on, write_failed
 from headgate.data.writers.held_values import held_values
+from headgate.data.writers.needs import Evolution
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.sieve import Sieve, others
@@ -30,7 +31,7 @@ from headgate.native.loops import Flags, Integers
 
 def write_changes(
     plan: WriterPlan, batch: Batch, chunks: Iterable[Chunk], *, abandoned: Callable[[], bool]
-) -> BatchWritten:
+) -> BatchWritten | BatchNeeds:
     """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
 
     Raises as ``write_chunks``, and ``SourceTruncated``.
@@ -43,12 +44,27 @@ def write_changes(
         shape = file_shape(plan)
         refuse_for_keys(batch.table.table, plan.table_properties)
         written = _Files(plan, shape, batch)
-        changed = _Changed(plan, changes, shape, batch, aside=aside, files=written)
+        delete = changes.tombstones is Tombstones.DELETE
+        sieve = Sieve(batch, aside, plan.condemned, tombstones=delete)
+        changed = ChangedRows(
+            plan,
+            batch,
+            shape.arrow_schema,
+            aside=aside,
+            rows=written.rows,
+            keys=written.keys,
+            evolution=plan.watched_for(batch.table.refused),
+        )
         for chunk in chunks:
-            changed.take(chunk)
+            changed.take(sieve.sifted(chunk))
             go_on(batch, abandoned)
+        if changed.needs:
+            aside.discard()
+            written.discard()
+            return changed.needs.outcome(batch.number)
         quarantined, files = aside.finish(), written.finish()
-        return BatchWritten(batch.number, changed.results(), files, quarantined)
+        results, ignored = sieve.results(changed.records, changed.deleted), changed.ignored()
+        return BatchWritten(batch.number, results, files, quarantined, ignored=ignored)
     except BaseException as error:
         aside.discard()
         if written is not None:
@@ -76,34 +92,42 @@ class _Files:
         self.keys.discard()
 
 
-class _Changed:
-    """The changes of one batch on their way into files, and the count of what was read."""
+class ChangedRows:
+    """The changes of one keyed table of a batch, on their way into files.
+
+    By place of the batch's ranges: ``records`` became rows, those ``deleted`` are in key files.
+    """
 
     def __init__(
         self,
         plan: WriterPlan,
-        changes: Changes,
-        shape: FileShape,
         batch: Batch,
+        schema: pa.Schema,
         *,
         aside: Aside,
-        files: _Files,
+        rows: PartitionedRows,
+        keys: DeletedKeys,
+        evolution: Evolution | None = None,
     ) -> None:
+        changes = plan.source.changes
+        assert changes is not None, "chosen for it"
         self._changes = changes
         self._aside = aside
-        self._files = files
+        self._rows = rows
+        self._keys = keys
         self._partitions = list(batch.ranges)
-        delete = changes.tombstones is Tombstones.DELETE
-        self._sieve = Sieve(batch, aside, plan.condemned, tombstones=delete)
-        self._reading = ChangeReading(plan, batch, shape.arrow_schema)
+        self._reading = ChangeReading(plan, batch, schema, evolution)
+        self.needs, self.ignored = self._reading.needs, self._reading.ignored
         self._read = held_values(self._reading.read, plan.values)
-        self._records = np.zeros(len(batch.ranges), np.int64)
-        self._deleted = np.zeros(len(batch.ranges), np.int64)
+        self.records = np.zeros(len(batch.ranges), np.int64)
+        self.deleted = np.zeros(len(batch.ranges), np.int64)
 
     def take(self, chunk: Chunk) -> None:
-        """Write its rows and keys. Raises ``SourceTruncated``, and as ``aside``."""
-        chunk = self._sieve.sifted(chunk)
+        """Write the rows and keys of sifted records. Raises ``SourceTruncated``, and as
+        ``aside``."""
         read = read_apart(chunk, self._reading.schema, self._read)
+        if self.needs:
+            return  # nothing of this attempt will count
         for bad, error_class in read.bad:
             self._aside.take(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
@@ -111,15 +135,11 @@ class _Changed:
         told = self._reading.operations(read.rows)
         self._refuse_truncated(records, told == Operation.TRUNCATE)
         upserts, deletes = told == Operation.UPSERT, told == Operation.DELETE
-        self._files.rows.take(self._reading.rows(read.rows, upserts))
-        self._files.keys.take(self._reading.keys(read.rows, deletes), records.where(deletes))
-        self._records += self._by_place(records, upserts)
-        self._deleted += self._by_place(records, deletes)
+        self._rows.take(self._reading.rows(read.rows, upserts))
+        self._keys.take(self._reading.keys(read.rows, deletes), records.where(deletes))
+        self.records += self._by_place(records, upserts)
+        self.deleted += self._by_place(records, deletes)
         self._aside.passed_over(records.where(told >= Operation.SKIP))
-
-    def results(self) -> dict[TopicPartition, PartitionResult]:
-        """What was read so far, as if it were all."""
-        return self._sieve.results(self._records, self._deleted)
 
     def _by_place(self, records: Chunk, some: Flags) -> Integers:
         return np.bincount(records.places[some], minlength=len(self._partitions))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,6 +28,8 @@ from headgate.tables.stores.files import Unhurried, delete_quietly, open_files
 
 _SHRINKAGE_GUESS = 4
 _ROWS_MIN = 1024
+_GIVEN_UP_S = 30.0
+"""By then each request that was under way has ended, whether the store answers or not."""
 
 
 class FileShape:
@@ -129,7 +131,7 @@ class DataFiles:
         self._pool = pool or OpenFiles(open_max)
         self._open: dict[PartitionKey, _OpenFile] = {}
         self._paths: list[str] = []
-        self._endings: list[Future[None]] = []
+        self._ending: list[Unhurried] = []
         self._finished: list[WrittenFile] = []
         self._written_rows = 0
         self._written_bytes = 0
@@ -160,22 +162,25 @@ class DataFiles:
         """Close and describe all files, in the order in which they were completed."""
         for key in list(self._open):
             self._close(key)
-        for ending in self._endings:
-            ending.result()
+        for stream in self._ending:
+            stream.close_later().result()
         return tuple(self._finished)
 
     def discard(self) -> None:
-        """Remove every file of this batch. Only while none was announced."""
+        """Remove every file of this batch. Only while none was announced.
+
+        A store that hangs is not waited for: of what is still under way then, orphans stay.
+        """
+        given_up = [stream.abort_later() for stream in self._ending]
         begun = {file.path for file in self._open.values() if isinstance(file.stream, Unhurried)}
         for key, file in self._open.items():
             self._pool.closed((id(self), key))
             if isinstance(file.stream, Unhurried):
-                file.stream.abort()
+                given_up.append(file.stream.abort_later())
             _quietly(file.encoder.close)
             _quietly(file.stream.close)
         self._open.clear()
-        for ending in self._endings:
-            _quietly(ending.result)
+        wait(given_up, _GIVEN_UP_S)
         delete_quietly(self._shape.io, [path for path in self._paths if path not in begun])
 
     def _group_rows(self, table: pa.Table, key: PartitionKey, encoding: Encoding) -> int:
@@ -214,7 +219,8 @@ class DataFiles:
             size = file.stream.tell()
         finally:
             if isinstance(file.stream, Unhurried):  # others are decoded and written meanwhile
-                self._endings.append(file.stream.close_later())
+                file.stream.close_later()
+                self._ending.append(file.stream)
             else:
                 file.stream.close()
         self._finished.append(_described(self._shape, key, file, size))

@@ -14,7 +14,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch, PartitionResult
 from headgate.control_protocol.table_kinds import HeldValues
 from headgate.data.formats import names
-from headgate.data.formats.lookout import Lookout, WatchfulFormat
+from headgate.data.formats.lookout import Lookout, RowPlace, WatchfulFormat
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.formats.ruled_columns import RuledColumns
@@ -83,11 +83,7 @@ class Decoding:
     def _watch(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
         """Look for what the table lacks, but for fields that something else takes."""
         self._watched = cast("WatchfulFormat", self._format)
-        heads = (rule.path[0] for rule in source.rules.values() if rule.path)
-        taken = {*source.record_columns.values(), *heads}
-        lookout = Lookout(
-            self._read_schema, taken, evolution.ignored, caseless=self._options.caseless
-        )
+        lookout = lookout_for(source, self._read_schema, evolution)
         self._watched.watch(lookout)
         self.needs = Needs(evolution, lookout, list(batch.ranges))
 
@@ -179,6 +175,16 @@ class Decoding:
         return Read(
             rows, [(bad, why) for bad, why in ((values, BAD_VALUE), (parts, BAD_PART)) if bad]
         )
+
+
+def lookout_for(
+    source: SourcePlan, schema: pa.Schema, evolution: Evolution, place: RowPlace | None = None
+) -> Lookout:
+    """For fields of records that neither a column of the ``schema`` takes nor anything else."""
+    heads = (rule.path[0] for rule in source.rules.values() if rule.path)
+    taken = {*source.record_columns.values(), *heads}
+    caseless = ValueOptions.taken(source.format_options).caseless
+    return Lookout(schema, taken, evolution.ignored, caseless=caseless, place=place)
 
 
 def named_columns(

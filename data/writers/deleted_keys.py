@@ -53,19 +53,24 @@ class DeletedKeys:
         }
         columns = [found[column.name].cast(column.type) for column in self._schema]
         self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-        if sum(batch.nbytes for batch in self._waiting) >= BUFFER_BYTES:
-            self._flush()
+        if self.waiting_bytes >= BUFFER_BYTES:
+            self.flush()
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(batch.nbytes for batch in self._waiting)
 
     def finish(self) -> tuple[WrittenFile, ...]:
         """Write what waits; return all files."""
-        self._flush()
+        self.flush()
         return tuple(self._finished)
 
     def discard(self) -> None:
         """Leave no file behind."""
         delete_quietly(self._io, self._paths)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what waits."""
         if not self._waiting:
             return
         path = f"{self._prefix}/{uuid4()}-keys.parquet"

@@ -1,55 +1,102 @@
-"""Plans for files of a table that a ``TableKind`` describes by a neutral layout."""
+"""Plans for files of tables that a ``TableKind`` describes by neutral layouts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
 
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from headgate.control_protocol.errors import TableChanged, Unreachable
+from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.table_history import TableReader
 from headgate.control_protocol.table_kinds import Layout
-from headgate.data.writers.plan import SourcePlan, WriterPlan, check_columns, check_folder
+from headgate.data.writers.known_offsets import Again, known_offsets, rows_of_reader
+from headgate.data.writers.plan import (
+    SourcePlan,
+    WriterPlan,
+    check_columns,
+    check_folder,
+    source_aside,
+)
 from headgate.data.writers.shaping import Shaping
 from headgate.tables.layouts import schema_of, spec_of
 from headgate.tables.stores.object_stores import for_files
 
 
 class LayoutPlans:
-    """The plans of one table. ``layout`` asks it how its files are to be written now."""
+    """The plans of a sink's table, and of its quarantine. ``layout`` asks the table how its files
+    are to be written now; ``aside`` and ``read`` do so, and read the rows, of the quarantine."""
 
-    def __init__(self, layout: Callable[[], Layout], shaping: Shaping) -> None:
-        self._layout = layout
-        self._kept: WriterPlan | None = None
-        self._known: tuple[str, int] | None = None
+    def __init__(
+        self,
+        layout: Callable[[], Layout],
+        shaping: Shaping,
+        aside: Callable[[], Layout] | None = None,
+        read: Callable[[], TableReader] | None = None,
+    ) -> None:
+        self._plan = _OnePlan(layout, shaping)
+        self._aside = _OnePlan(aside, Shaping()) if aside else None
+        self._read = read
         self.shaping = shaping
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
-        """For the batch's table. Raises ``TableChanged``, ``Unreachable``; and ``WriteFailed`` for
-        folders that no coordinator of this table issues."""
-        start = batch.table
+        """For the batch's tables. Raises ``TableChanged``, ``Unreachable``; and ``WriteFailed`` for
+        folders that no coordinator of these tables issues."""
+        plan = self._plan.plan_of(batch.table, source)
+        if batch.quarantine is None or self._aside is None:
+            return plan
+        aside = self._aside.plan_of(batch.quarantine, source_aside(source))
+        known = known_offsets(batch, source, self._rows)
+        return replace(plan, quarantine=aside, known=known)
+
+    def forget_temporary(self) -> bool:
+        """No keys are given out for a while."""
+        return False
+
+    def _rows(self, start: TableStart, source: SourcePlan, again: Again) -> list[dict[str, Any]]:
+        assert self._read is not None, "who has a quarantine reads it"
+        with closing(self._read()) as reader:
+            if reader.view().uuid != start.uuid:
+                raise another_table(start, reader.view().uuid)
+            return list(rows_of_reader(reader, source, again))
+
+
+class _OnePlan:
+    """The plan of one table, kept as long as the table is as it was."""
+
+    def __init__(self, layout: Callable[[], Layout], shaping: Shaping) -> None:
+        self._layout = layout
+        self._shaping = shaping
+        self._kept: WriterPlan | None = None
+        self._known: tuple[str, int] | None = None
+
+    def plan_of(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         wanted = (start.uuid, start.schema_id)
         if self._kept is None or self._known != wanted or self._kept.source != source:
             layout = self._layout()
             if layout.uuid != start.uuid:
-                raise TableChanged(
-                    f"{start.table} is another table now: UUID {layout.uuid}, not {start.uuid}",
-                    "it was dropped and created again",
-                )
+                raise another_table(start, layout.uuid)
             if layout.layout_id != start.schema_id:
                 raise Unreachable(
                     f"the columns of {start.table} are not those of the START any more",
                     "the next one names them",
                 )
-            self._kept = plan_of_layout(layout, start.table, source, self.shaping)
+            self._kept = plan_of_layout(layout, start.table, source, self._shaping)
             self._known = wanted
         if self._kept.dressing is None:
             check_folder(start, self._kept.data_location)
         return self._kept
 
-    def forget_temporary(self) -> bool:
-        """No keys are given out for a while."""
-        return False
+
+def another_table(start: TableStart, uuid: str) -> TableChanged:
+    return TableChanged(
+        f"{start.table} is another table now: UUID {uuid}, not {start.uuid}",
+        "it was dropped and created again",
+    )
 
 
 def plan_of_layout(

@@ -10,6 +10,7 @@ from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.decoding import Decoded
+from headgate.data.writers.deleted_keys import DeletedKeys
 from headgate.data.writers.partitioned_rows import BUFFER_BYTES, PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.pools import OpenFiles
@@ -42,14 +43,17 @@ class Outlets(Protocol):
 
 
 class TableFiles:
-    """The files of one table, and the rows that wait for them."""
+    """The files of one table, and the rows that wait for them; of a keyed table also keys."""
 
     def __init__(self, known: RoutedTable, plan: WriterPlan, batch: Batch, pool: OpenFiles) -> None:
         shape = file_shape(plan)
         prefix = f"{plan.data_location}/{batch.folder}"
         self.at = Destination(known.name, known.uuid, known.schema_id)
-        self.files = DataFiles(shape, prefix, batch.target_file_bytes, pool=pool)
-        self.rows = PartitionedRows(shape.partitioner, self.files)
+        self._files = DataFiles(shape, prefix, batch.target_file_bytes, pool=pool)
+        self.rows = PartitionedRows(shape.partitioner, self._files)
+        self.keys: DeletedKeys | None = None
+        if plan.source.changes is not None:
+            self.keys = DeletedKeys(plan, shape.io, prefix, list(batch.ranges))
 
     def take(self, decoded: Decoded) -> None:
         self.rows.take(decoded.rows)
@@ -57,6 +61,27 @@ class TableFiles:
     def take_rows(self, rows: pa.RecordBatch) -> None:
         """As ``take``, of rows whose records are known otherwise."""
         self.rows.take(rows)
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.rows.waiting_bytes + (self.keys.waiting_bytes if self.keys else 0)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        self.rows.flush()
+        if self.keys:
+            self.keys.flush()
+
+    def finish(self) -> tuple[WrittenFile, ...]:
+        """Write what waits; return all files."""
+        self.rows.flush()
+        return (*self._files.finish(), *(self.keys.finish() if self.keys else ()))
+
+    def discard(self) -> None:
+        """Leave no file behind."""
+        self._files.discard()
+        if self.keys:
+            self.keys.discard()
 
 
 class ManyFiles:
@@ -75,17 +100,16 @@ class ManyFiles:
 
     def flush_largest(self) -> None:
         tables = self._open.values()
-        while sum(table.rows.waiting_bytes for table in tables) > BUFFER_BYTES:
-            max(tables, key=lambda table: table.rows.waiting_bytes).rows.flush()
+        while sum(table.waiting_bytes for table in tables) > BUFFER_BYTES:
+            max(tables, key=lambda table: table.waiting_bytes).flush()
 
     def finish(self) -> Followed:
         written: Followed = {}
         for _, table in sorted(self._open.items()):
-            table.rows.flush()
-            if files := table.files.finish():
+            if files := table.finish():
                 written[table.at] = files
         return written
 
     def discard(self) -> None:
         for table in self._open.values():
-            table.files.discard()
+            table.discard()

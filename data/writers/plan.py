@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -34,7 +33,7 @@ from headgate.data.envelopes.changes import Changes
 from headgate.data.formats import names
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.formats.former_names import with_former_names
-from headgate.data.writers.known_offsets import known_offsets
+from headgate.data.writers.known_offsets import Again, known_offsets, rows_of_iceberg
 from headgate.data.writers.needs import Evolution, evolution_of, older_schemas
 from headgate.data.writers.routes import Routing
 from headgate.data.writers.shaping import Shaping
@@ -104,6 +103,11 @@ class SourcePlan:
     routing: Routing | None = None
     makes: bool = False
     changes: Changes | None = None
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a table that takes its records has a key."""
+        return self.changes is not None or bool(self.routing and self.routing.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +207,11 @@ class WriterPlan:
         return pa.schema([*values, *(column for column in typed if column.name in parts)])
 
 
+def source_aside(source: SourcePlan) -> SourcePlan:
+    """How records are read that become rows of the quarantine."""
+    return replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy(), changes=None)
+
+
 class Plans:
     """Plans for the tables of one catalog, kept by (UUID, schema, spec).
 
@@ -232,12 +241,12 @@ class Plans:
         plan = self._within_folder(batch.table, source)
         if batch.quarantine is None or not source.handling.keeps:
             return plan
-        own = replace(
-            source, record_columns={}, rules={}, schema_policy=SchemaPolicy(), changes=None
-        )
-        aside = self._within_folder(batch.quarantine, own)
-        known = known_offsets(batch, source, partial(_load, self._catalog))
+        aside = self._within_folder(batch.quarantine, source_aside(source))
+        known = known_offsets(batch, source, self._rows)
         return replace(plan, quarantine=aside, known=known)
+
+    def _rows(self, start: TableStart, source: SourcePlan, again: Again) -> list[dict[str, Any]]:
+        return rows_of_iceberg(_load(self._catalog, start), source, again)
 
     def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """The plan, made anew where the table may want its files elsewhere since."""

@@ -42,7 +42,7 @@ def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
         source.kafka,
         batch.ranges,
         source.topic_ids,
-        with_keys="key" in parts or source.handling.keeps or source.changes is not None,
+        with_keys="key" in parts or source.handling.keeps or source.has_keys,
         with_headers="headers" in parts or source.handling.keeps or by_header,
     )
     return read_ranges(reading)

@@ -18,17 +18,16 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.writers.aside import BAD_VALUE, Aside
-from headgate.data.writers.data_files import file_shape
-from headgate.data.writers.decoding import Decoding
 from headgate.data.writers.failures import go_on, write_failed
 from headgate.data.writers.known_tables import KnownTables
-from headgate.data.writers.many_files import Followed, ManyFiles, Outlets, TableOutlet
+from headgate.data.writers.many_files import Followed, ManyFiles, Outlets
 from headgate.data.writers.newcomers import NEWCOMERS_MAX, Newcomer
 from headgate.data.writers.plan import SourcePlan, WriterPlan
 from headgate.data.writers.route_values import RouteValues
 from headgate.data.writers.routed_table import Making, RoutedTable
 from headgate.data.writers.routes import Names, Route, Target
 from headgate.data.writers.sieve import Sieve, others
+from headgate.data.writers.table_readings import TableReading, reading_of
 from headgate.data.writers.unmatched import tell
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Integers
@@ -117,8 +116,7 @@ class _Table:
     """One table's share of a batch under way."""
 
     at: Destination
-    decoding: Decoding
-    outlet: TableOutlet
+    reading: TableReading
     waiting: list[Chunk] = field(default_factory=list)
     waiting_records: int = 0
     waiting_bytes: int = 0
@@ -139,14 +137,12 @@ class _Table:
         if self.waiting:
             chunk = Chunk.joined(self.waiting)
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
-            decoded = self.decoding.rows_of(chunk)
-            if not (in_vain or self.decoding.needs):
-                self.outlet.take(decoded)
+            self.reading.take(chunk, in_vain=in_vain)
 
     def keep(self) -> None:
-        """What waits is kept beyond the chunk that it came with."""
-        if self.waiting:
-            self.waiting[-1] = self.waiting[-1].kept()
+        """Keep what waits beyond the chunk that it came with, which may have brought several: one
+        for each topic."""
+        self.waiting = [chunk.kept() for chunk in self.waiting]
 
 
 def write_routed(
@@ -194,7 +190,10 @@ class RoutedBatch:
         self._outlets = outlets
         self._aside = Aside(plan, batch)
         self._known = KnownTables(plan, batch)
-        self._sieve = Sieve(batch, self._aside, plan.condemned)
+        assert plan.source.routing is not None, "chosen for it"
+        self._routing = plan.source.routing
+        keyed = bool(self._routing.keys)
+        self._sieve = Sieve(batch, self._aside, plan.condemned, tombstones=keyed)
         self._router = Router(plan.source, batch)
         self._open: dict[str, _Table] = {}
         self._newcomers: dict[str, Newcomer] = {}
@@ -219,7 +218,7 @@ class RoutedBatch:
         followed: Followed = self._outlets.finish()
         tell(self._aside.reasons)
         quarantined = self._aside.finish()
-        results = self._sieve.results(self._records())
+        results = self._sieve.results(*self._counts())
         return BatchWritten(self._batch.number, results, (), quarantined, followed, self._ignored())
 
     def discard(self) -> None:
@@ -227,6 +226,10 @@ class RoutedBatch:
         self._outlets.discard()
 
     def _take(self, target: Target | None, chunk: Chunk) -> None:
+        if self._routing.keys and not (target and self._routing.key_of(target.table)):
+            chunk = self._sieve.without_tombstones(chunk)  # of a key they are changes
+            if not len(chunk.offsets):
+                return
         if target is not None and (trouble := self._known.trouble(target)):
             self._aside.diverted(chunk, target.table, trouble)
             return
@@ -253,7 +256,7 @@ class RoutedBatch:
 
     def _decode(self, table: _Table) -> None:
         table.decode(in_vain=self._in_vain)
-        self._in_vain |= bool(table.decoding.needs)
+        self._in_vain |= bool(table.reading.needs)
         self._outlets.flush_largest()
 
     def _newcomer(self, target: Target, making: Making) -> Newcomer:
@@ -271,7 +274,7 @@ class RoutedBatch:
         evolving = [
             needs.of_table(table.at)
             for table in self._open.values()
-            if (needs := table.decoding.needs)
+            if (needs := table.reading.needs)
         ]
         return (*new, *evolving)
 
@@ -280,29 +283,22 @@ class RoutedBatch:
         return {
             f"{table.at.table}: {paths}": records
             for table in self._open.values()
-            for paths, records in table.decoding.ignored().items()
+            for paths, records in table.reading.ignored().items()
         }
 
-    def _records(self) -> Integers:
-        """By place, how many records became rows of any table."""
-        count = np.zeros(len(self._batch.ranges), np.int64)
+    def _counts(self) -> tuple[Integers, Integers]:
+        """By place, how many records became rows of any table, and how many delete rows."""
+        records, deleted = np.zeros((2, len(self._batch.ranges)), np.int64)
         for table in self._open.values():
-            count += table.decoding.records
-        return count
+            records += table.reading.records
+            deleted += table.reading.deleted
+        return records, deleted
 
     def _table(self, known: RoutedTable, plan: WriterPlan) -> _Table:
         table = self._open.get(known.name)
         if table is None:
             outlet = self._outlets.of(known, plan)
-            schema, mapping = file_shape(plan).arrow_schema, plan.name_mapping()
-            decoding = Decoding(
-                plan.source,
-                self._batch,
-                schema,
-                mapping,
-                aside=self._aside,
-                evolution=plan.watched_for(known.refused),
-            )
             at = Destination(known.name, known.uuid, known.schema_id)
-            table = self._open[known.name] = _Table(at, decoding, outlet)
+            reading = reading_of(known, plan, self._batch, aside=self._aside, outlet=outlet)
+            table = self._open[known.name] = _Table(at, reading)
         return table

@@ -11,10 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
+from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
@@ -22,17 +19,14 @@ from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data.writers.failures import Wanting
 from headgate.data.writers.plan import (
     NOTHING_IS_MADE,
-    Plans,
     SourcePlan,
     WriterPlan,
     check_folder,
-    plan_of_table,
 )
-from headgate.data.writers.routed_table import Making, RoutedTable
-from headgate.data.writers.routes import RAW_NAME_PROPERTY, Routing
+from headgate.data.writers.routed_table import Making, RoutedTable, dropped
+from headgate.data.writers.routes import Routing
 from headgate.data.writers.shaping import Shaping
-from headgate.tables.iceberg.catalog import rights_taken
-from headgate.tables.stores.object_stores import refuse_signing
+from headgate.data.writers.table_stock import TableStock
 
 LISTED_S = 10.0
 """For so long nobody looks which tables a namespace has."""
@@ -58,17 +52,27 @@ class OfTable(Protocol):
         """Whether that holds for tables too that were there before (N5)."""
 
 
+class TablePlans(Protocol):
+    """The plans of a sink's own table, as ``Plans`` makes them of Iceberg's."""
+
+    shaping: Shaping
+
+    def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan: ...
+
+    def forget_temporary(self) -> bool: ...
+
+
 class RoutedPlans:
     """As ``Plans``, for a sink with routes. Used by one thread at a time."""
 
     def __init__(
         self,
-        catalog: Catalog,
-        plans: Plans,
+        stock: TableStock,
+        plans: TablePlans,
         of_table: OfTable,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._catalog = catalog
+        self._stock = stock
         self._plans = plans
         self._of_table = of_table
         self._now_s = monotonic_s
@@ -95,7 +99,7 @@ class RoutedPlans:
         if not isinstance(outcome, BatchWritten):
             return outcome
         known = {name: table.trouble for name, (_, table) in self._loaded.items()}
-        known |= {name: _dropped(name).trouble for name in self._gone}
+        known |= {name: dropped(name).trouble for name in self._gone}
         return replace(outcome, troubles={name: why for name, why in known.items() if why})
 
     def plan_of(
@@ -188,15 +192,7 @@ class RoutedPlans:
             until_s, known = self._listed.get(namespace, (0.0, frozenset()))
             missing = any(_namespace(n) == namespace and _short(n) not in known for n in needed)
             if now_s >= until_s or missing:
-                self._listed[namespace] = (now_s + LISTED_S, self._tables_in(namespace))
-
-    def _tables_in(self, namespace: str) -> frozenset[str]:
-        try:
-            return frozenset(found[-1] for found in self._catalog.list_tables(namespace))
-        except NoSuchNamespaceError:
-            return frozenset()
-        except OSError as error:
-            raise Unreachable(f"the tables of {namespace} cannot be listed: {error}") from error
+                self._listed[namespace] = (now_s + LISTED_S, self._stock.names(namespace))
 
     def _table(self, name: str, source: SourcePlan) -> RoutedTable | None:
         listed = self._listed.get(_namespace(name))
@@ -205,13 +201,13 @@ class RoutedPlans:
             had = before is not None and before[1].plan is not None
             if had and not self._of_table.makes_anew:
                 self._gone.add(name)
-            return _dropped(name) if name in self._gone else None
+            return dropped(name) if name in self._gone else None
         self._gone.discard(name)
         until_s, known = self._loaded.get(name, (0.0, None))
         now_s = self._now_s()
         if known is None or now_s >= until_s:
             own = self._of_table.source(source, name)
-            known = _loaded(self._catalog, name, own, self._plans.shaping)
+            known = self._stock.loaded(name, own, self._plans.shaping)
             if known.trouble.startswith(TableMissing.code) and self._of_table.makes_anew:
                 self._loaded.pop(name, None)
                 return None
@@ -220,34 +216,6 @@ class RoutedPlans:
                 event = about(LogEvent.RECORDS_UNMATCHED, table=name)
                 _log.warning("records of %s go nowhere else: %s", name, known.problem, extra=event)
         return known
-
-
-def _loaded(catalog: Catalog, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
-    try:
-        table = catalog.load_table(name)
-    except NoSuchTableError:  # it was listed a moment ago
-        return _dropped(name)
-    except Exception as error:
-        if refused := rights_taken(error):
-            why = f"{refused.code} {name} may not be loaded: {refused.message}"
-            return RoutedTable(name, problem=why, trouble=why)
-        if isinstance(error, OSError):
-            raise Unreachable(f"{name} cannot be loaded: {error}") from error
-        raise
-    uuid, schema_id = str(table.metadata.table_uuid), table.schema().schema_id
-    start = TableStart(name, uuid, schema_id, table.spec().spec_id, "")
-    try:
-        refuse_signing(name, table.io.properties)
-        plan = plan_of_table(table, start, source, shaping)
-    except ConfigurationError as error:
-        return RoutedTable(name, problem=error.message)
-    raw_name = table.properties.get(RAW_NAME_PROPERTY, "")
-    return RoutedTable(name, plan, "", uuid, schema_id, raw_name)
-
-
-def _dropped(name: str) -> RoutedTable:
-    why = f"{TableMissing.code} there is no table {name} any more: it was dropped or renamed"
-    return RoutedTable(name, problem=why, trouble=why)
 
 
 def _bounded(

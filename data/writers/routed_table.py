@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.errors import TableMissing
 
 if TYPE_CHECKING:  # what only checks settings imports no Arrow
     from headgate.data.writers.plan import SourcePlan, WriterPlan
@@ -40,3 +41,9 @@ class RoutedTable:
     making: Making | None = None
     refused: tuple[Refusal, ...] = ()
     trouble: str = ""
+
+
+def dropped(name: str) -> RoutedTable:
+    """Return a table that was there."""
+    why = f"{TableMissing.code} there is no table {name} any more: it was dropped or renamed"
+    return RoutedTable(name, problem=why, trouble=why)

@@ -64,10 +64,19 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """All routes of a sink, in order, and how many tables they may name (R4)."""
+    """All routes of a sink, in order, and how many tables they may name (R4).
+
+    ``keys``: patterns of whole names and the key of such tables, where some have one; the first
+    that matches counts.
+    """
 
     routes: tuple[Route, ...]
     tables_max: int = 1_000
+    keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def key_of(self, table: str) -> tuple[str, ...]:
+        """The columns of the table's key (U1); none where every record adds a row."""
+        return next((key for match, key in self.keys if re.fullmatch(match, table)), ())
 
     def of_topic(self, topic: str) -> Iterator[tuple[Route, Mapping[str, str]]]:
         """The routes that take records of the topic, with what the topic puts into their names."""

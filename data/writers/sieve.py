@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch, PartitionResult
 from headgate.data.writers.aside import Aside
@@ -46,7 +47,9 @@ class Sieve:
         weights = np.bincount(chunk.places, chunk.lengths, len(self._partitions))
         self._bytes += weights.astype(np.int64)
         np.maximum.at(self._newest_ms, chunk.places, chunk.timestamps)
-        chunk = self._without_tombstones(self._aside.without_known(chunk))
+        chunk = self._aside.without_known(chunk)
+        if not self._tombstones:
+            chunk = self.without_tombstones(chunk)
         return self._without_condemned(chunk)
 
     def results(
@@ -70,11 +73,13 @@ class Sieve:
             for place, at in enumerate(self._partitions)
         }
 
-    def _without_tombstones(self, chunk: Chunk) -> Chunk:
-        if self._tombstones or not chunk.values.array.null_count:
+    def without_tombstones(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
+        """The records that have a value. What becomes of the others the settings say, or
+        ``disposal``."""
+        if not chunk.values.array.null_count:
             return chunk
         empty = np.asarray(chunk.values.array.is_null())
-        self._aside.tombstones(chunk, np.flatnonzero(empty))
+        self._aside.tombstones(chunk, np.flatnonzero(empty), disposal)
         return chunk.where(~empty)
 
     def _without_condemned(self, chunk: Chunk) -> Chunk:

@@ -37,7 +37,7 @@ from headgate.control_protocol.ports import (
     Refused,
     TableView,
 )
-from headgate.control_protocol.record import KEY_COUNTS, CommitRecord, Debt, KeyCounts
+from headgate.control_protocol.record import KEY_COUNTS, CommitRecord, Debt
 from headgate.control_protocol.table_changes import Changed, Want
 from headgate.sink.telemetry import instruments as names
 
@@ -143,14 +143,9 @@ class MeteredLead:
         word = _word(outcome)
         self._observe(names.COMMIT_DURATION, time.monotonic() - since_s, {"outcome": word})
         self._count(names.COMMITS, 1, {"table": self._name, "outcome": word})
-        if isinstance(outcome, Landed) and outcome.view.record and outcome.view.record.keys:
-            self._changed(outcome.view.record.keys)
+        if isinstance(outcome, Landed) and (record := outcome.view.record):
+            _count_changes(self._count, self._name, record)
         return outcome
-
-    def _changed(self, keys: KeyCounts) -> None:
-        for what in KEY_COUNTS:
-            if records := getattr(keys, what):
-                self._count(names.CHANGES, records, {"table": self._name, "what": what})
 
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
         return self._table.evolve(base, columns)
@@ -194,14 +189,25 @@ class MeteredFollowers:
             if isinstance(outcome, Landed) and (record := outcome.view.record):
                 if record.records:
                     self._count(names.COMMITTED_ROWS, record.records, {"table": name})
+                _count_changes(self._count, name, record)
                 self._paid(name, record)
         return outcomes
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
         self._followers.tidy(before, owed)
 
+    def strike_off(self, debts: Sequence[Debt]) -> None:
+        self._followers.strike_off(debts)
+
     def close(self) -> None:
         self._followers.close()
+
+
+def _count_changes(count: Count, table: str, record: CommitRecord) -> None:
+    """Of a commit to a keyed table (U10)."""
+    for what in KEY_COUNTS if record.keys else ():
+        if records := getattr(record.keys, what):
+            count(names.CHANGES, records, {"table": table, "what": what})
 
 
 def _word(outcome: CommitOutcome | HeadgateError) -> str:

@@ -89,6 +89,10 @@ class Deletion(SideCall):
         """In so many data files."""
         return len(self._done.rows) if self._done else 0
 
+    def require_allowed(self) -> None:
+        """Raises ``DeletionRefused`` for a table whose rows do not go so."""
+        self._parent(self._catalog.load_table(self._identifier))
+
     def doomed(self) -> Doomed:
         """What it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``, and what
         loading a table and storage raise."""

@@ -2,20 +2,22 @@
 
 They carry no snapshot id: whoever lists one in a snapshot gives it that snapshot's id and sequence
 number (Iceberg's spec, *Sequence Number Inheritance*), in version 3 the ids of its rows as well.
+Key files are named by a manifest of their own, which no snapshot ever lists (rule U2).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import (
+    DataFileContent,
+    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
@@ -24,26 +26,21 @@ from pyiceberg.manifest import (
     construct_partition_summaries,
     write_manifest,
 )
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataV3
+from pyiceberg.typedef import Record
 
-from headgate.control_protocol.identifiers import (
-    Epoch,
-    Sender,
-    SinkName,
-    TransactionId,
-    TransactionNumber,
-    draft_folder,
-)
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.identifiers import Epoch, SinkName, draft_folder
 from headgate.control_protocol.ports import Draft
 from headgate.control_protocol.record import Debt
-from headgate.tables.iceberg import row_ids
+from headgate.tables.iceberg import entries, row_ids
 from headgate.tables.iceberg.manifests import CODEC, manifest_files, writable
 from headgate.tables.iceberg.unreachable import STORAGE_THREADS
 from headgate.tables.stores.listing import files_below
 
 _UNASSIGNED = -1
-_NONE, _NOBODY = TransactionId(Epoch(0), TransactionNumber(0)), Sender("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,35 +50,65 @@ class Drafted:
     manifest: ManifestFile
     files: list[ManifestDataFile]
 
+    @property
+    def written(self) -> list[WrittenFile]:
+        """The files as a status named them, but for what Iceberg wants to know besides."""
+        return [
+            WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes)
+            for file in self.files
+        ]
+
 
 def write_drafts(table: Table, sink: SinkName, draft: Draft) -> tuple[Debt, ...]:
-    """Write one manifest per partition spec of the files. Raises what storage raises."""
+    """Write one manifest per partition spec of the files with rows, and one that names key files.
+
+    Raises what storage raises.
+    """
     per_spec: dict[int, list[ManifestDataFile]] = defaultdict(list)
-    for file in manifest_files(table, draft.files):
+    rows = [file for file in draft.files if file.kind is FileKind.ROWS]
+    for file in manifest_files(table, rows):
         per_spec[file.spec_id].append(file)
-    transaction, coordinator = draft.transaction, draft.coordinator
-    folder = draft_folder(table.metadata.location, sink, transaction.epoch, coordinator)
+    folder = draft_folder(table.metadata.location, sink, draft.transaction.epoch, draft.coordinator)
     debts = []
     for spec_id, files in per_spec.items():
-        path = f"{folder}/{transaction.number}-s{spec_id}.avro"
-        debts.append(
-            Debt(
-                transaction=transaction,
-                coordinator=coordinator,
-                follower=str(table.metadata.table_uuid),
-                table=draft.table.table,
-                manifest=path,
-                size_bytes=_write(table, spec_id, files, path),
-                rows=sum(file.record_count for file in files),
-                since_ms=draft.since_ms,
-            )
-        )
+        path = f"{folder}/{draft.transaction.number}-s{spec_id}.avro"
+        size_bytes = _write(table, table.specs()[spec_id], files, path)
+        count = sum(file.record_count for file in files)
+        debts.append(replace(_debt(table, draft, path, size_bytes), rows=count))
+    if named := [_key_file(table, file) for file in draft.files if file.kind is FileKind.KEYS]:
+        path = f"{folder}/{draft.transaction.number}-keys.avro"
+        size_bytes = _write(table, UNPARTITIONED_PARTITION_SPEC, named, path)
+        count = sum(file.record_count for file in named)
+        debts.append(replace(_debt(table, draft, path, size_bytes), deletes=count))
     return tuple(debts)
 
 
-def _write(table: Table, spec_id: int, files: Sequence[ManifestDataFile], path: str) -> int:
-    output = table.io.new_output(path)
-    spec, schema = table.specs()[spec_id], table.schema()
+def _debt(table: Table, draft: Draft, manifest: str, size_bytes: int) -> Debt:
+    return Debt(
+        transaction=draft.transaction,
+        coordinator=draft.coordinator,
+        follower=str(table.metadata.table_uuid),
+        table=draft.table.table,
+        manifest=manifest,
+        size_bytes=size_bytes,
+        since_ms=draft.since_ms,
+    )
+
+
+def _key_file(table: Table, file: WrittenFile) -> ManifestDataFile:
+    return ManifestDataFile.from_args(
+        _table_format_version=table.format_version,
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=file.records,
+        file_size_in_bytes=file.size_bytes,
+    )
+
+
+def _write(table: Table, spec: PartitionSpec, files: Sequence[ManifestDataFile], path: str) -> int:
+    output, schema = table.io.new_output(path), table.schema()
     nobodys = cast("int", None)
     with (
         row_ids.ManifestWriter(spec, schema, output, nobodys, CODEC)
@@ -97,31 +124,40 @@ def _write(table: Table, spec_id: int, files: Sequence[ManifestDataFile], path: 
     return int(writer.to_manifest_file().manifest_length)
 
 
+def drafted_keys(io: FileIO, debts: Iterable[Debt]) -> list[WrittenFile]:
+    """The key files that the debts name, in their order. Raises what storage raises."""
+    return [
+        WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes, FileKind.KEYS)
+        for debt in debts
+        if debt.deletes
+        for file in drafted_files(io, debt.manifest)
+    ]
+
+
 def read_draft(table: Table, debt: Debt, snapshot_id: int) -> Drafted:
     """The manifest for the list of this snapshot. Raises what storage raises.
 
     Counts and summaries are of its entries: the debt's numbers are for people.
     """
-    spec_id = _spec_id(table.io, debt.manifest)
-    files = drafted_files(table.io, debt.manifest)
+    spec_id, files = _read(table.io, debt.manifest)
     listed = _listed(debt, spec_id, snapshot_id, files, summaries=_summaries(table, spec_id, files))
     numbered = isinstance(table.metadata, TableMetadataV3)
     return Drafted(row_ids.unnumbered(listed) if numbered else listed, files)
 
 
 def drafted_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
-    """The data files of a drafted manifest, for who only looks."""
-    spec_id = _spec_id(io, manifest)
-    bare = _listed(Debt(_NONE, _NOBODY, "", "", manifest), spec_id, 0, [])
-    entries = list(row_ids.live_entries(io, row_ids.unnumbered(bare)))
-    for entry in entries:
-        entry.data_file.spec_id = spec_id
-    return [entry.data_file for entry in entries]
+    """The files of a drafted manifest, with rows or with keys, for who only looks."""
+    return _read(io, manifest)[1]
 
 
-def _spec_id(io: FileIO, manifest: str) -> int:
-    with AvroFile[ManifestEntry](io.new_input(manifest)) as reader:
-        return int(reader.header.meta["partition-spec-id"])
+def _read(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
+    """Fetch a drafted manifest, once; return its partition spec and its files."""
+    with entries.opened(io, manifest, row_ids.VERSION) as drafted:
+        spec_id = int(drafted.header.meta["partition-spec-id"])
+        files = [row_ids.without_id(entry.data_file) for entry in drafted]
+    for file in files:
+        file.spec_id = spec_id
+    return spec_id, files
 
 
 def _summaries(

@@ -33,15 +33,19 @@ def live_entries(
 
     ``version``: of the format whose fields they have; what the manifest lacks is null.
     """
-    opened = AvroFile[ManifestEntry](
-        io.new_input(manifest.manifest_path),
-        MANIFEST_ENTRY_SCHEMAS[version],
-        {-1: ManifestEntry, _DATA_FILE: DataFile},
-        {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    )
-    with opened as entries:  # by now its bytes are here, and there is nothing to close
+    with opened(io, manifest.manifest_path, version) as entries:  # there is nothing to close
         return (
             _inherit_from_manifest(entry, manifest)
             for entry in entries
             if entry.status != ManifestEntryStatus.DELETED
         )
+
+
+def opened(io: FileIO, path: str, version: TableVersion) -> AvroFile[ManifestEntry]:
+    """Return a manifest to be entered, which fetches its bytes, and then read entry by entry."""
+    return AvroFile[ManifestEntry](
+        io.new_input(path),
+        MANIFEST_ENTRY_SCHEMAS[version],
+        {-1: ManifestEntry, _DATA_FILE: DataFile},
+        {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    )

@@ -115,6 +115,17 @@ class FollowerTables:
             else:
                 table.tidy(before, owed)
 
+    def strike_off(self, debts: Sequence[Debt]) -> None:
+        by_table: dict[str, list[Debt]] = {}
+        for debt in debts:
+            by_table.setdefault(debt.table, []).append(debt)
+        for name, struck in by_table.items():
+            table = self._table(name)
+            if self._threads:
+                self._executor().submit(table.strike_off, struck)  # nobody waits for it
+            else:
+                table.strike_off(struck)
+
     def close(self) -> None:
         """What is under way ends by itself; each call is bounded."""
         if self._pool is not None:

@@ -17,6 +17,7 @@ from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
@@ -54,11 +55,17 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
     for entry in entries.live_entries(io, manifest, VERSION):
         file = entry.data_file
         if next_id is None:
-            file[_OF_FILE] = None
+            without_id(file)
         elif file[_OF_FILE] is None:
             file[_OF_FILE] = next_id
             next_id += file.record_count
         yield entry
+
+
+def without_id(file: DataFile) -> DataFile:
+    """The file, as one whose rows have yet to be numbered."""
+    file[_OF_FILE] = None
+    return file
 
 
 def unnumbered(manifest: ManifestFile) -> ManifestFile:

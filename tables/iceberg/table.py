@@ -7,6 +7,7 @@ pyiceberg's own transactions are not used: they rebase and append again by thems
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import (
     CatalogRefused,
     CommitRejected,
+    ConfigurationError,
     HeadgateError,
     MissingRights,
     RecordUnreadable,
@@ -51,8 +53,9 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.record_codec import decode, key_property, marker_property
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.iceberg.brought import with_all_brought
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.drafts import read_draft, undecided, write_drafts
+from headgate.tables.iceberg.drafts import drafted_keys, undecided, write_drafts
 from headgate.tables.iceberg.evidence import decided
 from headgate.tables.iceberg.evolution import Evolution, evolution
 from headgate.tables.iceberg.keyed.stored_key import refuse_other_key
@@ -60,7 +63,6 @@ from headgate.tables.iceberg.lineage import lineage, newest_record, other_sinks,
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
 from headgate.tables.iceberg.prepared import OVERTAKEN, Prepared
 from headgate.tables.iceberg.proposal import GoingBack, Proposal
-from headgate.tables.iceberg.small_files import sinks_folder
 from headgate.tables.iceberg.supported import refuse_unread, refuse_unsupported
 from headgate.tables.iceberg.upkeep import Upkeep
 from headgate.tables.stores.files import delete_later, delete_quietly
@@ -131,26 +133,19 @@ class IcebergTable:
         if self._moved(table.metadata, attempt.base):
             return Refused("the table has moved on since it was read; nothing was sent")
         proposal = replace(self._proposal(table, attempt), back=back)
-        if self._keyed is not None and attempt.files:
-            try:
-                proposal = self._resolved(table, proposal, attempt, self._keyed)
-            except HeadgateError:
-                raise
-            except Exception as error:  # noqa: BLE001 - as below
-                return Unknown(f"nothing was sent: keys could not be resolved: {error!r}")
+        try:
+            proposal = with_all_brought(table, proposal, attempt, self._keyed)
+        except (StopSink, ConfigurationError):
+            raise
+        except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
+            return Unknown(f"nothing was sent: what is to be added could not be read: {error!r}")
         written = SnapshotFiles(table, proposal.snapshot_id)
         try:
-            drafted = [
-                read_draft(table, debt, proposal.snapshot_id)
-                for debt in attempt.debts
-                if debt.manifest
-            ]
-            proposal = replace(proposal, drafted=drafted)
             manifest_list = written.write_list(
                 proposal.files,
                 proposal.parent,
                 proposal.sequence_number,
-                [draft.manifest for draft in drafted],
+                [draft.manifest for draft in proposal.drafted],
                 deletions=proposal.deletions,
             )
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
@@ -185,6 +180,7 @@ class IcebergTable:
         table = self._load()
         if str(table.metadata.table_uuid) != draft.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was drafted")
+        self._refuse_other_key(table.metadata, self._stored_key(table.metadata))
         try:
             return write_drafts(table, self._sink, draft)
         except HeadgateError:
@@ -202,6 +198,15 @@ class IcebergTable:
             delete_quietly(table.io, loose)
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
+
+    def strike_off(self, debts: Sequence[Debt]) -> None:
+        """D7: their key files are of no more use; what cannot be removed is an orphan."""
+        try:
+            table = self._load()
+            files = [file.path for file in drafted_keys(table.io, debts)]
+            delete_quietly(table.io, [*files, *(debt.manifest for debt in debts)])
+        except Exception as error:  # noqa: BLE001 - nothing depends on it
+            _log.warning("%s: key files were not removed: %r", self._identifier, error)
 
     def close(self) -> None:
         """Nothing is held; what a removal may have taken along is set again."""
@@ -271,7 +276,7 @@ class IcebergTable:
         brings_rows = bool(attempt.files) or any(debt.manifest for debt in attempt.debts)
         if unclaimed and brings_rows:
             raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
-        key = self._keyed.stored(table.metadata) if self._keyed else None
+        key = self._stored_key(table.metadata)
         if self._keyed is not None or brings_rows:  # a person's claim says nothing of the key
             self._refuse_other_key(table.metadata, key)
         return Proposal(
@@ -287,25 +292,14 @@ class IcebergTable:
             key=key,
         )
 
+    def _stored_key(self, metadata: TableMetadata) -> str | None:
+        return self._keyed.stored(metadata) if self._keyed else None
+
     def _refuse_other_key(self, metadata: TableMetadata, key: str | None) -> None:
         """U1."""
         stored = metadata.properties.get(key_property(self._sink))
         filled = marker_property(self._sink) in metadata.properties
         refuse_other_key(self._identifier, stored, key, filled=filled)
-
-    def _resolved(
-        self, table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows
-    ) -> Proposal:
-        """U3: what the files' records replace and delete on the head that the call requires."""
-        by, number = attempt.record.coordinator, attempt.record.transaction
-        folder = (
-            f"{sinks_folder(table, self._sink)}/{number.epoch}-{by.incarnation}/{number.number}"
-        )
-        deletions = keyed.found(
-            table, proposal.parent, attempt.files, listed=proposal.files, folder=folder
-        )
-        record = replace(proposal.record, keys=deletions.counts)
-        return replace(proposal, record=record, deletions=deletions)
 
     @property
     def calling(self) -> Lock:

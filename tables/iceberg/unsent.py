@@ -28,7 +28,7 @@ from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.lineage import ancestry, by_id, properties_of
 
 _ROWS_AT_ONCE = 100
-_ROWS_LOOKED_AT = 5_000
+ROWS_LOOKED_AT = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class UnsentRows:
             if record and record.records:
                 files = added(table, snapshot)
                 rows = rows_of(table, snapshot, files, AlwaysTrue(), columns=columns)
-                return list(deque(islice(rows, _ROWS_LOOKED_AT), maxlen=count))
+                return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=count))
         return []
 
     def _loaded(self) -> Table:

@@ -34,13 +34,13 @@ from headgate.control_protocol.table_history import History
 from headgate.operations.audit import audit
 from headgate.operations.audit_report import AuditReport
 from headgate.operations.demo.produce import produce
+from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
 from headgate.operations.table_access import (
     opened_catalog,
     opened_reader,
     opened_table,
-    unpaid_debts,
 )
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings

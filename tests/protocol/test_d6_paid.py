@@ -7,7 +7,8 @@ from protocol.coordinating import EPOCH
 from protocol.following import LEAD, ONE, OTHER, follower, following, owed, paying
 from protocol.values import view
 
-from headgate.coordinator.actions import PayDebts
+from headgate.control_protocol.ports import Unknown
+from headgate.coordinator.actions import PayDebts, PaymentsAnswered
 from headgate.coordinator.debts import paid
 from headgate.coordinator.transitions import Phase
 
@@ -52,3 +53,13 @@ def test_a_crash_between_two_tables_pays_the_one_that_is_left() -> None:
     coordinator.follows()
     (payment,) = coordinator.only(PayDebts).payments
     assert payment.debts == debts[1:]
+
+
+def test_hundreds_of_tables_that_do_not_answer_are_one_line() -> None:
+    coordinator = paying()
+    coordinator.reads()
+    coordinator.follows()
+    slow = {f"lake.t{n}": Unknown(f"lake.t{n} does not answer in time") for n in range(200)}
+    coordinator.given(PaymentsAnswered(slow))
+    assert coordinator.told.count("not confirmed") == 1
+    assert coordinator.told.endswith("; lake.t2 does not answer in time; and 197 more")

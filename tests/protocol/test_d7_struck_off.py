@@ -10,6 +10,7 @@ from protocol.following import ONE, OTHER, announces, at, follower, following, o
 
 from headgate.control_protocol import debts_codec
 from headgate.control_protocol.ports import Landed
+from headgate.control_protocol.record import Debt
 from headgate.coordinator.actions import (
     CallFailed,
     DescribeFollowers,
@@ -17,6 +18,7 @@ from headgate.coordinator.actions import (
     PayDebts,
     PaymentsAnswered,
     ReadTable,
+    StrikeOff,
 )
 from headgate.coordinator.payment import DEBTS_MAX
 from headgate.coordinator.transitions import Phase
@@ -143,3 +145,22 @@ def test_a_follower_that_does_not_answer_holds_up_no_other() -> None:
     coordinator.pays()
     coordinator.followers[ONE] = away
     assert coordinator.phase is Phase.PAYING
+
+
+def deleting(name: str) -> Debt:
+    return replace(owed(name, EPOCH - 1, 4), rows=0, deletes=2)
+
+
+def test_key_files_go_with_the_read_that_strikes_their_debt_off() -> None:
+    stale = follower(ONE, EPOCH - 1, 3)
+    coordinator = following(deleting(ONE), owed(ONE, EPOCH - 1, 4), followers=(stale,))
+    coordinator.until(Phase.PAYING)
+    coordinator.reads()
+    coordinator.follows()
+    asked_for = coordinator.wants(PayDebts)
+    assert asked_for
+    coordinator.pays()
+    assert not coordinator.wants(StrikeOff)
+    coordinator.follows()
+    assert coordinator.term.debts == ()
+    assert coordinator.only(StrikeOff).debts == (deleting(ONE),)

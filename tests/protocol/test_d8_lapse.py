@@ -17,7 +17,8 @@ from headgate.coordinator.actions import (
     FollowersRead,
     PayDebts,
 )
-from headgate.coordinator.debts import unfenced
+from headgate.coordinator.debts import LAPSED_MAX, lapsed_so_far, unfenced
+from headgate.coordinator.payment import told_lapsed
 from headgate.coordinator.transitions import Phase
 
 AGE_MS = 100_000
@@ -112,6 +113,21 @@ def test_what_has_lapsed_stays_named() -> None:
     heir.table = coordinator.table
     heir.until(Phase.CLAIMING)
     assert heir.attempt.record.lapsed == stored.lapsed
+
+
+def test_of_very_many_the_older_ones_are_named_in_sums_that_fence_as_each_of_them() -> None:
+    """Else a record would reach what it can be read with, and nobody could claim any more."""
+    named = tuple(owed((ONE, OTHER)[n % 2], EPOCH - 1, n + 1) for n in range(LAPSED_MAX))
+    late = owed(ONE, EPOCH - 1, LAPSED_MAX + 1)
+    stored = replace(deciding(EPOCH - 1, LAPSED_MAX), lapsed=named)
+    lapsed = lapsed_so_far(stored, (late,))
+    assert lapsed[2:] == (*named, late)[-LAPSED_MAX // 2 :]
+    assert [debt.manifest for debt in lapsed[:2]] == ["", ""]
+    assert sum(debt.rows for debt in lapsed) == sum(debt.rows for debt in (*named, late))
+    assert unfenced(follower(ONE, EPOCH - 1, 498), lapsed[:2], ())
+    assert not unfenced(follower(ONE, EPOCH - 1, 501), lapsed[:2], ())
+    (told,) = told_lapsed(replace(stored, lapsed=lapsed), stored)
+    assert f"2 rows of transaction {late.transaction} never came" in told.text
 
 
 def heir() -> Coordinator:

@@ -23,7 +23,8 @@ AGEING = replace(SETTINGS, claim_age_max_ms=100_000)
 def test_no_machine_can_ask_for_a_deletion() -> None:
     """Whoever adds an action that touches files must come by here.
 
-    ``TidyDrafts`` deletes manifests that nobody decided on (D2), and no data file.
+    ``TidyDrafts`` deletes manifests that nobody decided on (D2), and no data file; ``StrikeOff``
+    key files of debts that a read shows as paid (D7), which no snapshot refers to.
     """
     wanted = get_args(coordinator_actions.Action) + get_args(participant_actions.Action)
 
@@ -40,6 +41,7 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
         "PayDebts",
         "ReadTable",
         "Stop",
+        "StrikeOff",
         "Submit",
         "Tell",
         "TidyDrafts",

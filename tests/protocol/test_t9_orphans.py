@@ -13,10 +13,12 @@ from local_catalog import local_catalog
 from maintained import SINK, Maintained, settings
 
 from headgate.control_protocol.errors import MaintenanceUnfit
+from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.tables.iceberg.condemned import Condemned
 from headgate.tables.iceberg.orphans import SKEW_MS, Ages, Found, Orphans
+from headgate.tables.iceberg.small_files import sinks_folder
 from headgate.tables.iceberg.table import IcebergTable
 
 HOUR_MS = 3_600_000
@@ -163,6 +165,26 @@ def test_point_6_what_is_owed_stays_with_its_drafts_and_goes_when_nobody_is(make
     assert len(found.files) == 2
     assert search.delete(found) == 2
     assert not manifest.exists()
+
+
+def test_u2_key_files_that_are_owed_stay_with_their_drafts(make: Make) -> None:
+    lead = make()
+    table = lead.catalog.load_table("db.trips")
+    path = f"{sinks_folder(table, SINK)}/1-a/1/some-keys.parquet"
+    table.io.new_output(path).create().close()
+    keys = (WrittenFile(path, 3, 10, FileKind.KEYS),)
+    aged(keys)
+    lead.next_offset = 0
+    follower = IcebergTable(lead.catalog, "db.trips", SINK, threads=False)
+    record = lead._record(0)
+    debts = follower.draft(Draft(follower.read(), record.transaction, record.coordinator, keys))
+    os.utime(Path(debts[0].manifest.removeprefix("file://")), (1, 1))
+
+    assert len(orphans(lead).found().files) == 2, "as long as nobody has decided it"
+    owe(lead, debts=debts)
+    assert orphans(lead).found().files == ()
+    owe(lead)
+    assert "some-keys.parquet" in names(orphans(lead).found())
 
 
 def owe(

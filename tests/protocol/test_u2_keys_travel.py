@@ -71,3 +71,21 @@ def judged(claim: Claim, *files: WrittenFile, by: Standard = KEYED) -> Verdict:
 
 def of(said: WriteStatus) -> HeardStatus:
     return HeardStatus(ControlOffset(0), ALICE, TransactionNumber(1), said)
+
+
+def test_a_follower_that_has_a_key_takes_key_files() -> None:
+    place = "s3://lake.orders/data/headgate/sink/1-c1"
+    prefixes = Prefixes(place, TransactionNumber(9))
+    rows = replace(ROWS, path=f"{place}/1/rows.parquet")
+    keys = replace(KEYS, path=f"{place}/1/keys.parquet")
+    said = WriteStatus(1, {P0: CLAIM}, (TableStatus("lake.orders", (rows, keys), "uuid-orders"),))
+    heard = HeardStatus(ControlOffset(1), ALICE, TransactionNumber(1), said)
+    orders = FollowerStandard(prefixes, uuid="uuid-orders", keyed=True)
+    ledger = replace(KEYED, keyed=False, routed=True)
+
+    verdict = judge([heard], replace(ledger, followers={"lake.orders": orders}))
+    assert verdict.refused == ()
+    assert verdict.follower_files == {"lake.orders": (rows, keys)}
+    plain = replace(orders, keyed=False)
+    (why,) = judge([heard], replace(ledger, followers={"lake.orders": plain})).refused
+    assert "key files of lake.orders, which has no key" in why

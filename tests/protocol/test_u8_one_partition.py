@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from protocol.coordinating import Coordinator
 from protocol.keyed import KeyedHead, deletes, rows
-from protocol.values import topics
+from protocol.values import P0, topics
 
 from headgate.control_protocol.key_errors import KeyedPartitionsAdded, KeyInTwoPartitions
 from headgate.coordinator.actions import Stop
@@ -64,3 +64,27 @@ def test_the_partitions_that_a_keyed_table_began_with_stop_nothing() -> None:
     coordinator.until(Phase.PREPARING)
     coordinator.described()
     assert coordinator.phase is Phase.CLOSING
+
+
+@dataclass(frozen=True)
+class OneTopic:
+    """Records of this topic go to a table with a key, and to no other."""
+
+    topic: str
+
+    def of_table(self, _table: str) -> bool:
+        return False
+
+    def of_topic(self, topic: str) -> bool:
+        return topic == self.topic
+
+
+def test_of_routed_tables_only_topics_of_keyed_ones_keep_their_partitions() -> None:
+    for topic, stops in ((P0.topic, True), ("another", False)):
+        coordinator = Coordinator()
+        identity = replace(coordinator.state.identity, routed_keys=OneTopic(topic))
+        coordinator.state = replace(coordinator.state, identity=identity)
+        coordinator.until(Phase.PREPARING)
+        coordinator.sources = topics((0, 1_000), (0, 1_000), (0, 90))
+        coordinator.described()
+        assert coordinator.wants(Stop) is stops

@@ -197,6 +197,9 @@ class FaultyTable(Struck):
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
         self._table.tidy(before, owed)
 
+    def strike_off(self, debts: Sequence[Debt]) -> None:
+        self._table.strike_off(debts)
+
     def _lie(self, attempt: CommitAttempt) -> CommitOutcome:
         """Said to have landed; the table never hears of it."""
         never = self._catalog.new_snapshot("main", (), {}).snapshot_id

@@ -129,6 +129,8 @@ class Keeper:
         yield
         if found.files:
             world.struck["orphans deleted"] += search.delete(found)
+            storage = world.catalog.storage
+            catalog.cleaned.update(path for path in found.files if not storage.holds(path))
 
     def _ages(self) -> Ages:
         claim_ms = self._world.climate.coordinators.claim_age_max_ms

@@ -101,6 +101,8 @@ class RealCatalog:
         self.untold: set[str] = set()
         """Of these, the ones that no metadata file told of any more when their remover looked, or
         that went along after it had looked for the last time."""
+        self.cleaned: set[str] = set()
+        """Files that were deleted as orphans."""
         self._looked_for: set[str] = set()
         self._applied_to: dict[str, str] = {}
         self._serves = serves

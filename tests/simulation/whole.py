@@ -35,10 +35,12 @@ class Whole:
         """When all is calm again.
 
         Who died while it removed snapshots could not look after them; nor could who slept until
-        others' commits had pushed the proof out of the metadata log.
+        others' commits had pushed the proof out of the metadata log, or an orphan clean-up had met
+        files to which nothing referred meanwhile.
         """
         catalog = self._catalog
         gone = catalog.foreign.keys() - catalog.metadata.refs.keys() - catalog.untold
+        gone = {name for name in gone if not catalog.foreign[name] & catalog.cleaned}
         lost = sorted(name for name in gone if getattr(catalog.taken_along[name], "in_use", True))
         if lost:
             raise Violation(Kind.LOSS, f"{self._catalog.table} lost the refs of others: {lost}")

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.control_protocol.key_errors import KeyIndexFull
+from headgate.tables.iceberg.keyed.index_memory import Take
 from headgate.tables.iceberg.keyed.key_hash import Words
 
 ROW_BYTES = 28
@@ -85,10 +86,13 @@ class _Run:
 @dataclass(slots=True)
 class KeyIndex:
     """``bytes_max`` bounds what it holds; ``dead`` tells which positions of a file are dead: merges
-    forget those rows, so that a key which changes often does not fill the runs."""
+    forget those rows, so that a key which changes often does not fill the runs. ``any_dead``:
+    whether it is worth asking. ``take``: where other tables' indexes have a part of the bytes."""
 
     bytes_max: int
     dead: Callable[[str], Numbers] = field(default=lambda _: np.empty(0, np.int64))
+    take: Take | None = None
+    any_dead: Callable[[], bool] = field(default=lambda: True)
     numbers: dict[str, int] = field(default_factory=dict)
     _paths: dict[int, str] = field(default_factory=dict)
     _gone: set[int] = field(default_factory=set)
@@ -103,13 +107,13 @@ class KeyIndex:
 
     def add(self, path: str, keys: FileKeys) -> None:
         """Raises ``KeyIndexFull`` where it would become too large; it is as before then."""
-        if (len(self) + len(keys)) * ROW_BYTES > self.bytes_max:
+        if not self._has_room(len(keys)):
             self._forget_gone()
         rows = len(self) + len(keys)
-        if rows * ROW_BYTES > self.bytes_max:
+        if not self._has_room(len(keys)):
             raise KeyIndexFull(
                 f"{rows} rows of a keyed table need {rows * ROW_BYTES} bytes to be found by their "
-                f"keys, and may have {self.bytes_max}",
+                f"keys, and all such tables may have {self.bytes_max}",
                 "raise changes.index_memory_bytes, or fill several tables",
             )
         number, self._next = self._next, self._next + 1
@@ -125,6 +129,10 @@ class KeyIndex:
         self._runs.append(run)
         while self._two_are_merged():
             self._runs[-2:] = [self._merged(self._runs[-2], self._runs[-1])]
+
+    def _has_room(self, more: int) -> bool:
+        wanted = (len(self) + more) * ROW_BYTES
+        return self.take(wanted) if self.take else wanted <= self.bytes_max
 
     def forget(self, path: str) -> None:
         """A data file that is not in the table any more."""
@@ -159,7 +167,7 @@ class KeyIndex:
         return self._alive(both).sorted()
 
     def _alive(self, run: _Run) -> _Run:
-        if not self._gone and not any(len(self.dead(path)) for path in self.numbers):
+        if not self._gone and not self.any_dead():
             return run
         keep = ~np.isin(run.files, list(self._gone))
         for number, places in grouped(run.files[keep], np.flatnonzero(keep)):

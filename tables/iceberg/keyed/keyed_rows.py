@@ -6,7 +6,6 @@ anew (rule U5). The index between the calls is a cache.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -30,8 +29,10 @@ from headgate.tables.iceberg.keyed.delete_files import (
 )
 from headgate.tables.iceberg.keyed.delete_manifests import Deletions
 from headgate.tables.iceberg.keyed.head import Head, Heads
+from headgate.tables.iceberg.keyed.index_memory import IndexMemory
 from headgate.tables.iceberg.keyed.key_index import FileKeys, KeyIndex
 from headgate.tables.iceberg.keyed.resolution import Change, resolve
+from headgate.tables.iceberg.keyed.stored_key import key_text
 from headgate.tables.iceberg.lineage import by_id
 from headgate.tables.stores.ahead import in_turn
 
@@ -52,18 +53,22 @@ class KeyedBy(RowKey):
 class KeyedRows:
     """Of one table, for as long as one coordinator lives."""
 
-    def __init__(self, by: KeyedBy, reader: KeyReader | None = None) -> None:
+    def __init__(
+        self, by: KeyedBy, reader: KeyReader | None = None, memory: IndexMemory | None = None
+    ) -> None:
+        """``memory``: what the indexes of several tables share."""
         self._by = by
         self._reader = reader or KeyReader()
         self._heads = Heads()
-        self._index = KeyIndex(by.index_bytes_max, self._known_dead)
+        self._take = (memory or IndexMemory(by.index_bytes_max)).share()
+        self._index = self._new_index()
         self._stands_at: int | None = None
         self._dead: dict[str, BitMap64] = {}
         self._read: dict[str, FileKeys] = {}
 
     def stored(self, metadata: TableMetadata) -> str:
         """What the table's property says of this key. Raises ``KeyUnfit``."""
-        return json.dumps(sorted(key_ids(metadata.schema(), self._by.key)))
+        return key_text(metadata.schema(), self._by.key)
 
     def found(
         self,
@@ -106,12 +111,17 @@ class KeyedRows:
 
     # ------------------------------------------------------------------------------- the index
 
+    def _new_index(self) -> KeyIndex:
+        return KeyIndex(
+            self._by.index_bytes_max, self._known_dead, self._take, lambda: bool(self._dead)
+        )
+
     def _followed(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
         """The head, with the index at it: new files are read, those that are gone forgotten."""
         head = self._heads.read(table, parent)
         if not _goes_on(table.metadata, self._stands_at, parent):
             # Rows that were dead may live again: what merges have forgotten of them is read again.
-            self._index = KeyIndex(self._by.index_bytes_max, self._known_dead)
+            self._index = self._new_index()
             self._dead.clear()
         self._dead = {path: dead for path, dead in self._dead.items() if path in head.data}
         for path in [path for path in self._index.numbers if path not in head.data]:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
+from pyiceberg.schema import Schema
+
 from headgate.control_protocol.key_errors import KeyChanged
+from headgate.tables.iceberg.creation import key_ids
+
+
+def key_text(schema: Schema, key: Sequence[str]) -> str:
+    """What the table's property says of this key: its columns may be renamed. Raises
+    ``KeyUnfit``."""
+    return json.dumps(sorted(key_ids(schema, key)))
 
 
 def refuse_other_key(table: str, stored: str | None, wanted: str | None, *, filled: bool) -> None:

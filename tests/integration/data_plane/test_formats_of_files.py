@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import pytest
 from integration.data_plane.every_type import SCHEMA, append, arrow_rows, rows, table_of
 from integration.data_plane.test_files_as_others_see_them import as_pyiceberg_has_it, comparable
 from integration.iceberg import test_partitions as partitioned
-from integration.readers import IcebergSpark, read_with_pyiceberg
+from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
 from local_catalog import LocalCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -121,6 +122,18 @@ def test_point_6_pyiceberg_reads_orc(sqlite_catalog: LocalCatalog) -> None:
     location = sqlite_catalog.catalog.load_table("db.t").metadata_location
     expected = comparable(arrow_rows(table, rows()[1:3]))
     assert comparable(read_with_pyiceberg(location)) == as_pyiceberg_has_it(expected)
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_point_6_duckdb_names_the_format_that_it_does_not_read(
+    sqlite_catalog: LocalCatalog, kind: str
+) -> None:
+    """When this fails, a newer DuckDB may read it: see the limits in docs/files.md."""
+    table = table_of(sqlite_catalog.catalog, "db.t", {FORMAT: kind})
+    append(sqlite_catalog.catalog, table, rows()[1:3])
+    location = sqlite_catalog.catalog.load_table("db.t").metadata_location
+    with pytest.raises(duckdb.NotImplementedException, match=f"'{kind.upper()}' not supported"):
+        read_with_duckdb(location)
 
 
 @pytest.mark.parametrize("transform", partitioned.TRANSFORMS)

@@ -48,6 +48,7 @@ class Changelog:
     seed: int
     envelope: str = "plain"
     rows: dict[int, Row] = field(default_factory=dict)
+    topic: str = ""
 
     def __post_init__(self) -> None:
         self._dice = random.Random(self.seed)
@@ -98,7 +99,8 @@ class Changelog:
         name = str(key) if self.envelope == "plain" else json.dumps({"id": key})
         octets = None if value is None else json.dumps(value).encode()
         partition = zlib.crc32(str(key).encode()) % self.sink.partitions
-        self._producer.produce(self.sink.topics[0], octets, name.encode(), partition=partition)
+        topic = self.topic or self.sink.topics[0]
+        self._producer.produce(topic, octets, name.encode(), partition=partition)
         self._producer.poll(0)
 
 
@@ -153,15 +155,16 @@ def test_point_5_a_compacted_topic_over_kills_and_restarts_is_its_fold(
     assert (report.verdict, report.exit_code()) == (Verdict.WRONG, 1)
 
 
-def go_wrong(sink: Deployment, changes: Changelog) -> None:
+def go_wrong(sink: Deployment, changes: Changelog, routed: str = "") -> None:
     """Commit, as the sink does, a delete that no record says, a row with another value than its
     record, and one whose key was deleted."""
     lost, changed, *_ = sorted(changes.rows)
     deleted = next(key for key in range(500) if key not in changes.rows)
-    parts = sink.settings.table.record_columns
+    parts = (sink.settings.tables if routed else sink.settings.table).record_columns
     with sink.catalog() as catalog:
-        table = iceberg_table(sink.settings, catalog, sink.settings.table.identifier)
-        view, loaded = table.read(), catalog.load_table(sink.settings.table.identifier)
+        name = routed or sink.settings.table.identifier
+        table = iceberg_table(sink.settings, catalog, name)
+        view, loaded = table.read(), catalog.load_table(name)
         live = {row["id"]: row for row in loaded.scan().to_arrow().to_pylist()}
         rows = [live[changed] | {"n": -1}]
         partition = zlib.crc32(str(deleted).encode()) % sink.partitions
@@ -218,3 +221,19 @@ def test_point_5_debezium_through_spark_is_its_fold(deploy: Deploy) -> None:
     sink.wait_until_lag_zero(180)
     sink.stop()
     assert_folded(sink, changes)
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+def test_rows_that_need_columns_get_them_through_spark_and_the_fold_holds(deploy: Deploy) -> None:
+    schema = {"unknown_fields": "evolve"}
+    spark = {"writer": "spark", "master": "local[2]"}
+    few = {"columns": {"id": {"type": "long", "required": True}, "name": "string"}}
+    sink = deploy({**DEBEZIUM, "table.columns": few, "table.schema": schema, "spark": spark})
+    changes = Changelog(sink, 4, "debezium")
+    changes.produce(1_000)
+    sink.start()
+    sink.wait_until_lag_zero(180)
+    sink.stop()
+    assert_folded(sink, changes)
+    assert audit(sink.settings).verdict is Verdict.WELL

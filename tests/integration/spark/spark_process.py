@@ -7,7 +7,9 @@ imported it is the test's side.
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -72,11 +74,20 @@ class Server:
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
         from pyiceberg.catalog import load_catalog
+        from pyspark.serializers import CloudPickleSerializer
 
         from headgate.data.spark.batch_writer import SparkBatchWriter
         from headgate.data.spark.session import SparkOptions, open_session
         from headgate.data.writers.plan import Plans, SourcePlan
 
+        self._payloads: list[bytes] = []
+        packed = CloudPickleSerializer.dumps
+
+        def recorded(serializer: Any, function: Any) -> Any:
+            self._payloads.append(packed(serializer, function))
+            return self._payloads[-1]
+
+        CloudPickleSerializer.dumps = recorded
         self.catalog = load_catalog("local", **setup["catalog"])
         source = SourcePlan(
             kafka={"bootstrap.servers": setup["kafka"]},
@@ -113,6 +124,10 @@ class Server:
 
         numbers = self.session.spark.range(0, 2, 1, 2)
         return [row["place"] for row in numbers.mapInArrow(place, "place string").collect()]
+
+    def sent(self, texts: list[str]) -> list[str]:
+        """Which of the texts stand in what tasks were given so far."""
+        return [text for text in texts if any(text.encode() in sent for sent in self._payloads)]
 
     def submit(self, number: int, table: str, topic: str, ranges: dict[str, list[int]]) -> None:
         from headgate.control_protocol.events import TableStart
@@ -157,7 +172,8 @@ class Server:
             str(at.partition): asdict(result) for at, result in outcome.partitions.items()
         }
         files = [file.path for file in outcome.files]
-        return {**found, "partitions": partitions, "files": files}
+        written = base64.b64encode(pickle.dumps(outcome.files)).decode()
+        return {**found, "partitions": partitions, "files": files, "written": written}
 
     def close(self) -> None:
         self.writer.close()

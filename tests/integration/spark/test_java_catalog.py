@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,18 +17,24 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.soak]
 
 
-def test_point_7_a_sink_on_hive_runs_in_java_and_is_checked(
-    deploy: Deploy, hive_uri: str, tmp_path: Path, unique_name: str
+@pytest.fixture(params=["hive", "rest"])
+def properties(request: pytest.FixtureRequest, tmp_path: Path) -> Mapping[str, str | None]:
+    """Of a catalog that Java speaks to."""
+    if request.param == "rest":
+        port = request.getfixturevalue("rest_port")
+        return {"type": "rest", "uri": f"http://127.0.0.1:{port}", "warehouse": None}
+    hive_uri = request.getfixturevalue("hive_uri")
+    return {"type": "hive", "uri": hive_uri, "warehouse": f"file://{tmp_path}/warehouse"}
+
+
+def test_point_7_a_sink_runs_in_java_and_is_checked(
+    deploy: Deploy, properties: Mapping[str, str | None], unique_name: str
 ) -> None:
     database = unique_name.replace("-", "_")
     sink = deploy(
         {
-            "catalog": {"name": "hive", "backend": "java"},
-            "catalog.properties": {
-                "type": "hive",
-                "uri": hive_uri,
-                "warehouse": f"file://{tmp_path}/warehouse",
-            },
+            "catalog": {"name": "lake", "backend": "java"},
+            "catalog.properties": properties,
             "table": {"identifier": f"{database}.rows", "create": True},
             "spark": {"writer": "spark", "master": "local[1]"},
             "spark.conf": {"spark.jars": iceberg_jars()},
@@ -38,8 +45,9 @@ def test_point_7_a_sink_on_hive_runs_in_java_and_is_checked(
     sink.wait_until_lag_zero(180)
     asked = {answer.what: answer for answer in check(sink.settings)}
     assert asked["catalog"].detail.endswith("in Java")
-    assert "its metastore compares and sets" in asked["catalog rights"].detail
+    if properties["type"] == "hive":
+        assert "its metastore compares and sets" in asked["catalog rights"].detail
     assert {answer.what for answer in asked.values() if answer.state is State.WRONG} == set()
     sink.stop()
     sink.judge()
-    assert "thrift" not in participant.log_text()
+    assert str(properties["uri"]) not in participant.log_text()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -14,16 +17,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+from integration.data_plane.every_type import add_files
 from integration.oracle import assert_exactly_once, read_source
+from integration.readers import read_with_pyiceberg
 from integration.spark.cluster import standalone_cluster
 from integration.spark.connect_port import connect_port
 from integration.spark.spark_process import SparkProcess
 from local_catalog import LocalCatalog, local_catalog
+from object_store import BUCKET, ObjectStore
+from pyiceberg.transforms import BucketTransform
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.reader import IcebergReader
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 RECORDS = 60_000
 COLUMNS = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+SECRETS = {
+    "token": "a-token-of-the-catalog",
+    "credential": "client:secret-of-the-catalog",
+    "oauth2-server-uri": "https://user:password@tokens.example.com",
+    "client.secret-access-key": "a-key-for-files",
+}
 SCHEMA = pa.schema([("vendor", pa.int64()), ("fare", pa.float64()), *COLUMNS])
 
 
@@ -53,7 +70,7 @@ def spark(
             folder = tmp_path_factory.mktemp("cluster")
             options["master"] = stack.enter_context(standalone_cluster(folder, workers=2))
             options["conf"] = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
-        process = SparkProcess(options, catalog.properties, bootstrap)
+        process = SparkProcess(options, {**catalog.properties, **SECRETS}, bootstrap)
         stack.callback(process.close)
         yield process
 
@@ -117,6 +134,94 @@ def test_a_batch_of_several_partitions_is_cut_to_the_cores_and_joined_again(
     assert claimed == {"0": 2 * RECORDS, "1": 5, "2": 0}
     assert len(outcome["files"]) == 2
     assert_exactly_once(rows_of(outcome["files"]), read_source(bootstrap, topic))
+
+
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+def test_point_6_tasks_write_other_formats_into_partitions(
+    spark: SparkProcess,
+    catalog: LocalCatalog,
+    table: str,
+    bootstrap: str,
+    topic_factory: Callable[..., str],
+    fill: Callable[..., None],
+    kind: str,
+) -> None:
+    """pyiceberg reads ORC; Avro is read by the reader of the audit."""
+    loaded = catalog.catalog.load_table(table)
+    with loaded.transaction() as change:
+        change.set_properties({"write.format.default": kind})
+        with change.update_spec() as update:
+            update.add_field("vendor", BucketTransform(4), "bucket")
+    topic = topic_factory(2)
+    fill(topic, 0, 400)
+    fill(topic, 1, 300)
+    ranges = {"0": [0, 400], "1": [0, 300]}
+    spark.call("submit", number=1, table=table, topic=topic, ranges=ranges)
+    outcome = spark.call("outcome")
+    assert outcome["kind"] == "BatchWritten", outcome
+    assert {Path(path).suffix for path in outcome["files"]} == {f".{kind}"}
+    add_files(loaded, pickle.loads(base64.b64decode(outcome["written"])))
+    tasks = list(loaded.refresh().scan().plan_files())
+    assert {task.file.partition[0] for task in tasks} == {0, 1, 2, 3}
+    _, files = IcebergReader(loaded, SinkName("sink"), "main").scan(SCHEMA.names)
+    seen = [pa.Table.from_batches(file.batches()).select(SCHEMA.names) for file in files]
+    assert_exactly_once(seen, read_source(bootstrap, topic))
+    if kind == "orc":
+        seen = [read_with_pyiceberg(loaded.metadata_location)]
+        assert_exactly_once(seen, read_source(bootstrap, topic))
+    vendors = sorted(vendor for rows in seen for vendor in rows["vendor"].to_pylist())
+    assert vendors == sorted([*range(400), *range(300)])
+
+
+def test_point_2_what_tasks_are_given_has_the_keys_for_files_and_no_secret_of_the_catalog(
+    spark: SparkProcess,
+    catalog: LocalCatalog,
+    table: str,
+    topic_factory: Callable[..., str],
+    fill: Callable[..., None],
+) -> None:
+    """Every function that Spark packed for its workers is searched."""
+    topic = topic_factory(1)
+    fill(topic, 0, 5)
+    spark.call("submit", number=1, table=table, topic=topic, ranges={"0": [0, 5]})
+    assert spark.call("outcome")["kind"] == "BatchWritten"
+    found = spark.call("sent", texts=[*SECRETS.values(), str(catalog.database), topic])
+    assert found == [SECRETS["client.secret-access-key"], topic]
+
+
+@pytest.mark.soak
+def test_point_2_executors_that_know_nothing_write_with_the_keys_of_the_sink_file(
+    object_store: ObjectStore,
+    tmp_path: Path,
+    bootstrap: str,
+    topic_factory: Callable[..., str],
+    fill: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    local = local_catalog(tmp_path)
+    properties = {**local.properties, **object_store.s3()}
+    with load_catalog("local", properties) as on_s3:
+        name = f"db.w{uuid.uuid4().hex[:10]}"
+        location = on_s3.create_table(name, SCHEMA).location()
+    topic = topic_factory(2)
+    fill(topic, 0, 50)
+    fill(topic, 1, 50)
+    with standalone_cluster(tmp_path, workers=2) as master:
+        conf = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
+        process = SparkProcess({"master": master, "conf": conf}, properties, bootstrap)
+        try:
+            ranges = {"0": [0, 50], "1": [0, 50]}
+            process.call("submit", number=1, table=name, topic=topic, ranges=ranges)
+            outcome = process.call("outcome")
+        finally:
+            process.close()
+    assert outcome["kind"] == "BatchWritten", outcome
+    keys = set(object_store.keys(location.removeprefix(f"s3://{BUCKET}/")))
+    assert {path.removeprefix(f"s3://{BUCKET}/") for path in outcome["files"]} <= keys
+    local.catalog.close()
 
 
 def test_tasks_on_a_cluster_run_the_package_that_was_sent(

@@ -10,7 +10,13 @@ from integration.deployment import Deployment
 from integration.tables.routed_sink import routed, rows_of, table_of
 from integration.tables.test_parked import parked_of, running, states, wait_until_decided
 
-from headgate.control_protocol.errors import HeadgateError, TableRecreated, TableStillParked
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    TableMissing,
+    TableRecreated,
+    TableStillParked,
+)
+from headgate.operations.audit import audit
 from headgate.operations.check import check
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.resume_tables import resume_tables
@@ -123,6 +129,10 @@ def test_point_4_p11_nothing_is_made_when_the_whole_catalog_is_gone(
     assert told.condition == "failed"
     assert told.last_error is not None
     assert told.last_error.code == "HG-202"
+    with pytest.raises(TableRecreated, match="this sink has filled it"):
+        audit(sink.settings)
+    with pytest.raises(TableMissing):
+        audit(sink.settings, with_source=False)
     away.rename(database)
     produce(sink)
     with running(sink):

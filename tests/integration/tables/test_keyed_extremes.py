@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
+import keyed_world
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from keyed_world import NAME, SINK, Event, KeyedWorld, shown
 from local_catalog import local_catalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import FileFormat
+from pyiceberg.types import LongType
 
 from headgate.control_protocol.record import KeyCounts
 from headgate.tables.iceberg.keyed.changed_keys import KeyReader
@@ -33,6 +35,7 @@ DUE_AT_ONCE = {
 }
 
 
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("files", [60, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_point_3_data_files_with_one_key_each_are_read_by_few_requests(
     tmp_path: Path, files: int, monkeypatch: pytest.MonkeyPatch
@@ -50,6 +53,25 @@ def test_point_3_data_files_with_one_key_each_are_read_by_few_requests(
     world.restarted("three")
     assert world.commit(everything).updated == files - files // 2
     assert {times for path, times in opened.items() if path.endswith(".puffin")} == {1}
+    _check(world)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_point_3_a_key_that_was_widened_is_found_in_files_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cold: bool
+) -> None:
+    """Some of these files are of claims that were made before."""
+    monkeypatch.setitem(keyed_world.COLUMNS, "id", "int not null")
+    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
+    world.commit([Event((n,), "a") for n in range(6)])
+    claimed = world.files([Event((1,), "b"), Event((4,))])
+    with world.loaded().update_schema() as update:
+        update.update_column("id", LongType())
+    if cold:
+        world.restarted("two")
+    later = world.files([Event((2,), "c"), Event((3,)), Event((2**40,), "d")])
+    counts = world.landed(world.attempt([*claimed, *later]))
+    assert counts == KeyCounts(inserted=1, updated=2, deleted=2)
     _check(world)
 
 

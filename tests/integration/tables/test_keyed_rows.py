@@ -112,7 +112,9 @@ def test_u1_a_payment_brings_no_rows_to_a_table_with_a_key(tmp_path: Path) -> No
     attempt = world.attempt(world.files([put(1)]))
     record = attempt.record
     draft = Draft(plain.read(), record.transaction, record.coordinator, attempt.files, 0)
-    owed = plain.draft(draft)
+    with pytest.raises(KeyChanged, match="the settings say without a key"):
+        plain.draft(draft)
+    owed = world.table.draft(draft)
     with pytest.raises(KeyChanged, match="the settings say without a key"):
         plain.commit(CommitAttempt(plain.read(), record, debts=owed))
     assert isinstance(plain.commit(CommitAttempt(plain.read(), record)), Landed)

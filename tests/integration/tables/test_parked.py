@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from integration.conftest import Deploy
-from integration.deployment import Deployment
+from integration.deployment import PATIENCE_S, Deployment
 from integration.sink_file import COORDINATES
 from integration.tables.routed_sink import routed, rows_of, table_of, with_zones
 from pyiceberg.catalog.sql import SqlCatalog
@@ -72,14 +72,14 @@ def parked_of(sink: Deployment) -> dict[str, str]:
     return {parked.table: parked.why for parked in record.parked} if record else {}
 
 
-def wait_until_decided(sink: Deployment) -> None:
+def wait_until_decided(sink: Deployment, bound_s: float = PATIENCE_S) -> None:
     """Nothing of the source is left to read; what parked tables are owed stays owed."""
 
     def decided() -> bool:
         lag = sink.lag()
         return lag is not None and lag <= sum(debt.rows for debt in sink.owed())
 
-    sink.wait_until(decided, "offsets at the end")
+    sink.wait_until(decided, "offsets at the end", bound_s)
 
 
 def states(sink: Deployment) -> dict[str, str]:

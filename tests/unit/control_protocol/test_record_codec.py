@@ -45,6 +45,7 @@ DEBTS = st.builds(
     size_bytes=LONG,
     rows=LONG,
     since_ms=LONG,
+    deletes=LONG,
 )
 RECORDS = st.builds(
     CommitRecord,
@@ -210,6 +211,18 @@ def test_d3_a_debt_can_be_read_by_a_person() -> None:
             "since-ms": 1_700_000_000_000,
         }
     ]
+
+
+def test_d3_a_debt_of_key_files_says_how_many_records_delete() -> None:
+    keys = owed(118, rows=0, deletes=7)
+    written = record(Offsets(), debts=(owed(118), keys))
+    summary = record_codec.encode(written)
+    first, second = json.loads(summary["headgate.orders.debts"])
+    assert second == {**first, "rows": 0, "deletes": 7}
+    decoded = record_codec.decode(written.sink, summary)
+    assert decoded is not None
+    assert decoded.debts == written.debts
+    assert (keys.records, keys.said) == (7, "7 deletes")
 
 
 def test_d3_many_debts_stay_small_and_in_order() -> None:

@@ -18,7 +18,7 @@ from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import payments
 from headgate.operations.audit import audit
 from headgate.operations.audit_report import AuditReport, Verdict
-from headgate.operations.table_access import unpaid_debts
+from headgate.operations.follower_access import unpaid_debts
 from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import ensure_table

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 from unit.operations.filled_table import FilledTable
 
 from headgate.control_protocol.errors import (
@@ -66,6 +68,28 @@ def test_a_good_table_passes_every_question_and_nothing_changes(
     assert check.sink_state() == "goes on after transaction 1.2 of group headgate-trips"
     assert check.storage() == f"{tmp_path}/warehouse/db/trips may be written"
     assert tree(tmp_path) == before
+
+
+def test_point_7_rights_are_asked_of_a_catalog_that_is_open(
+    filled: FilledTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java's answers nothing any more once it is closed."""
+    filled.good_start()
+    closed: list[object] = []
+
+    def close(catalog: SqlCatalog) -> None:
+        closed.append(catalog)
+
+    def asked(table: Table) -> str:
+        assert closed
+        assert table.catalog not in closed
+        return "may be committed"
+
+    monkeypatch.setattr(SqlCatalog, "close", close)
+    monkeypatch.setattr("headgate.operations.check_table.may_commit", asked)
+    check = TableCheck(settings)
+    check.table()
+    assert check.rights() == "may be committed"
 
 
 def test_a_table_that_the_first_start_creates(settings: SinkSettings, tmp_path: Path) -> None:

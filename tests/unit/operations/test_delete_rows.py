@@ -267,6 +267,26 @@ def test_point_8_a_compaction_meanwhile_does_not_bring_rows_back(make: Make) -> 
     assert seen(sink) == [0, 1, 2, *range(4, 20)]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_point_8_rows_that_others_rewrite_meanwhile_are_found_in_their_new_files(
+    make: Make, version: str
+) -> None:
+    """As Spark's DELETE does it with copy-on-write, and pyiceberg's: beneath and in between."""
+    sink = make("2")
+    sink.commits(3)
+    sink.table.delete("offset = 2")
+    deleted(sink, "offset = 3")
+    before_the_next_call(sink.catalog, lambda: sink.table.delete(f"offset = {4 + int(version)}"))
+
+    assert deleted(sink, "offset in (1, 8, 2)") == [Deleted("db.trips", 2, 2)]
+
+    gone = {1, 2, 3, 4 + int(version), 8}
+    left = [offset for offset in range(15) if offset not in gone]
+    assert seen(sink) == left
+    sink.commit()
+    assert seen(sink) == [*left, *range(15, 20)]
+
+
 def test_point_8_what_landed_without_an_answer_is_not_done_twice(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.operations.audit_report import AuditReport, Finding, PartitionAudit
 from headgate.operations.face.page import _commits
-from headgate.operations.rendering import show_status
+from headgate.operations.rendering import show_audit, show_status
 from headgate.operations.status_report import ParticipantStatus, StatusReport, TransactionStatus
 from headgate.sink.condition import LastError
 
@@ -101,3 +102,47 @@ def test_u10_what_records_did_to_the_rows_of_a_keyed_table_is_shown(keyed: bool)
     page = _commits(commits)
     assert ("superseded" in page) is keyed
     assert (">15<" in page) is keyed
+
+
+@pytest.mark.parametrize(
+    ("lost", "unproven", "findings", "heading", "verdict"),
+    [
+        (0, (), (), "lost", "none lost"),
+        (3, (), (), "deleted", "3 deleted by persons"),
+        (3, ("3 records are absent",), (), "absent", "3 absent"),
+        (3, (), (Finding("record-lost", "trips[0]: 5, 6, 7"),), "lost", "3 lost"),
+    ],
+)
+def test_the_audits_table_calls_lost_what_its_verdict_does(
+    lost: int, unproven: tuple[str, ...], findings: tuple[Finding, ...], heading: str, verdict: str
+) -> None:
+    partition = PartitionAudit(
+        "trips", 0, 0, 10, produced=10, in_table=10 - lost, lost=lost, twice=0, lag=0
+    )
+    report = AuditReport(
+        sink="trips",
+        table="lake.trips",
+        uuid="u",
+        branch="main",
+        snapshot_id=1,
+        epochs=(1,),
+        commits=1,
+        claims=1,
+        committed_records=10,
+        live_files=1,
+        live_rows=10 - lost,
+        rows=10 - lost,
+        distinct=10 - lost,
+        surplus={},
+        quarantined_rows=None,
+        skipped_records=0,
+        partitions=(partition,),
+        proven=(),
+        unproven=unproven,
+        findings=findings,
+    )
+    shown = io.StringIO()
+    show_audit(Console(file=shown, width=160), report)
+    first, *_, last = shown.getvalue().strip().splitlines()
+    assert heading in first.split()
+    assert f"{verdict}, none twice" in last

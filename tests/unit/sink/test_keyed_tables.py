@@ -14,8 +14,10 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
+from headgate.sink.agreement import agreed
 from headgate.sink.changes_settings import ChangesSettings
 from headgate.sink.declaration import declared
+from headgate.sink.keyed_tables import KeysByRoute
 from headgate.sink.properties import Properties
 from headgate.sink.settings import (
     FormatSettings,
@@ -31,6 +33,7 @@ from headgate.sink.table_settings import (
     SchemaSettings,
     TableSettings,
 )
+from headgate.sink.tables_settings import OneTableSettings, RouteSettings, TablesSettings
 
 EVOLVE, LEAVE_OUT = UnknownFields.EVOLVE, Incompatible.IGNORE
 DEBEZIUM = ChangesSettings(envelope=Envelope.DEBEZIUM)
@@ -93,7 +96,14 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
         ),
         (lambda: settings("id", transform=TransformSettings(sql="SELECT 1")), "a transform"),
         (lambda: settings("id", shared_with=("other",)), "shared_with"),
-        (lambda: settings("id", schema=SchemaSettings(unknown_fields=EVOLVE)), "unknown_fields"),
+        (
+            lambda: settings(
+                "id",
+                schema=SchemaSettings(unknown_fields=EVOLVE),
+                changes=ChangesSettings(envelope=Envelope.DMS),
+            ),
+            "unknown_fields.*dms.*one of two places",
+        ),
         (lambda: settings("id", schema=SchemaSettings(incompatible=LEAVE_OUT)), "incompatible"),
         (lambda: settings("id", quarantine=QuarantineSettings(tombstones=SKIP)), "tombstones"),
         (lambda: settings("id", spark=SparkSettings(distribution=HASH)), "distribution"),
@@ -125,6 +135,95 @@ def test_u1_u12_what_does_not_go_with_a_key_is_refused(
     with pytest.raises(HeadgateError, match=why) as refused:
         make()
     assert refused.value.code == KeyUnfit.code
+
+
+ALL_PLACES = replace(PLACES, topic="kafka_topic")
+KEYED = OneTableSettings(match="lake.(orders|users)", key=("id",), columns=COLUMNS)
+PLAIN = OneTableSettings(match="lake.logs")
+BY_NAME = RouteSettings(topic=r"^shop\.(?P<name>.+)$", to="lake.{name}")
+
+
+def routed(
+    *sections: OneTableSettings,
+    routes: tuple[RouteSettings, ...] = (BY_NAME,),
+    places: RecordColumns = ALL_PLACES,
+    **more: Any,
+) -> SinkSettings:
+    of_tables = {name: more.pop(name) for name in ("shared_with", "schema") if name in more}
+    tables = TablesSettings(
+        ledger="lake.ledger", route=routes, table=sections, record_columns=places, **of_tables
+    )
+    return SinkSettings(
+        name=SinkName("shop"),
+        source=SourceSettings(topics=("shop.orders", r"^shop\..+")),
+        kafka=Properties({"bootstrap.servers": "localhost:1"}),
+        tables=tables,
+        **more,
+    )
+
+
+def test_u1_tables_of_routes_have_keys_by_their_names() -> None:
+    sink = routed(KEYED, PLAIN, quarantine=QuarantineSettings(tombstones=SKIP))
+    routing = sink.tables.routing
+    assert routing.key_of("lake.orders") == routing.key_of("lake.users") == ("id",)
+    assert routing.key_of("lake.logs") == routing.key_of("lake.orders_2") == ()
+    keys = KeysByRoute(routing)
+    assert (keys.of_table("lake.users"), keys.of_table("lake.logs")) == (True, False)
+    assert (keys.of_topic("shop.orders"), keys.of_topic("shop.logs")) == (True, False)
+    assert not keys.of_topic("another")
+    assert routed(PLAIN).tables.routing.keys == ()
+    assert agreed(sink) != agreed(routed(replace(KEYED, key=()), PLAIN))
+    assert "changes" not in agreed(routed(PLAIN))
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (
+            lambda: routed(KEYED, routes=(BY_NAME, RouteSettings(value_field="t", to="lake.logs"))),
+            "route 2 looks at more than the topic",
+        ),
+        (
+            lambda: routed(KEYED, routes=(RouteSettings(header="t", to="lake.{header}"),)),
+            "route 1 looks at more",
+        ),
+        (lambda: routed(replace(KEYED, key=("tip",))), "'lake.*not required"),
+        (lambda: routed(KEYED, places=PLACES), "several topics may"),
+        (lambda: routed(KEYED, places=RecordColumns(topic="t")), "which record a row is of"),
+        (lambda: routed(KEYED, shared_with=("other",)), "shared_with"),
+        (
+            lambda: routed(KEYED, schema=SchemaSettings(unknown_fields=EVOLVE)),
+            r"tables.table 'lake.\(orders\|users\)': .*unknown_fields",
+        ),
+        (lambda: routed(replace(KEYED, incompatible="ignore")), "incompatible"),
+        (lambda: routed(KEYED, spark=SparkSettings(distribution=HASH)), "distribution"),
+        (
+            lambda: routed(
+                KEYED, coordinator=CoordinatorSettings(on_rollback=RollbackPolicy.KEEP_OFFSETS)
+            ),
+            "keep-offsets",
+        ),
+        (lambda: routed(replace(KEYED, key=("id", "zone"))), "how keys of messages are read"),
+        (lambda: routed(KEYED, changes=DEBEZIUM, format=FormatSettings(type="csv")), "csv have no"),
+        (lambda: routed(PLAIN, changes=DEBEZIUM), "table.key is not"),
+    ],
+)
+def test_u1_u12_what_does_not_go_with_a_key_of_a_routed_table_is_refused(
+    make: Callable[[], SinkSettings], why: str
+) -> None:
+    with pytest.raises(HeadgateError, match=why) as refused:
+        make()
+    assert refused.value.code == KeyUnfit.code
+
+
+def test_tables_beside_a_keyed_one_may_take_up_columns() -> None:
+    own = replace(KEYED, unknown_fields="ignore")
+    assert routed(own, PLAIN, schema=SchemaSettings(unknown_fields=EVOLVE)).keyed
+
+
+def test_only_changes_of_routed_tables_may_be_passed_over() -> None:
+    assert not routed(KEYED).limits.may_skip
+    assert routed(KEYED, changes=DEBEZIUM).limits.may_skip
 
 
 def test_what_says_how_keys_of_messages_are_read() -> None:

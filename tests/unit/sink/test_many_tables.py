@@ -35,6 +35,7 @@ from headgate.sink.made_tables import AGAIN_S, TableMaker
 from headgate.sink.planning import record_columns, shaping
 from headgate.sink.routed_tables import first_that_is
 from headgate.sink.settings import SinkSettings
+from headgate.sink.shelf import IcebergShelf
 from headgate.sink.starting import refuse_apart
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
@@ -201,7 +202,7 @@ def topics(*names: str) -> dict[str, TopicState]:
 
 
 def maker(local: LocalCatalog, settings: SinkSettings | None = None) -> TableMaker:
-    return TableMaker(settings or parse(FILE), local.catalog, lambda: 0.0)
+    return TableMaker(settings or parse(FILE), IcebergShelf(local.catalog), lambda: 0.0)
 
 
 def test_point_3_a_declared_table_is_made_for_its_topic(local: LocalCatalog) -> None:
@@ -225,7 +226,7 @@ def test_point_3_a_table_that_cannot_be_made_is_tried_again_and_holds_up_no_othe
         return create(name, *given, **more)
 
     monkeypatch.setattr(local.catalog, "create_table", refusing)
-    making = TableMaker(parse(FILE), local.catalog, lambda: now_s[0])
+    making = TableMaker(parse(FILE), IcebergShelf(local.catalog), lambda: now_s[0])
     making.make(topics("shop.orders"))
     assert local.catalog.table_exists("db.orders")
     assert not local.catalog.table_exists("db.bare")
@@ -245,7 +246,7 @@ def test_point_3_a_table_without_its_partitioning_is_refused() -> None:
 def test_point_3_racing_creators_make_one_table(local: LocalCatalog) -> None:
     """N4: who comes second finds it, and goes on with it as it is."""
     others = [load_catalog(local.name, local.properties) for _ in range(3)]
-    makers = [TableMaker(parse(FILE), one, lambda: 0.0) for one in others]
+    makers = [TableMaker(parse(FILE), IcebergShelf(one), lambda: 0.0) for one in others]
     threads = [threading.Thread(target=one.make, args=[topics("shop.orders")]) for one in makers]
     for thread in threads:
         thread.start()
@@ -263,7 +264,7 @@ def test_point_3_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> Non
         'ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 2\nmax = 4'
     )
     now_s = [0.0]
-    making = TableMaker(parse(text), local.catalog, lambda: now_s[0])
+    making = TableMaker(parse(text), IcebergShelf(local.catalog), lambda: now_s[0])
     wild = topics(*(f"shop.t{number}" for number in range(5)))
     for _ in range(3):
         making.make(wild)

@@ -54,6 +54,7 @@ from headgate.sink.load import parse
 from headgate.sink.made_tables import TableMaker
 from headgate.sink.planning import iceberg_planning
 from headgate.sink.settings import SinkSettings
+from headgate.sink.shelf import IcebergShelf
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.followers import FollowerTables
@@ -104,7 +105,7 @@ class Shop:
         ):
             ensure_table(catalog, name, declared)
         self.maker = TableMaker(
-            self.settings, catalog, lambda: self.now_s, filled=lambda: self.filled
+            self.settings, IcebergShelf(catalog), lambda: self.now_s, filled=lambda: self.filled
         )
         self.followers = FollowerTables(
             lambda name: iceberg_table(self.settings, catalog, name),

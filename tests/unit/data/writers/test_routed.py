@@ -34,6 +34,7 @@ from headgate.data.writers.put import chunk_of
 from headgate.data.writers.routed_plans import LISTED_S, RoutedPlans
 from headgate.data.writers.routes import RAW_NAME_PROPERTY, Route, Routing
 from headgate.data.writers.shaping import Shaping
+from headgate.data.writers.table_stock import IcebergStock
 from headgate.data.writers.whole import write_put
 from headgate.kafka.fetch import Chunk
 from headgate.participant.embedding import Record
@@ -81,7 +82,7 @@ class Desk:
     def __post_init__(self) -> None:
         catalog = self.local.catalog
         self.plans = RoutedPlans(
-            catalog,
+            IcebergStock(catalog),
             Plans(catalog, self.shaping),
             Unsaid(),
             lambda: self.now_s,

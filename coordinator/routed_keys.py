@@ -1,0 +1,28 @@
+"""Which of the tables that rows are routed to have a key, as the coordinator asks it (rule U1)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class RoutedKeys(Protocol):
+    """By names; the answers never change during a coordinator's life."""
+
+    def of_table(self, table: str) -> bool:
+        """Whether records replace and delete rows of this table."""
+
+    def of_topic(self, topic: str) -> bool:
+        """Whether records of this topic go to such a table."""
+
+
+class _None:
+    """Of a sink whose routes name no table with a key."""
+
+    def of_table(self, table: str) -> bool:  # noqa: ARG002 - the port's
+        return False
+
+    def of_topic(self, topic: str) -> bool:  # noqa: ARG002 - the port's
+        return False
+
+
+NO_KEYS: RoutedKeys = _None()

@@ -1,0 +1,143 @@
+"""What is proven of one keyed table, be it the sink's own or one that routes name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_history import History, LiveFile, TableReader
+from headgate.operations.audit_chain import Move
+from headgate.operations.audit_deaths import examine_deaths
+from headgate.operations.audit_files import OnProgress
+from headgate.operations.audit_fold import FoldEvidence
+from headgate.operations.audit_records import count_keys
+from headgate.operations.audit_report import Finding
+from headgate.operations.fold.comparison import Fault
+from headgate.tables.iceberg.reader import IcebergReader
+
+NOT_FOLDED = (
+    "a keyed table holds the last record of each key: that none of them is missing, and none "
+    "outdated, was not compared with the source"
+)
+
+
+@dataclass(slots=True)
+class Told:
+    """Findings, and what is proven or not; ``expired``: unproven only without the source."""
+
+    findings: list[Finding] = field(default_factory=list)
+    proven: list[str] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
+    expired: list[str] = field(default_factory=list)
+
+
+def offsets_behind(record: CommitRecord, moves: Sequence[Move]) -> list[str]:
+    """Why the table does not show what the records up to the stored offsets came to, if so."""
+    return [
+        f"{move.partition}: offsets were set back from {move.begin}, and the sink is not there "
+        "again: rows may be newer than the stored offsets"
+        for move in moves
+        if record.offsets.get(move.partition, 0) < move.begin
+    ]
+
+
+def told_of_deaths(reader: IcebergReader, history: History, on_progress: OnProgress) -> Told:
+    """Each commit made as many rows die as its record counts (U10)."""
+    told, deaths = Told(), examine_deaths(reader, history, on_progress)
+    told.findings += deaths.findings
+    if deaths.right:
+        told.proven.append(
+            f"{deaths.right} commits made as many rows die as they updated, deleted and superseded"
+        )
+    if deaths.puzzling:
+        told.expired.append(
+            f"{deaths.puzzling} commits made other rows die than they count, and others changed "
+            "the table"
+        )
+    return told
+
+
+def told_of_rows(history: History, live_rows: int) -> Told:
+    """As many rows are live as the commits inserted and did not delete (U10)."""
+    told = Told()
+    counts = [commit.record.keys for commit in history.commits if commit.record.keys]
+    expected = sum(each.inserted - each.deleted for each in counts)
+    if any(not found.upkeep for found in history.foreign) or not history.complete:
+        told.expired.append(
+            "live rows are not counted: others changed the table, or older commits have expired"
+        )
+    elif expected != live_rows:
+        told.findings.append(
+            Finding(
+                "row-count",
+                f"{live_rows} rows are live, the commits inserted {expected} more than they "
+                "deleted",
+            )
+        )
+    else:
+        told.proven.append(
+            f"{expected} rows are live: as many as the commits inserted and did not delete"
+        )
+    return told
+
+
+def told_of_keys(
+    reader: TableReader,
+    history: History,
+    files: Sequence[LiveFile],
+    *,
+    key: tuple[str, ...],
+    memory_bytes: int,
+) -> Told:
+    """No key has two live rows (U1)."""
+    told = Told()
+    absent = [name for name in key if name not in reader.columns()]
+    if absent or history.head is None:
+        told.unproven.append(f"the table has no column {', '.join(absent) or 'filled yet'}")
+        return told
+    rows_max = sum(file.records for file in files if not file.deletes)
+    try:
+        rows, different = count_keys(reader, key, rows_max, memory_bytes)
+    except (ValueError, NotImplementedError) as error:  # pyiceberg reads no equality deletes
+        told.unproven.append(f"the keys cannot be read here: {error}")
+        return told
+    if rows != different:
+        text = f"{rows} live rows have {different} different keys"
+        told.findings.append(Finding("key-twice", text))
+    else:
+        told.proven.append(f"each of {rows} live rows has a key of its own")
+    return told
+
+
+def told_of_fold(
+    fold: FoldEvidence,
+    history: History,
+    compacted: Mapping[str, bool | None],
+    unexplained: int,
+) -> Told:
+    """What the comparison came to. Which rows others deleted, or the sink skipped, nothing tells.
+
+    ``unexplained``: how many records the sink skipped beyond those that change nothing.
+    """
+    told, faults = Told(), fold.faults
+    removed = sum(snapshot.removed_rows for snapshot in history.foreign)
+    missing = faults.count(Fault.LOST)
+    behind = missing + faults.count(Fault.OUTDATED)
+    besides: Collection[Fault] = ()
+    if missing and missing <= removed:
+        besides = (Fault.LOST,)
+        told.unproven.append(
+            f"{missing} keys have no row, and others deleted {removed} rows of the table"
+        )
+    elif behind and behind <= unexplained:
+        besides = (Fault.LOST, Fault.OUTDATED)
+        told.unproven.append(
+            f"{behind} keys lack the row of their last record, and the sink skipped "
+            f"{unexplained} records that can be read now"
+        )
+    told.findings += fold.findings(frozenset(besides))
+    told.unproven += fold.unproven(compacted)
+    compared = f"{faults.rows:,} rows are the last records of their keys, value by value"
+    told.proven.append(f"{compared}: of {faults.records:,} changes that the source holds")
+    return told

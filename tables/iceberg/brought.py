@@ -1,0 +1,66 @@
+"""What a commit brings besides files of its own: drafts that are paid, and what keys come to.
+
+A payment brings all that its debts name, be it of several transactions, and resolves the keys of
+all of it at once, on the head that its call requires (rules D5, U3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyiceberg.table import Table
+
+from headgate.control_protocol.key_errors import KeyChanged
+from headgate.control_protocol.ports import CommitAttempt
+from headgate.tables.iceberg.drafts import drafted_keys, read_draft
+from headgate.tables.iceberg.proposal import Proposal
+from headgate.tables.iceberg.small_files import sinks_folder
+
+if TYPE_CHECKING:  # what only looks loads no reader of files
+    from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
+
+
+def with_all_brought(
+    table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows | None
+) -> Proposal:
+    """The proposal with the drafts of its debts and, in a keyed table, with what rows die.
+
+    Raises ``KeyChanged`` for keys that are owed to a table without one, as ``KeyedRows.found``, and
+    what storage raises.
+    """
+    drafted = [
+        read_draft(table, debt, proposal.snapshot_id)
+        for debt in attempt.debts
+        if debt.manifest and not debt.deletes
+    ]
+    proposal = replace(proposal, drafted=drafted)
+    if keyed is not None:
+        return _resolved(table, proposal, attempt, keyed)
+    if any(debt.deletes for debt in attempt.debts):
+        raise KeyChanged(
+            f"table {attempt.base.table} is owed records that delete rows by their key, and the "
+            "settings name no key",
+            "put the key back: what was decided is paid by it",
+        )
+    return proposal
+
+
+def _resolved(
+    table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows
+) -> Proposal:
+    """U3: what the files' records replace and delete on the head that the call requires."""
+    changes = [
+        *attempt.files,
+        *(file for draft in proposal.drafted for file in draft.written),
+        *drafted_keys(table.io, attempt.debts),
+    ]
+    if not changes:
+        return proposal
+    record, number = attempt.record, attempt.record.transaction
+    own = f"{number.epoch}-{record.coordinator.incarnation}/{number.number}"
+    folder = f"{sinks_folder(table, record.sink)}/{own}"
+    listed = [*proposal.files, *(file for draft in proposal.drafted for file in draft.files)]
+    deletions = keyed.found(table, proposal.parent, changes, listed=listed, folder=folder)
+    counted = replace(proposal.record, keys=deletions.counts)
+    return replace(proposal, record=counted, deletions=deletions)

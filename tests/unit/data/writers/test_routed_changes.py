@@ -1,0 +1,204 @@
+"""Batches whose topics go to tables with keys and without: rows, key files, and what goes aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_catalog import local_catalog
+from unit.data.writers.test_routed import SINK, Desk, rows_in, some
+
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.events import FileKind
+from headgate.control_protocol.ports import BatchFailed, BatchWritten
+from headgate.data.envelopes.changes import Changes, Tombstones
+from headgate.data.writers import many_files, routed
+from headgate.data.writers.plan import Plans, SourcePlan
+from headgate.data.writers.routed_plans import RoutedPlans
+from headgate.data.writers.routes import Route, Routing
+from headgate.sink.declaration import quarantine_declaration
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.key_files import OFFSET, PARTITION, TOPIC
+
+BY_TOPIC = (
+    Route(topic=r"^shop\.(?P<name>.+)$", to="db.{name}"),
+    Route(topic="logs", to="db.logs"),
+)
+KEYS = (("db.(orders|users)", ("type",)),)
+"""Messages of these tests have the key "key"."""
+PLACES = {"topic": "kafka_topic", "partition": "kafka_partition", "offset": "kafka_offset"}
+COLUMNS = {
+    "id": "long not null",
+    "type": "string not null",
+    "kafka_topic": "string",
+    "kafka_partition": "int",
+    "kafka_offset": "long",
+}
+
+
+@dataclass
+class Keyed:
+    """A sink file with keys for some tables."""
+
+    tombstones: Tombstones = Tombstones.DELETE
+    makes_anew = False
+
+    def source(self, source: SourcePlan, table: str) -> SourcePlan:
+        assert source.routing is not None
+        key = source.routing.key_of(table)
+        changes = Changes(key, tombstones=self.tombstones) if key else None
+        return replace(source, routing=None, record_columns=PLACES, changes=changes)
+
+    def making(self, _source: SourcePlan, _table: str) -> None:
+        return None
+
+
+@dataclass
+class KeyedDesk(Desk):
+    of_table: Keyed = field(default_factory=Keyed)
+
+    def __post_init__(self) -> None:
+        catalog = self.local.catalog
+        plans = Plans(catalog, self.shaping)
+        self.plans = RoutedPlans(catalog, plans, self.of_table, lambda: self.now_s)
+
+    def made(self, *names: str) -> None:
+        for name in names:
+            key = ("type",) if name != "db.logs" else ()
+            ensure_table(self.local.catalog, name, TableDeclaration(COLUMNS, key=key))
+
+    @property
+    def source(self) -> SourcePlan:
+        return SourcePlan(
+            {}, handling=self.handling, sink=SINK, routing=Routing(self.routes, 100, KEYS)
+        )
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[KeyedDesk]:
+    local = local_catalog(tmp_path)
+    ensure_table(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
+    ensure_table(local.catalog, "db.q", quarantine_declaration())
+    yield KeyedDesk(local, BY_TOPIC)
+    local.catalog.close()
+
+
+def written(desk: KeyedDesk, topics: dict[str, list[Any]]) -> BatchWritten:
+    outcome = desk.outcome(topics)
+    assert isinstance(outcome, BatchWritten), outcome
+    return outcome
+
+
+def keys_of(outcome: BatchWritten, table: str) -> list[tuple[Any, ...]]:
+    files = [f for at, some in outcome.followed.items() if at.table == table for f in some]
+    rows = rows_in([file for file in files if file.kind is FileKind.KEYS])
+    return [(row["type"], row[TOPIC], row[PARTITION], row[OFFSET]) for row in rows]
+
+
+def counted(outcome: BatchWritten) -> dict[str, tuple[int, int, int, int]]:
+    return {
+        at.topic: (found.records, found.deleted, found.quarantined, found.skipped)
+        for at, found in outcome.partitions.items()
+    }
+
+
+NO_VALUE = None
+TOMBSTONE = None
+
+
+def test_u2_tombstones_delete_where_there_is_a_key_and_go_aside_where_there_is_none(
+    desk: KeyedDesk,
+) -> None:
+    desk.made("db.orders", "db.users", "db.logs")
+    outcome = written(
+        desk,
+        {
+            "shop.orders": [*some(1, 2, kind="a"), None, *some(3, kind="b")],
+            "shop.users": [None],
+            "logs": [*some(5, kind="c"), None],
+            "other": [None],
+        },
+    )
+    assert counted(outcome) == {
+        "shop.orders": (3, 1, 0, 0),
+        "shop.users": (0, 1, 0, 0),
+        "logs": (1, 0, 1, 0),
+        "other": (0, 0, 1, 0),
+    }
+    assert keys_of(outcome, "db.orders") == [("key", "shop.orders", 0, 2)]
+    assert keys_of(outcome, "db.users") == [("key", "shop.users", 0, 0)]
+    assert keys_of(outcome, "db.logs") == []
+    classes = [row["error_class"] for row in rows_in(outcome.quarantined)]
+    assert classes == ["tombstone", "tombstone"]
+    folder = "/data/headgate/shop/3-a1/7/"
+    paths = [file.path for files in outcome.followed.values() for file in files]
+    assert all(folder in path for path in paths)
+
+
+def test_u2_a_policy_for_records_without_a_value_holds_for_tables_with_a_key_alone(
+    desk: KeyedDesk,
+) -> None:
+    desk.made("db.orders", "db.logs")
+    values = {"shop.orders": [*some(1, kind="a"), None], "logs": [None]}
+    desk.of_table.tombstones = Tombstones.SKIP
+    assert counted(written(desk, values)) == {"shop.orders": (1, 0, 0, 1), "logs": (0, 0, 1, 0)}
+    desk.of_table.tombstones = Tombstones.FAIL
+    desk.plans.forget_temporary()
+    failed = desk.outcome(values)
+    assert isinstance(failed, BatchFailed)
+    assert "shop.orders partition 0 offset 1: has no value" in failed.reason
+
+
+def test_i1_records_of_a_parked_table_are_diverted_those_that_delete_too(desk: KeyedDesk) -> None:
+    desk.made("db.orders")
+    desk.parked = {"db.orders": "HG-241 a key is in two partitions"}
+    outcome = written(desk, {"shop.orders": [*some(1, kind="a"), None]})
+    assert counted(outcome) == {"shop.orders": (0, 0, 2, 0)}
+    rows = rows_in(outcome.quarantined)
+    assert [row["error_class"] for row in rows] == ["table", "table"]
+    assert rows[1]["value"] is None
+    assert rows[1]["key"] == b"key"
+
+
+def test_r2_a_table_with_a_key_that_is_not_there_has_no_match_for_any_record(
+    desk: KeyedDesk,
+) -> None:
+    outcome = written(desk, {"shop.orders": [*some(1, kind="a"), None]})
+    assert counted(outcome) == {"shop.orders": (0, 0, 2, 0)}
+    assert {row["error_class"] for row in rows_in(outcome.quarantined)} == {"route"}
+
+
+def test_u1_a_table_without_such_a_key_has_no_match_and_says_why(desk: KeyedDesk) -> None:
+    for columns, properties, why in (
+        ({**COLUMNS, "type": "string"}, {}, "not required"),
+        (COLUMNS, {"write.format.default": "orc"}, "wants its files in orc"),
+    ):
+        name = f"db.{'orders' if properties else 'users'}"
+        ensure_table(desk.local.catalog, name, TableDeclaration(columns, properties=properties))
+        topic = f"shop.{name.removeprefix('db.')}"
+        (message,) = desk.messages({topic: some(1, kind="a")})
+        assert why in message
+
+
+def test_r6_keys_that_wait_are_bounded_with_the_rows(
+    desk: KeyedDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.made("db.orders", "db.users")
+    monkeypatch.setattr(many_files, "BUFFER_BYTES", 1)
+    monkeypatch.setattr(routed, "_PORTION", (1, 1))
+    outcome = written(desk, {"shop.orders": [None, None], "shop.users": [None]})
+    assert len(keys_of(outcome, "db.orders")) == 2
+    assert counted(outcome)["shop.users"] == (0, 1, 0, 0)
+
+
+def test_p9_a_batch_that_fails_leaves_no_key_file(desk: KeyedDesk) -> None:
+    desk.made("db.orders", "db.logs")
+    desk.handling = replace(desk.handling, policy=Disposal.FAIL)
+    failed = desk.outcome({"shop.orders": [None], "logs": [b"no json"]})
+    assert isinstance(failed, BatchFailed)
+    table = desk.local.catalog.load_table("db.orders")
+    folder = Path(table.location().removeprefix("file://"))
+    assert list(folder.rglob("*-keys.parquet")) == []
