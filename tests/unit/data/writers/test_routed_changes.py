@@ -19,6 +19,7 @@ from headgate.data.writers import many_files, routed
 from headgate.data.writers.plan import Plans, SourcePlan
 from headgate.data.writers.routed_plans import RoutedPlans
 from headgate.data.writers.routes import Route, Routing
+from headgate.data.writers.table_stock import IcebergStock
 from headgate.sink.declaration import quarantine_declaration
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.key_files import OFFSET, PARTITION, TOPIC
@@ -63,7 +64,7 @@ class KeyedDesk(Desk):
     def __post_init__(self) -> None:
         catalog = self.local.catalog
         plans = Plans(catalog, self.shaping)
-        self.plans = RoutedPlans(catalog, plans, self.of_table, lambda: self.now_s)
+        self.plans = RoutedPlans(IcebergStock(catalog), plans, self.of_table, lambda: self.now_s)
 
     def made(self, *names: str) -> None:
         for name in names:
