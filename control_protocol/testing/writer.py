@@ -177,11 +177,7 @@ class FakeBatchWriter:
         if self.takes is not None:
             quarantined, _ = self._aside(batch, aside)
             return BatchWritten(batch.number, results, (), quarantined, self._routed(batch, rows))
-        files = self._files(batch.table, [row for row in rows if not self.deletes(row)])
-        deleted = [record for record in rows if self.deletes(record)]
-        if deleted:
-            prefix = f"{batch.table.file_prefix}/"
-            files = (*files, self._storage.write_keys(prefix, deleted))
+        files = self._with_keys(f"{batch.table.file_prefix}/", rows)
         self._storage.columns |= {file.path: self.has(batch.table) for file in files}
         return BatchWritten(batch.number, results, files, *self._aside(batch, aside))
 
@@ -198,9 +194,16 @@ class FakeBatchWriter:
         for record in rows:
             by_table.setdefault(self.takes(record), []).append(record)
         return {
-            at: (self._storage.write(f"{location}/data/{batch.folder}/", share),)
+            at: self._with_keys(f"{location}/data/{batch.folder}/", share)
             for (at, location), share in sorted(by_table.items())
         }
+
+    def _with_keys(self, prefix: str, records: list[SourceRecord]) -> tuple[WrittenFile, ...]:
+        """A file of rows, and a key file of the records that delete (rule U2)."""
+        rows = [record for record in records if not self.deletes(record)]
+        deleted = [record for record in records if self.deletes(record)]
+        files = (self._storage.write(prefix, rows),) if rows else ()
+        return (*files, self._storage.write_keys(prefix, deleted)) if deleted else files
 
     def _aside(
         self, batch: Batch, records: list[SourceRecord]

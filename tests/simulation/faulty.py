@@ -15,7 +15,13 @@ from headgate.control_protocol.errors import (
     TooManyBadRecords,
     Unreachable,
 )
-from headgate.control_protocol.events import Envelope, LogRecord, StartCommit, WriteStatus
+from headgate.control_protocol.events import (
+    Envelope,
+    FileKind,
+    LogRecord,
+    StartCommit,
+    WriteStatus,
+)
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
@@ -152,8 +158,7 @@ class FaultyTable(Struck):
         if self._world.catalog_lies():
             return self._lie(attempt)
         self._world.commit_fault(self._catalog, self._called)
-        if not self._called:
-            self._world.somebody_compacts()
+        self._world.somebody_compacts(self._catalog)
         outcome = self._table.commit(attempt)
         self._world.note(
             "{} commits {}{}: {}",
@@ -190,7 +195,9 @@ class FaultyTable(Struck):
         quarantine = self._world.quarantine
         assert quarantine is not None
         debts = self._table.draft(draft)
-        quarantine.drafted |= {debt.manifest: draft.files for debt in debts}
+        for debt in debts:
+            kind = FileKind.KEYS if debt.deletes else FileKind.ROWS
+            quarantine.was_drafted(debt, [file for file in draft.files if file.kind is kind])
         self._strike(f"{self._called}drafted")
         return debts
 

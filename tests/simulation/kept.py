@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from simulation.branch import Branch, fell
+from simulation.keys import Keys, live_by_counts
 from simulation.quarantine import Quarantine
 from verdicts import Kind, Violation
 
@@ -72,6 +73,29 @@ class _Table:
         return newest is None or newest.lead != lead or newest.transaction < debt.transaction
 
 
+class _KeyedTable(_Table):
+    """One whose rows are replaced: ``rows`` are all records that it was paid, whatever lives."""
+
+    def __init__(self, sink: SinkName, catalog: Any, keys: Keys, kept: Kept) -> None:
+        super().__init__(sink, catalog)
+        self._keys, self._kept = keys, kept
+        self._live = 0
+        self._counted: int | None = None
+
+    def _only_more(self) -> None:
+        """U1, for a payment: the fold of what was decided up to its transaction, and no more."""
+        catalog, live = self.catalog, self.catalog.records()
+        if self.newest is not None:
+            self.rows |= self._kept.received(catalog.table, self.newest)
+        self._keys.are_folded(live, self.rows, self._kept.lapsed)
+        since = [record for record, _ in self.branch.stored_since(self._counted)]
+        counted = live_by_counts(self._live, since)
+        if len(live) != counted:
+            what = f"{len(live)} rows live in {catalog.table}, and {counted} were counted"
+            raise Violation(Kind.UNTRUTH, what)
+        self._live, self._counted = len(live), self.snapshot
+
+
 class Kept:
     """Rules Q1, Q7 and D: whether a row is in two tables or in none, the oracle says.
 
@@ -79,10 +103,17 @@ class Kept:
     lead's record that no follower shows as paid; ``lapsed`` those that it gave up by name.
     """
 
-    def __init__(self, sink: SinkName, quarantine: Quarantine) -> None:
+    def __init__(self, sink: SinkName, quarantine: Quarantine, keys: Keys | None = None) -> None:
+        """``keys``: of those followers that have them."""
         self._quarantine = quarantine
-        self._sink = sink
-        self._tables = {n: _Table(sink, c) for n, c in quarantine.catalogs.items()}
+        self._tables: dict[str, _Table] = {}
+        for name, catalog in quarantine.catalogs.items():
+            if keys and name in keys.tables:
+                self._tables[name] = _KeyedTable(sink, catalog, keys, self)
+            else:
+                self._tables[name] = _Table(sink, catalog)
+        self._decided: dict[str, Debt] = {}
+        """Everything that was ever owed, by its manifest."""
         self._owed: tuple[Debt, ...] = ()
         self._given_up: tuple[Debt, ...] = ()
         self._lead = ""
@@ -94,16 +125,22 @@ class Kept:
         self.rows: frozenset[SourceRecord] = frozenset()
         self.lapsed: set[SourceRecord] = set()
 
-    def real(self) -> None:
-        """The world's catalogs were made real since."""
-        catalogs = self._quarantine.catalogs
-        self._tables = {name: _Table(self._sink, catalog) for name, catalog in catalogs.items()}
-
     def learn(self, decided: CommitRecord | None) -> None:
         """The lead knows these topics, and a follower that is paid since may."""
         for topic, id_ in decided.topic_ids.items() if decided else ():
             if id_ not in self._ids.setdefault(topic, []):
                 self._ids[topic].append(id_)
+
+    def learn_debts(self, decided: CommitRecord) -> None:
+        """The lead owes this, or lets it lapse."""
+        self._decided |= {debt.manifest: debt for debt in decided.debts if debt.manifest}
+        self.lapsed.update(row for debt in decided.lapsed for row in self._of(debt))
+
+    def received(self, table: str, record: CommitRecord) -> frozenset[SourceRecord]:
+        """What a follower with this record has been paid, of all that was ever decided for it."""
+        debts = (d for d in self._decided.values() if d.table == table)
+        paid = (d for d in debts if d.transaction <= record.transaction)
+        return frozenset(row for debt in paid for row in self._of(debt)) - self.lapsed
 
     def look(self) -> bool:
         """Whether anything has changed."""
@@ -202,10 +239,8 @@ class Kept:
             raise Violation(Kind.DOUBLE, f"owed, and there already: {sorted(both)[:5]}")
         return frozenset(rows)
 
-    def _of(self, debt: Debt) -> list[SourceRecord]:
-        storage = next(iter(self._tables.values())).catalog.storage
-        files = self._quarantine.drafted.get(debt.manifest, ())
-        return [row for file in files for row in storage.files[file.path]]
+    def _of(self, debt: Debt) -> tuple[SourceRecord, ...]:
+        return self._quarantine.records.get(debt.manifest, ())
 
     def good(self, rows: set[SourceRecord]) -> None:
         if self._quarantine.ledger and rows:

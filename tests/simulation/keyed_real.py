@@ -86,12 +86,14 @@ class _Row:
 class KeyedRealCatalog(RealCatalog):
     columns = COLUMNS
 
-    def __init__(self, keys: Keys, table: str, *, serves: bool) -> None:
+    def __init__(
+        self, keys: Keys, table: str, *, serves: bool, beside: KeyedStorage | None = None
+    ) -> None:
         self._keys = keys
         self.properties = {**self.properties, "format-version": str(keys.version)}
         self._listed: dict[str, list[ManifestEntry]] = {}
         self._dead: dict[tuple[str, str], list[int]] = {}
-        super().__init__(KeyedStorage(keys), table, serves=serves)
+        super().__init__(beside or KeyedStorage(keys), table, serves=serves)
 
     # -------------------------------------------------------------------------------- as a reader
 

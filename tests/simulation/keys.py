@@ -1,7 +1,8 @@
 """Worlds whose table has a key: which records share a row, and what the table must be, the fold.
 
 ``run.py --keyed`` makes any seed such a world, over the fake table or (``--real``) the adapter.
-Everything that concerns keys is drawn from dice of its own.
+Everything that concerns keys is drawn from dice of its own. Over the adapter, in seeds of
+``payday.ROUTED_KEYS``, the sink's followers have the key.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from simulation.climate import EXPECTED, Climate
+from simulation.quarantine import OTHER, THIRD
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.record import CommitRecord
@@ -19,6 +21,8 @@ from headgate.control_protocol.testing import SourceRecord
 from headgate.coordinator.settings import RollbackPolicy
 
 KEYS_PER_PARTITION = 1_000
+LEAD = "lake.records"
+BOTH_SHARE = 0.6
 
 
 class Keys:
@@ -36,6 +40,8 @@ class Keys:
         """How likely somebody compacts the table between two steps of a commit."""
         self.grows = dice.random() < 0.1
         """Whether partitions are added, which stops the sink (HG-242)."""
+        self.tables: frozenset[str] = frozenset({LEAD})
+        """Those that have a key."""
         coordinators = climate.coordinators
         if coordinators.on_rollback is RollbackPolicy.KEEP_OFFSETS:  # U12
             kept = replace(coordinators, on_rollback=RollbackPolicy.FOLLOW_TABLE)
@@ -55,8 +61,28 @@ class Keys:
         return KEYS_PER_PARTITION * record.partition + own
 
     def deletes(self, record: SourceRecord) -> bool:
+        if LEAD not in self.tables and THIRD not in self.tables and self.goes_third(record):
+            return False
         coin = hash((self._seed, record.partition, record.offset, 8)) % 1_000 / 1_000
         return coin < self._deleting
+
+    def of_routes(self, seed: int) -> None:
+        """Followers have the key, and the lead, a ledger, has none."""
+        both = random.Random(f"keys of routes in {seed}").random() < BOTH_SHARE
+        self.tables = frozenset({OTHER, THIRD} if both else {OTHER})
+
+    @staticmethod
+    def goes_third(record: SourceRecord) -> bool:
+        """A partition stands for a topic of its own: all records of a key go to one table."""
+        return record.partition % 2 == 1
+
+    def of_table(self, table: str) -> bool:
+        """As the coordinator asks it."""
+        return table in self.tables
+
+    def of_topic(self, _: str) -> bool:
+        """All tables are of one."""
+        return LEAD not in self.tables
 
     def are_folded(
         self,

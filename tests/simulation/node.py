@@ -29,6 +29,7 @@ from headgate.control_protocol.testing import FakeTable
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.coordinator.election import leads
+from headgate.coordinator.routed_keys import NO_KEYS
 from headgate.coordinator.state import Identity
 from headgate.coordinator.transitions import Phase as Coordinating
 from headgate.participant.driver import ParticipantDriver
@@ -142,7 +143,8 @@ class Node:
                 routed=bool(world.quarantine and world.quarantine.ledger),
                 paces=world.payday.paces,
                 refresh_ms=world.payday.refresh_ms,
-                keyed=world.keys is not None,
+                keyed=world.has_key(world.catalog),
+                routed_keys=world.keys if world.follows_keys else NO_KEYS,
             ),
             world.climate.coordinators,
             CoordinatorWorld(

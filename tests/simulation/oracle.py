@@ -92,6 +92,8 @@ class Oracle:
         moved = self._branch.moved()
         if moved and self._kept is not None:
             self._kept.learn(self._branch.stored()[0])
+            for decided, _ in self._branch.stored_since(self._snapshot):
+                self._kept.learn_debts(decided)
         kept_moved = self._kept is not None and self._kept.look()
         if not (moved or kept_moved):
             return

@@ -1,6 +1,7 @@
 """When the followers of a world are paid: at once, at a pace (V2, V4), or all together (D5).
 
-The seeds of ``PACED`` have followers, and such settings, drawn from dice of their own.
+The seeds of ``PACED`` have followers, and such settings, drawn from dice of their own; so have
+those of ``ROUTED_KEYS``, whose followers have keys in keyed worlds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from dataclasses import dataclass
 from headgate.coordinator.settings import Pace
 
 PACED = range(800_000, 850_000)
+ROUTED_KEYS = range(850_000, 900_000)
 JOINT_SHARE = 0.5
+AT_ONCE_SHARE = 0.4
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,11 @@ class Payday:
 
 def payday(seed: int) -> Payday:
     """Return what the coordinators' settings say of it."""
-    if seed not in PACED:
+    if seed not in PACED and seed not in ROUTED_KEYS:
         return Payday()
     dice = random.Random(f"paid together in {seed}")
+    if seed in ROUTED_KEYS and dice.random() < AT_ONCE_SHARE:
+        return Payday()
     if dice.random() < JOINT_SHARE:
         return Payday(joint=True, refresh_ms=dice.choice((0, 300)))
     every_ms = dice.choice((100, 400, 1_500))

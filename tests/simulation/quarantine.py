@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from zlib import crc32
 
-from simulation.payday import PACED
+from simulation.payday import PACED, ROUTED_KEYS
 
 from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.record import Debt
 from headgate.control_protocol.testing import FakeCatalog, FakeClock, FakeStorage, SourceRecord
 
 ASIDE = "lake.records_aside"
@@ -56,8 +57,13 @@ class Quarantine:
         if self.ledger:
             for name in (OTHER, THIRD):
                 self.catalogs[name] = FakeCatalog(storage=storage, table=name, uuid=f"uuid-{name}")
+        self.goes_third: Callable[[SourceRecord], bool] | None = None
+        """Which records go to the third table for good, where tables of routes have keys."""
         self.drafted: dict[str, tuple[WrittenFile, ...]] = {}
         """What each manifest holds that was ever drafted."""
+        self.records: dict[str, tuple[SourceRecord, ...]] = {}
+        """And the records in that."""
+        self._storage = storage
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -71,11 +77,17 @@ class Quarantine:
             return False
         return always is (self.ledger and table != ASIDE)
 
+    def was_drafted(self, debt: Debt, files: Sequence[WrittenFile]) -> None:
+        """Key files go when they are paid: what was in them is kept here."""
+        stored = self._storage.files
+        self.drafted[debt.manifest] = tuple(files)
+        self.records[debt.manifest] = tuple(r for file in files for r in stored[file.path])
+
     def takes(self, life: object) -> Callable[[SourceRecord], tuple[Destination, str]] | None:
         """Which routed table takes a good record, and where that lies, as a writer finds it."""
         if not self.ledger:
             return None
-        route = self.router(life)
+        route = self.goes_third or self.router(life)
 
         def place(record: SourceRecord) -> tuple[Destination, str]:
             catalog = self.catalogs[THIRD if route(record) else OTHER]
@@ -124,14 +136,18 @@ class Quarantine:
 
 
 def has_one(seed: int) -> bool:
-    return seed in PACED or _dice(seed).random() < SHARE
+    return _has_routes(seed) or _dice(seed).random() < SHARE
 
 
 def is_ledger(seed: int) -> bool:
     """Whether its lead takes no rows, unless the climate breaks the lead."""
-    if seed in PACED:
+    if _has_routes(seed):
         return True
     return has_one(seed) and random.Random(f"a ledger in {seed}").random() < LEDGERS
+
+
+def _has_routes(seed: int) -> bool:
+    return seed in PACED or seed in ROUTED_KEYS
 
 
 def _dice(seed: int) -> random.Random:

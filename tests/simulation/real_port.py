@@ -52,7 +52,7 @@ class CatalogPort(Struck):
         call = (requirements, updates)
         if any(isinstance(update, RemoveSnapshotsUpdate) for update in updates):
             return self._remove(call)
-        if not self._called and any(getattr(u, "ref_name", "") == self._tag for u in updates):
+        if self._may_be_overtaken(updates):
             self._overtaken()
         return self._sent(call, self._fault())
 
@@ -89,10 +89,14 @@ class CatalogPort(Struck):
         self._strike(f"{self._called}commit answered")
         return response
 
+    def _may_be_overtaken(self, updates: Any) -> bool:
+        commits = any(getattr(update, "ref_name", "") == self._tag for update in updates)
+        return commits and self._world.has_key(self._catalog)
+
     def _overtaken(self) -> None:
         """U5: what was resolved for a head is sent when that may be none any more."""
         world = self._world
-        world.somebody_compacts()
+        world.somebody_compacts(self._catalog)
         if world.keys and world.deep == 0 and world.chance(5 * world.rates.stall):
             world.stall(self._node, "resolved and not sent")
             self._strike("resolution")
@@ -144,7 +148,7 @@ def real_table(world: World, node: Node, catalog: RealCatalog, called: str) -> I
         catalog.table,
         world.sink,
         threads=False,
-        keyed=KeyedRows(BY) if world.keys and not called else None,
+        keyed=KeyedRows(BY) if world.has_key(catalog) else None,
     )
 
 

@@ -82,6 +82,8 @@ class _JointCatalog(Struck):
             for catalog, part in parts:
                 catalog.in_the_air.append((part, self))
             raise ConnectionError("the call takes its time")
+        for catalog, _ in parts:
+            world.somebody_compacts(catalog)
         for catalog, part in parts:
             catalog.check(part)
         for catalog, part in parts[: 1 if fault is JointFault.HALF_REFUSED else None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulation.keyed_real import KeyedRealCatalog
 from simulation.real_catalog import RealCatalog, real_catalog
 from verdicts import Kind, Violation
 
@@ -51,5 +52,8 @@ def wholes(world: World) -> list[Whole]:
     if world.quarantine:
         for name in world.quarantine.catalogs:
             real = real_catalog(world.seed, world.catalog.storage, name)
+            if world.keys and name in world.keys.tables:
+                beside, serves = world.catalog.storage, world.seed % 2 == 0
+                real = KeyedRealCatalog(world.keys, name, serves=serves, beside=beside)
             world.quarantine.catalogs[name] = real
     return [Whole(catalog) for catalog in world.catalogs]

@@ -24,11 +24,11 @@ from simulation.forger import Forger
 from simulation.keeper import KEPT_FROM, Keeper
 from simulation.kept import Kept
 from simulation.keyed_fake import KeyedCatalog
-from simulation.keyed_real import KeyedRealCatalog
+from simulation.keyed_real import KeyedRealCatalog, KeyedStorage
 from simulation.keys import Keys
 from simulation.node import Actor, Killed, Node
 from simulation.oracle import Oracle
-from simulation.payday import payday
+from simulation.payday import ROUTED_KEYS, payday
 from simulation.quarantine import Quarantine, has_one
 from simulation.real_catalog import real_catalog
 from simulation.silence import Silence
@@ -82,6 +82,11 @@ class World:
         self.climate = drawn(self.random)
         limited(self.climate, random.Random(f"limits in {seed}"))
         self.keys = Keys(seed, self.climate) if keyed else None
+        self.follows_keys = False
+        """Whether tables that rows are routed to have the key, and not the lead."""
+        if self.keys and real and seed in ROUTED_KEYS and self.climate.upheaval is None:
+            self.keys.of_routes(seed)
+            self.follows_keys = True
         self.sink = SinkName("sim")
         self.forger = Forger(self)
         self.silence = Silence(self)
@@ -100,19 +105,30 @@ class World:
                 self.sink,
                 self.catalog.storage,
                 self.clock,
-                ledger=self.climate.upheaval is None and not keyed,
+                ledger=self.climate.upheaval is None and (self.follows_keys or not keyed),
             )
             if has_one(seed)
             else None
         )
         self.payday = payday(seed)
+        if self.follows_keys:
+            assert self.quarantine is not None
+            assert self.keys is not None
+            self.quarantine.goes_third = self.keys.goes_third
         self.wholes = wholes(self) if real else []
-        self.keeper = Keeper(self) if real and seed >= KEPT_FROM else None
+        maintained = seed >= KEPT_FROM or (self.follows_keys and seed % 2 == 1)
+        self.keeper = Keeper(self) if real and maintained else None
         evolves = has_some(seed) and not (real or keyed)
         self.columns = Columns(seed, self.catalog) if evolves else None
-        self.kept = Kept(self.sink, self.quarantine) if self.quarantine else None
+        of_routes = self.keys if self.follows_keys else None
+        self.kept = Kept(self.sink, self.quarantine, of_routes) if self.quarantine else None
         self.oracle = Oracle(
-            self.sink, self.catalog, self.source, self.kept, columns=self.columns, keys=self.keys
+            self.sink,
+            self.catalog,
+            self.source,
+            self.kept,
+            columns=self.columns,
+            keys=None if self.follows_keys else self.keys,
         )
         self.trouble = Trouble(self)
         self.calm = Calm(self)
@@ -140,6 +156,8 @@ class World:
             return real_catalog(self.seed) if real else FakeCatalog()
         if not real:
             return KeyedCatalog(keys=self.keys)
+        if self.follows_keys:
+            return real_catalog(self.seed, KeyedStorage(self.keys))
         return KeyedRealCatalog(self.keys, "lake.records", serves=self.seed % 2 == 0)
 
     @property
@@ -243,11 +261,17 @@ class World:
         self.struck["commit answered without landing"] += lying
         return lying
 
-    def somebody_compacts(self) -> None:
+    def has_key(self, catalog: Any) -> bool:
+        """Whether this table's records replace and delete its rows."""
+        return self.keys is not None and catalog.table in self.keys.tables
+
+    def somebody_compacts(self, catalog: Any) -> None:
         """Between any two steps of a commit to a keyed table (U5)."""
-        if self.keys and self.chance(self.keys.moves) and self.catalog.reachable:
+        if not self.keys or not self.has_key(catalog):
+            return
+        if self.chance(self.keys.moves) and catalog.reachable:
             self.struck["table compacted meanwhile"] += 1
-            self.catalog.compact()
+            catalog.compact()
 
     def commit_fault(self, catalog: FakeCatalog, called: str) -> None:
         if self.chance(self.rates.commit):
