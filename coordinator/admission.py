@@ -69,6 +69,10 @@ class Prefixes:
     def of(self, transaction: TransactionNumber) -> str:
         return f"{self.root}/{transaction}"
 
+    def transaction(self, path: str) -> TransactionNumber:
+        """Return whose folder a path lies in that is allowed."""
+        return TransactionNumber(int(path[len(self.root) + 1 :].split("/", 1)[0]))
+
     def allow(self, path: str, upto: TransactionNumber) -> bool:
         """Whether it lies in a folder from ``oldest`` up to this transaction's, without detours."""
         if not path.startswith(self.root + "/"):

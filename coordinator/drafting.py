@@ -86,13 +86,14 @@ def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: 
     if len(debts) > DEBTS_MAX:
         return recover(state, _TOO_MANY)
     attempt = replace(attempt, record=replace(attempt.record, debts=debts))
+    wall_ms = now_ms + state.wall_ahead_ms
     drafts = tuple(
         Draft(
             table=term.followers[name],
             transaction=attempt.record.transaction,
             coordinator=attempt.record.coordinator,
             files=files,
-            since_ms=max(0, now_ms + state.wall_ahead_ms - age_ms(state, now_ms)),
+            since_ms=max(0, wall_ms - age_ms(state, term.followers[name], files, now_ms)),
         )
         for name, files in verdict.follower_files.items()
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.coordinator.admission import FollowerStandard, Prefixes, Stamped, Standard
@@ -78,7 +80,13 @@ def too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
     )
 
 
-def age_ms(state: State, now_ms: int) -> int:
-    """How old files that are admitted now are at most (D8)."""
-    first = oldest(term_of(state).issued, now_ms, state.settings.claim_age_max_ms)
-    return next((now_ms - at_ms for n, at_ms in term_of(state).issued if n == first), 0)
+def age_ms(state: State, table: TableView, files: Iterable[WrittenFile], now_ms: int) -> int:
+    """How old a follower's files that are admitted now are at most (D8).
+
+    Not what might have been admitted: else a debt of a coordinator that has led for long would be
+    about to lapse as soon as it is decided.
+    """
+    within = prefixes(state, table)
+    first = min(within.transaction(file.path) for file in files)
+    said = [at_ms for number, at_ms in term_of(state).issued if number <= first]
+    return now_ms - said[-1] if said else 0

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
-from protocol.following import ONE, OTHER, deciding, follower, following, owed
+from protocol.following import (
+    ONE,
+    OTHER,
+    announces,
+    deciding,
+    follower,
+    following,
+    owed,
+)
 from protocol.values import view
 
 from headgate.control_protocol.errors import HeadgateError, TableMissing
@@ -14,6 +22,7 @@ from headgate.control_protocol.ports import TableView
 from headgate.coordinator.actions import (
     CommitTable,
     DescribeFollowers,
+    DraftManifests,
     FollowersRead,
     PayDebts,
 )
@@ -39,6 +48,20 @@ def test_a_claim_lets_lapse_what_is_too_old() -> None:
     assert coordinator.attempt.record.debts == ()
     assert [debt.rows for debt in coordinator.attempt.record.lapsed] == [2]
     assert "never came into lake.one" in coordinator.told
+
+
+def test_what_is_owed_is_as_old_as_its_files_and_not_as_whatever_might_have_come() -> None:
+    """Else every debt of a coordinator that has led for long was nearly due when it was made."""
+    made = following(settings=AGEING)
+    made.until(Phase.COLLECTING)
+    for _ in range(6):
+        announces(made, rows=0, aside={})
+        made.until(Phase.OPEN)
+        made.now_ms += AGE_MS // 5
+        made.until(Phase.COLLECTING)
+    announces(made)
+    (draft, _) = made.only(DraftManifests).drafts
+    assert made.now_ms + WALL_AHEAD_MS - draft.since_ms <= AGE_MS // 2
 
 
 def test_what_is_younger_is_carried_on() -> None:

@@ -82,15 +82,15 @@ class World:
         self.climate = drawn(self.random)
         limited(self.climate, random.Random(f"limits in {seed}"))
         self.keys = Keys(seed, self.climate) if keyed else None
-        self.follows_keys = False
-        """Whether tables that rows are routed to have the key, and not the lead."""
-        if self.keys and real and seed in ROUTED_KEYS and self.climate.upheaval is None:
-            self.keys.of_routes(seed)
-            self.follows_keys = True
         self.sink = SinkName("sim")
         self.forger = Forger(self)
         self.silence = Silence(self)
         self.unheard = Unheard(self)
+        routed = real and seed in ROUTED_KEYS and self.climate.upheaval is None
+        self.follows_keys = self.keys is not None and routed
+        """Whether tables that rows are routed to have the key, and not the lead."""
+        if self.keys and routed:
+            self.keys.of_routes(seed)
         self.rates = self.climate.rates
         self.topics = ("source",)
         self.clock = FakeClock()
