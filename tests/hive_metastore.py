@@ -9,14 +9,13 @@ from functools import cache
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from integration.readers import ICEBERG_JARS
+from integration.readers import iceberg_jars
 from java_server import java_server
 from maven import maven_jars
 
 from headgate.data.spark.jvm import open_jvm
 from headgate.data.spark.session import SparkOptions
 from headgate.operations.demo.broker import free_port
-from headgate.operations.demo.java import cache_folder, fetch_jars
 from headgate.tables.iceberg.jvm import Jvm
 
 HIVE_2, HIVE_3, HIVE_4 = "2.3.10", "3.1.3", "4.0.1"
@@ -39,12 +38,6 @@ BY_ITSELF = {
         "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy"
     ),
 }
-
-
-def iceberg_jars() -> str:
-    """For ``spark.jars``."""
-    folder = fetch_jars(cache_folder() / "iceberg-spark-4.1-1.11.0", ICEBERG_JARS, transitive=False)
-    return ",".join(str(jar) for jar in sorted(folder.iterdir()))
 
 
 def java_with_iceberg() -> Jvm:

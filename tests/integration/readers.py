@@ -21,10 +21,17 @@ from pyiceberg.table import StaticTable
 
 from headgate.operations.demo.java import cache_folder, fetch_jars
 
-ICEBERG_JARS = (
-    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
-    "org.xerial:sqlite-jdbc:3.51.1.0",
-)
+ICEBERG_VERSION = "1.11.0"
+
+
+def iceberg_jars(version: str = ICEBERG_VERSION) -> str:
+    """For ``spark.jars``."""
+    jars = (
+        f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{version}",
+        "org.xerial:sqlite-jdbc:3.51.1.0",
+    )
+    folder = fetch_jars(cache_folder() / f"iceberg-spark-4.1-{version}", jars, transitive=False)
+    return ",".join(str(jar) for jar in sorted(folder.iterdir()))
 
 
 def read_with_pyiceberg(metadata_location: str) -> pa.Table:
@@ -93,10 +100,8 @@ class IcebergSpark:
     product's Spark must be seen to work without Iceberg's jars.
     """
 
-    def __init__(self) -> None:
-        folder = cache_folder() / "iceberg-spark-4.1-1.11.0"
-        jars = fetch_jars(folder, ICEBERG_JARS, transitive=False)
-        self._jars = ",".join(str(jar) for jar in sorted(jars.iterdir()))
+    def __init__(self, version: str = ICEBERG_VERSION) -> None:
+        self._jars = iceberg_jars(version)
         self._process = ProcessPoolExecutor(
             max_workers=1, mp_context=multiprocessing.get_context("spawn")
         )

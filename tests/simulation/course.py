@@ -138,8 +138,17 @@ class Course:
             self._something_new()
             world.events.rebalance()
             self._quickly()
+        self._nothing_left_behind()
         if world.climate.pauses:
             self._pause_outlives_its_coordinator()
+
+    def _nothing_left_behind(self) -> None:
+        """D7, where no coordinator died between a payment and the read that shows it."""
+        world = self._world
+        if world.climate.weather is Weather.CALM and not world.climate.elections and world.kept:
+            left = world.kept.left_behind()
+            if left:
+                raise Violation(Kind.WASTE, f"key files that were paid are left: {left[:3]}")
 
     def _quickly(self) -> None:
         world = self._world

@@ -239,6 +239,17 @@ class Kept:
             raise Violation(Kind.DOUBLE, f"owed, and there already: {sorted(both)[:5]}")
         return frozenset(rows)
 
+    def left_behind(self) -> list[str]:
+        """Key files of debts that their tables show as paid."""
+        drafted = self._quarantine.drafted
+        return [
+            file.path
+            for debt in self._decided.values()
+            if debt.deletes and not self._tables[debt.table].owes(debt, self._lead)
+            for file in drafted.get(debt.manifest, ())
+            if self._tables[debt.table].catalog.storage.holds(file.path)
+        ]
+
     def _of(self, debt: Debt) -> tuple[SourceRecord, ...]:
         return self._quarantine.records.get(debt.manifest, ())
 

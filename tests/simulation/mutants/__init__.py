@@ -14,6 +14,7 @@ from simulation.mutants import (
     evolving,
     following,
     forging,
+    keyed_following,
     maintaining,
     parking,
     positions,
@@ -28,7 +29,7 @@ from simulation.mutants.mutant import Mutant
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
     *(setting_aside, following, forging, evolving, parking, real_tables, maintaining),
-    changing,
+    *(changing, keyed_following),
 )
 
 MUTANTS: dict[str, Mutant] = {

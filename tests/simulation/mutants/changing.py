@@ -29,7 +29,7 @@ FOUND = (KeyedRows, "found")
 SENT = (IcebergTable, "sent")
 
 
-def _found_at(
+def found_at(
     right: Any, head: Any, self: Any, table: Any, parent: Any, *given: Any, **more: Any
 ) -> Any:
     """What is found on another head than the call's, which it is said of."""
@@ -42,7 +42,7 @@ def only_its_own_records(
     right: Any, self: Any, table: Any, parent: Any, *given: Any, **more: Any
 ) -> Any:
     """A commit replaces rows of its own, and none that is there already."""
-    return _found_at(right, None, self, table, parent, *given, **more)
+    return found_at(right, None, self, table, parent, *given, **more)
 
 
 @FAMILY.replaces("U2", (commitment, "judge"))
@@ -101,7 +101,7 @@ def rebased_blindly(
     before = snapshots.get(parent.parent_snapshot_id) if parent else None
     foreign = parent is not None and not any("headgate" in name for name in properties_of(parent))
     head = before if foreign and before else parent
-    return _found_at(right, head, self, table, parent, *given, **more)
+    return found_at(right, head, self, table, parent, *given, **more)
 
 
 @FAMILY.replaces("U6", FOUND)

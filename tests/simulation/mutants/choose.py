@@ -22,10 +22,11 @@ from simulation.climate import FOR_EVER_MS, Climate, Weather, drawn
 from simulation.columns import has_some
 from simulation.forger import ONE_SEED_IN, WITH_KEY, WITHOUT_KEY
 from simulation.keys import Keys
-from simulation.mutants import MUTANTS, forging
+from simulation.mutants import MUTANTS, forging, keyed_following
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.notice import Notice, noticed, notices, written
 from simulation.mutants.worlds import STATES_ROUGHLY, WORLDS
+from simulation.payday import ROUTED_KEYS
 from simulation.quarantine import has_one
 from simulation.run import play
 from simulation.trouble import has_trouble
@@ -128,6 +129,8 @@ def _by(mutant: Mutant, kind: str, seed: int) -> Notice:
 def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     likely = LIKELY.get(mutant.name, lambda _: True)
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
+    if mutant in keyed_following.FAMILY:
+        return iter(range(max(first, ROUTED_KEYS[0]), ROUTED_KEYS[-1]))
     if mutant.keyed:
         made = ((s, Keys(s, drawn(random.Random(s)))) for s in seeds)
         return (s for s, keys in made if (keys.grows if mutant.rule == "U8" else keys.busy))
