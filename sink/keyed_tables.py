@@ -165,11 +165,6 @@ def _check_policies(settings: SinkSettings, table: TableSettings) -> None:
             "a keyed table is filled by one sink; give each sink a table of its own",
         )
     watched = schema.unknown_fields is not UnknownFields.IGNORE
-    if watched and settings.tables:
-        raise KeyUnfit(
-            f'unknown_fields = "{schema.unknown_fields}" does not go with a key beside [tables]',
-            "the columns of such a table are added by hand; leave it out",
-        )
     if watched and settings.changes.envelope not in ROW_PLACES:
         raise KeyUnfit(
             f'table.schema.unknown_fields = "{schema.unknown_fields}" does not go with '

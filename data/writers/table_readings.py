@@ -88,9 +88,15 @@ class RowReading:
 class ChangeTaking:
     """Records replace and delete rows of their key (rule U2)."""
 
-    needs = None
-
-    def __init__(self, plan: WriterPlan, batch: Batch, *, aside: Aside, outlet: TableFiles) -> None:
+    def __init__(
+        self,
+        known: RoutedTable,
+        plan: WriterPlan,
+        batch: Batch,
+        *,
+        aside: Aside,
+        outlet: TableFiles,
+    ) -> None:
         changes = plan.source.changes
         assert changes is not None, "chosen for it"
         assert outlet.keys is not None, "the plan is the same"
@@ -103,7 +109,12 @@ class ChangeTaking:
             aside=aside,
             rows=outlet.rows,
             keys=outlet.keys,
+            evolution=plan.watched_for(known.refused),
         )
+
+    @property
+    def needs(self) -> Needs | None:
+        return self._changed.needs
 
     @property
     def records(self) -> Integers:
@@ -114,14 +125,14 @@ class ChangeTaking:
         return self._changed.deleted
 
     def take(self, chunk: Chunk, *, in_vain: bool) -> None:
-        if in_vain:
+        if in_vain and self.needs is None:
             return
         if self._changes.tombstones is not Tombstones.DELETE:
             chunk = self._sieve.without_tombstones(chunk, self._changes.disposal)
         self._changed.take(chunk)
 
     def ignored(self) -> Mapping[str, int]:
-        return {}
+        return self._changed.ignored()
 
 
 def reading_of(
@@ -131,4 +142,4 @@ def reading_of(
     if plan.source.changes is None:
         return RowReading(known, plan, batch, aside=aside, outlet=outlet)
     assert isinstance(outlet, TableFiles), "changes are written where they are read"
-    return ChangeTaking(plan, batch, aside=aside, outlet=outlet)
+    return ChangeTaking(known, plan, batch, aside=aside, outlet=outlet)

@@ -98,7 +98,7 @@ def fifths_go(fold: Fold) -> None:
 def merged(fold: Fold) -> None:
     """As ``MERGE`` below."""
     fold.pop((1,), None)
-    for key in ((2,), (7,)):
+    for key in ((2,), (7,), (77,)):
         if key in fold:
             fold[key] = fold[key] | {"zone": "m"}
     if (77,) not in fold:

@@ -31,7 +31,9 @@ _ROWS = [
 ]
 
 
-def keyed_routes(deploy: Deploy, change: dict[str, Any] | None = None) -> Deployment:
+def keyed_routes(
+    deploy: Deploy, change: dict[str, Any] | None = None, columns: list[Any] = _ROWS
+) -> Deployment:
     """Two topics go to keyed tables by their names, the third to one that is appended to."""
     sink = deploy({}, topics=3)
     first, second, third = sink.topics
@@ -51,7 +53,7 @@ def keyed_routes(deploy: Deploy, change: dict[str, Any] | None = None) -> Deploy
                 {"topic": third, "to": "db.trips"},
             ],
             "tables.table": [
-                {"match": "db.(orders|users)", "columns": _ROWS, "key": ["id"]},
+                {"match": "db.(orders|users)", "columns": columns, "key": ["id"]},
                 {
                     "match": "db.trips",
                     "columns": [{"name": name, "type": kind} for name, kind in COLUMNS.items()],
@@ -119,6 +121,25 @@ def assert_well(sink: Deployment) -> None:
     assert report.findings == ()
     assert report.unproven == ()
     assert report.verdict is Verdict.WELL
+
+
+def test_point_5_columns_that_their_rows_need_are_added_over_a_kill(deploy: Deploy) -> None:
+    evolves = {"tables.schema": {"unknown_fields": "evolve"}}
+    sink = keyed_routes(deploy, evolves, columns=_ROWS[:-1])
+    orders = Changelog(sink, 5, topic=sink.topics[0])
+    users = Changelog(sink, 6, topic=sink.topics[1])
+    orders.produce(300)
+    sink.produce(100, sink.topics[2])
+    sink.start()
+    sink.wait_for_commits()
+    users.produce(200)
+    sink.kill(sink.participants[0])
+    orders.produce(100)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    judged(sink, orders, users, 100)
+    assert_well(sink)
 
 
 @pytest.mark.soak

@@ -192,8 +192,12 @@ def test_u1_tables_of_routes_have_keys_by_their_names() -> None:
         (lambda: routed(KEYED, places=RecordColumns(topic="t")), "which record a row is of"),
         (lambda: routed(KEYED, shared_with=("other",)), "shared_with"),
         (
-            lambda: routed(KEYED, schema=SchemaSettings(unknown_fields=EVOLVE)),
-            r"tables.table 'lake.\(orders\|users\)': .*unknown_fields",
+            lambda: routed(
+                KEYED,
+                schema=SchemaSettings(unknown_fields=EVOLVE),
+                changes=ChangesSettings(envelope=Envelope.DMS),
+            ),
+            r"tables.table 'lake.\(orders\|users\)': .*unknown_fields.*one of two places",
         ),
         (lambda: routed(replace(KEYED, incompatible="ignore")), "incompatible"),
         (lambda: routed(KEYED, spark=SparkSettings(distribution=HASH)), "distribution"),
@@ -219,6 +223,11 @@ def test_u1_u12_what_does_not_go_with_a_key_of_a_routed_table_is_refused(
 def test_tables_beside_a_keyed_one_may_take_up_columns() -> None:
     own = replace(KEYED, unknown_fields="ignore")
     assert routed(own, PLAIN, schema=SchemaSettings(unknown_fields=EVOLVE)).keyed
+
+
+def test_a_keyed_one_may_too() -> None:
+    assert routed(KEYED, PLAIN, schema=SchemaSettings(unknown_fields=EVOLVE)).keyed
+    assert routed(replace(KEYED, unknown_fields="evolve"), PLAIN).keyed
 
 
 def test_only_changes_of_routed_tables_may_be_passed_over() -> None:

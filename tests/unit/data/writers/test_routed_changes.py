@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 from local_catalog import local_catalog
+from pyiceberg.types import LongType, StringType
 from unit.data.writers.test_routed import SINK, Desk, rows_in, some
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.events import FileKind
-from headgate.control_protocol.ports import BatchFailed, BatchWritten
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.ports import BatchFailed, BatchNeeds, BatchWritten
 from headgate.data.envelopes.changes import Changes, Tombstones
 from headgate.data.writers import many_files, routed
 from headgate.data.writers.plan import Plans, SourcePlan
 from headgate.data.writers.routed_plans import RoutedPlans
 from headgate.data.writers.routes import Route, Routing
 from headgate.data.writers.table_stock import IcebergStock
+from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.sink.declaration import quarantine_declaration
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.key_files import OFFSET, PARTITION, TOPIC
@@ -45,13 +48,20 @@ class Keyed:
     """A sink file with keys for some tables."""
 
     tombstones: Tombstones = Tombstones.DELETE
+    unknown: UnknownFields = UnknownFields.IGNORE
     makes_anew = False
 
     def source(self, source: SourcePlan, table: str) -> SourcePlan:
         assert source.routing is not None
         key = source.routing.key_of(table)
         changes = Changes(key, tombstones=self.tombstones) if key else None
-        return replace(source, routing=None, record_columns=PLACES, changes=changes)
+        return replace(
+            source,
+            routing=None,
+            record_columns=PLACES,
+            changes=changes,
+            schema_policy=SchemaPolicy(self.unknown),
+        )
 
     def making(self, _source: SourcePlan, _table: str) -> None:
         return None
@@ -200,6 +210,51 @@ def test_p9_a_batch_that_fails_leaves_no_key_file(desk: KeyedDesk) -> None:
     desk.handling = replace(desk.handling, policy=Disposal.FAIL)
     failed = desk.outcome({"shop.orders": [None], "logs": [b"no json"]})
     assert isinstance(failed, BatchFailed)
-    table = desk.local.catalog.load_table("db.orders")
-    folder = Path(table.location().removeprefix("file://"))
-    assert list(folder.rglob("*-keys.parquet")) == []
+    assert files_of(desk, "db.orders") == set()
+
+
+def files_of(desk: KeyedDesk, table: str) -> set[Path]:
+    location = desk.local.catalog.load_table(table).location()
+    return set(Path(location.removeprefix("file://")).rglob("*.parquet"))
+
+
+def test_s2_a_keyed_table_of_many_asks_for_the_columns_that_its_rows_lack(
+    desk: KeyedDesk,
+) -> None:
+    """Each table of the batch in one question; what is said of rows that go asks for nothing."""
+    desk.made("db.orders", "db.users", "db.logs")
+    desk.of_table.unknown = UnknownFields.EVOLVE
+    topics = {
+        "shop.orders": [*some(1, kind="a"), {"id": 2, "type": "b", "note": "x"}, None],
+        "shop.users": [{"id": 3, "type": "c", "age": 7}],
+        "logs": [{"id": 4, "type": "d", "level": "low"}],
+    }
+    needs = desk.outcome(topics)
+    assert isinstance(needs, BatchNeeds)
+    wanted = {need.at.table: need.columns.fields[0] for need in needs.tables}
+    assert {table: column.name for table, column in wanted.items()} == {
+        "db.logs": "level",
+        "db.orders": "note",
+        "db.users": "age",
+    }
+    assert needs.first[TopicPartition("shop.orders", 0)] == 1
+    tables = ("db.orders", "db.users", "db.logs")
+    assert [files_of(desk, table) for table in tables] == [set()] * 3
+
+    for table in tables:
+        with desk.local.catalog.load_table(table).update_schema() as update:
+            kind = LongType() if table == "db.users" else StringType()
+            update.add_column(wanted[table].name, kind)
+    desk.now_s += 60
+    outcome = written(desk, topics)
+    files = {at.table: some for at, some in outcome.followed.items()}
+    rows = rows_in([file for file in files["db.orders"] if file.kind is FileKind.ROWS])
+    assert [row["note"] for row in rows] == [None, "x"]
+    assert [key[-1] for key in keys_of(outcome, "db.orders")] == [2]
+
+
+def test_s2_where_they_are_quarantined_the_rows_of_the_others_stay(desk: KeyedDesk) -> None:
+    desk.made("db.orders")
+    desk.of_table.unknown = UnknownFields.QUARANTINE
+    rows = [*some(1, kind="a"), {"id": 2, "type": "b", "note": "x"}]
+    assert counted(written(desk, {"shop.orders": rows}))["shop.orders"] == (1, 0, 1, 0)
