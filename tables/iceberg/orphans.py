@@ -10,7 +10,7 @@ and what the sink's records owe or have given up.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.identifiers import SinkName, branch_of_tag, sink_of_tag
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.record_codec import decode
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.condemned import Condemned
@@ -85,8 +85,9 @@ class Orphans:
         stored = self._stored(table)
         lead = self.catalog.load_table(self.lead)
         table = self.catalog.load_table(self.table)  # afresh: what was paid meanwhile is in it
-        tags = (*_tags(lead, self.sink), *_tags(table, self.sink))
-        if not (_tags(lead, self.sink) and _tags(table, self.sink)):
+        deciding, paid = _tags(lead, self.sink), _tags(table, self.sink)
+        tags = (*deciding, *paid)
+        if not (deciding and paid):
             return Found(table, why=f"{self.table} or {self.lead} has no tag of this sink")
         oldest_ms = min(at_ms for at_ms, _ in tags)
         if max(at_ms for at_ms, _ in tags) > now_ms + SKEW_MS:
@@ -96,7 +97,8 @@ class Orphans:
             oldest_ms - self.ages.claim_max_ms - SKEW_MS,
         )
         old = {path for path, at_ms in stored if at_ms < limit_ms}
-        needed = self._needed(table, [record for _, record in tags if record])
+        spent = _Spent(str(lead.metadata.table_uuid), [record for _, record in paid if record])
+        needed = self._needed(table, [record for _, record in tags if record], spent)
         loose = [path for path, _ in stored if _name(path, self.sink) not in needed]
         files = tuple(sorted(path for path in loose if path in old))
         return Found(table, files, len(loose) - len(files))
@@ -127,24 +129,37 @@ class Orphans:
         found = self.listing(table.io, sinks_folder(table, self.sink))
         return [*found, *self.listing(table.io, drafts)]
 
-    def _needed(self, table: Table, records: Iterable[CommitRecord]) -> set[str]:
+    def _needed(self, table: Table, records: Iterable[CommitRecord], spent: _Spent) -> set[str]:
         """Names, not locations: a reader may write a location's scheme in another way."""
         paths = referred_to(table, table.metadata.snapshots, READING_MAX_S)
         for record in records:
-            paths |= set(_owed(table.io, record, str(table.metadata.table_uuid)))
+            paths |= set(_owed(table, record, spent))
         return {_name(path, self.sink) for path in paths}
 
 
-def _owed(io: FileIO, record: CommitRecord, uuid: str) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What a table shows as paid by its ``lead``, the UUID of the table that decides."""
+
+    lead: str
+    records: Sequence[CommitRecord]
+
+    def may_be_gone(self, debt: Debt) -> bool:
+        """D7: the lead's record names it until the next decision; its key files are not awaited."""
+        return any(record.pays(debt, self.lead) for record in self.records)
+
+
+def _owed(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]:
     """Drafts that were decided, and their files; also those that lapsed: a person may want them.
 
     Raises ``FileNotFoundError`` where what is owed cannot be read: then nothing is an orphan.
     """
     for debt in (*record.debts, *record.lapsed):
-        if debt.manifest and debt.follower == uuid:
+        if debt.manifest and debt.follower == str(table.metadata.table_uuid):
             yield debt.manifest
-            with suppress(*(() if debt in record.debts else (FileNotFoundError,))):
-                yield from (file.file_path for file in drafted_files(io, debt.manifest))
+            awaited = debt in record.debts and not spent.may_be_gone(debt)
+            with suppress(*(() if awaited else (FileNotFoundError,))):
+                yield from (file.file_path for file in drafted_files(table.io, debt.manifest))
 
 
 def _tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]:

@@ -153,6 +153,7 @@ class IcebergSpark:
 
 
 def _run_sql(jars: str, settings: Mapping[str, str], statement: str) -> pa.Table:
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     session = _spark(jars).newSession()  # a session remembers its catalogs, tests reuse their names
@@ -160,7 +161,7 @@ def _run_sql(jars: str, settings: Mapping[str, str], statement: str) -> pa.Table
         session.conf.set(key, value)
     try:
         return session.sql(statement).toArrow()
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise RuntimeError(f"{statement}: {error}") from None  # Spark's own do not travel
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from maintained import SINK, Maintained, settings
 
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.tables.iceberg.condemned import Condemned
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.orphans import SKEW_MS, Ages, Found, Orphans
 from headgate.tables.iceberg.small_files import sinks_folder
 from headgate.tables.iceberg.table import IcebergTable
@@ -187,11 +190,34 @@ def test_u2_key_files_that_are_owed_stay_with_their_drafts(make: Make) -> None:
     assert "some-keys.parquet" in names(orphans(lead).found())
 
 
+def test_d7_key_files_that_were_paid_and_struck_off_are_not_awaited(make: Make) -> None:
+    """The lead's record names them until its next decision, which may be long in coming."""
+    lead = make()
+    lead.next_offset = 0
+    ensure_table(lead.catalog, "db.keyed", TableDeclaration({"id": "long"}))
+    follower = IcebergTable(lead.catalog, "db.keyed", SINK, threads=False)
+    record = replace(lead._record(0), lead=lead.view.uuid)
+    older = TransactionId(Epoch(0), TransactionNumber(0))
+    claim = replace(record, transaction=older)
+    assert isinstance(follower.commit(CommitAttempt(follower.read(), claim)), Landed)
+    table = lead.catalog.load_table("db.keyed")
+    path = f"{sinks_folder(table, SINK)}/1-a/1/some-keys.parquet"
+    table.io.new_output(path).create().close()
+    keys = (WrittenFile(path, 3, 10, FileKind.KEYS),)
+    debts = follower.draft(Draft(follower.read(), record.transaction, record.coordinator, keys))
+    owe(lead, debts=debts)
+    follower.strike_off(debts)
+    search = Orphans(lead.catalog, SINK, "db.trips", "db.keyed", AGES)
+    with pytest.raises(FileNotFoundError):
+        search.found()
+
+    assert isinstance(follower.commit(CommitAttempt(follower.read(), record)), Landed)
+    assert search.found().files == ()
+
+
 def owe(
     lead: Maintained, *, debts: tuple[Debt, ...] = (), lapsed: tuple[Debt, ...] = ()
 ) -> CommitRecord:
-    from dataclasses import replace
-
     lead.number += 1
     record = replace(lead._record(0), debts=debts, lapsed=lapsed)
     outcome = lead.sink.commit(CommitAttempt(lead.view, record))
