@@ -263,9 +263,21 @@ class RoutedInquiry(Inquiry):
                 f"{debt.said} of transaction {debt.transaction} are owed to {history.table}"
             )
             if keyed:
-                findings += _examine_files(iceberg_of(reader.reader), debt)
+                findings += examine_owed(iceberg_of(reader.reader), debt, lead)
             findings += _examine_debt(reader, debt.manifest, columns, seen) if columns else []
         return rows, findings
+
+
+def examine_owed(reader: IcebergReader, debt: Debt, lead: str) -> list[Finding]:
+    """Whether the files of a debt are there, unless it was paid since ``reader`` read its table.
+
+    A sink that runs strikes key files off as soon as they are paid (D7).
+    """
+    missing = _examine_files(reader, debt)
+    if not missing:
+        return []
+    now = reader.afresh().view().settled
+    return [] if now is not None and now.pays(debt, lead) else missing
 
 
 def _examine_files(reader: IcebergReader, debt: Debt) -> list[Finding]:

@@ -46,6 +46,11 @@ class IcebergReader:
         sink = IcebergTable(self.table.catalog, identifier, self._sink, self._branch)
         return sink.seen(self.table)
 
+    def afresh(self) -> IcebergReader:
+        """Return a reader of the branch as it is now."""
+        table = self.table.catalog.load_table(self.table.name())
+        return IcebergReader(table, self._sink, self._branch)
+
     def history(self, newest: Newest | None = None) -> History:
         return read_history(self.table, self._sink, self._branch, newest)
 

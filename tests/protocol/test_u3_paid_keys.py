@@ -7,22 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keyed_debts import OwedTable, Unfolded, walk
+from keyed_debts import LEAD, OwedTable, Unfolded, walk
 from keyed_world import COLUMNS, NAME, SINK, Event, keyed_table
 from local_catalog import local_catalog
 from pyiceberg.catalog import Catalog
+from pyiceberg.table.refs import MAIN_BRANCH
 from unit.operations.test_audit_keyed import SINK_FILE
 
 from headgate.control_protocol.key_errors import KeyChanged, KeyInTwoPartitions
 from headgate.control_protocol.ports import Landed, Unknown
 from headgate.control_protocol.record import KeyCounts
 from headgate.coordinator.debts import payments
+from headgate.operations.audit_routed import examine_owed
 from headgate.sink.load import parse
 from headgate.sink.maintenance.rounds import Round
 from headgate.sink.maintenance_settings import MaintenanceSettings
 from headgate.tables.iceberg import brought
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.drafts import drafted_files
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 
@@ -188,6 +191,24 @@ def test_u11_the_sinks_own_compaction_between_decision_and_payment_loses_nothing
     assert not isinstance(owed.table.commit(stale), Landed)
     assert counts(owed.paid()).updated == 1
     owed.check()
+
+
+def test_d7_the_audit_of_a_running_sink_misses_no_key_file_that_was_paid_meanwhile(
+    owed: OwedTable, tmp_path: Path
+) -> None:
+    owed.decides([put(1), gone(2)])
+    (keys,) = (debt for debt in owed.debts if debt.deletes)
+    before = IcebergReader(owed.world.loaded(), SINK, MAIN_BRANCH)
+    owed.paid()
+    owed.reads()
+    assert examine_owed(before, keys, LEAD) == []
+
+    (keys,) = (debt for debt in owed.decides([gone(1)]) if debt.deletes)
+    assert examine_owed(before, keys, LEAD) == []
+    for file in tmp_path.rglob("keys-*.parquet"):
+        file.unlink()
+    (finding,) = examine_owed(before, keys, LEAD)
+    assert finding.what == "debt-missing"
 
 
 class LostAnswer:
