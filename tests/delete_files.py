@@ -20,10 +20,12 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
     write_manifest_list,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 _SCHEMA = pa.schema(
     [
@@ -33,9 +35,22 @@ _SCHEMA = pa.schema(
 )
 
 
+_INT_IDS = NestedField(
+    135, "equality_ids", ListType(136, IntegerType(), element_required=True), required=False
+)
+
+
 class _DeleteWriter(ManifestWriterV2):
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
+
+    def _with_partition(self, format_version: Any) -> Schema:
+        """As Java reads it: pyiceberg declares the ids of equality deletes longer."""
+        entry = super()._with_partition(format_version)
+        files = entry.find_field("data_file")
+        columns = [_INT_IDS if f.field_id == 135 else f for f in files.field_type.fields]
+        changed = files.model_copy(update={"field_type": StructType(*columns)})
+        return Schema(*(changed if f.field_id == files.field_id else f for f in entry.fields))
 
 
 def delete_first_row(table: Table, path: str, *, named: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""U5, D5, D7 where followers have keys: what is owed to them, and on which head it is resolved.
+"""U5 and D7 where followers have keys: what is owed to them, and on which head it is resolved.
 
 They show in seeds of ``payday.ROUTED_KEYS``.
 """
@@ -8,19 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyiceberg.io import FileIO
 from simulation.mutants.changing import found_at
 from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome
 from headgate.control_protocol.record import Debt
-from headgate.tables.iceberg import brought
 from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 from headgate.tables.iceberg.table import IcebergTable
 
 FAMILY = Family(real=True, keyed=True)
-
-KEYS = (brought, "drafted_keys")
 
 
 @FAMILY.patches("U5")
@@ -39,12 +35,6 @@ def resolved_when_drafted() -> tuple[Planted, ...]:
         return found_at(found, head, self, table, parent, *given, **more)
 
     return (IcebergTable, "draft", drafts), (KeyedRows, "found", finds)
-
-
-@FAMILY.replaces("D5", KEYS)
-def key_files_of_the_newest_debt(right: Any, io: FileIO, owed: Sequence[Debt]) -> Any:
-    """Rows of all debts are paid, and the deletes of one."""
-    return right(io, [debt for debt in owed if debt.deletes][-1:])
 
 
 @FAMILY.replaces("D7", (IcebergTable, "commit"))
