@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.ports import CommitAttempt
+from headgate.control_protocol.record import Debt
 from headgate.tables.iceberg.drafts import drafted_keys, read_draft
 from headgate.tables.iceberg.proposal import Proposal
 from headgate.tables.iceberg.small_files import sinks_folder
@@ -29,11 +30,7 @@ def with_all_brought(
     Raises ``KeyChanged`` for keys that are owed to a table without one, as ``KeyedRows.found``, and
     what storage raises.
     """
-    drafted = [
-        read_draft(table, debt, proposal.snapshot_id)
-        for debt in attempt.debts
-        if debt.manifest and not debt.deletes
-    ]
+    drafted = [read_draft(table, debt, proposal.snapshot_id) for debt in _of_rows(attempt)]
     proposal = replace(proposal, drafted=drafted)
     if keyed is not None:
         return _resolved(table, proposal, attempt, keyed)
@@ -50,17 +47,22 @@ def _resolved(
     table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows
 ) -> Proposal:
     """U3: what the files' records replace and delete on the head that the call requires."""
-    changes = [
-        *attempt.files,
-        *(file for draft in proposal.drafted for file in draft.written),
-        *drafted_keys(table.io, attempt.debts),
-    ]
-    if not changes:
+    brought = [(file, 0) for file in attempt.files]
+    order = {each: n for n, each in enumerate(sorted({d.transaction for d in attempt.debts}))}
+    for debt, draft in zip(_of_rows(attempt), proposal.drafted, strict=True):
+        brought += [(file, order[debt.transaction]) for file in draft.written]
+    keys = drafted_keys(table.io, attempt.debts)
+    brought += [(file, order[debt.transaction]) for debt, file in keys]
+    if not brought:
         return proposal
     record, number = attempt.record, attempt.record.transaction
     own = f"{number.epoch}-{record.coordinator.incarnation}/{number.number}"
     folder = f"{sinks_folder(table, record.sink)}/{own}"
     listed = [*proposal.files, *(file for draft in proposal.drafted for file in draft.files)]
-    deletions = keyed.found(table, proposal.parent, changes, listed=listed, folder=folder)
+    deletions = keyed.found(table, proposal.parent, brought, listed=listed, folder=folder)
     counted = replace(proposal.record, keys=deletions.counts)
     return replace(proposal, record=counted, deletions=deletions)
+
+
+def _of_rows(attempt: CommitAttempt) -> list[Debt]:
+    return [debt for debt in attempt.debts if debt.manifest and not debt.deletes]

@@ -124,14 +124,18 @@ def _write(table: Table, spec: PartitionSpec, files: Sequence[ManifestDataFile],
     return int(writer.to_manifest_file().manifest_length)
 
 
-def drafted_keys(io: FileIO, debts: Iterable[Debt]) -> list[WrittenFile]:
+def drafted_keys(io: FileIO, debts: Iterable[Debt]) -> list[tuple[Debt, WrittenFile]]:
     """The key files that the debts name, in their order. Raises what storage raises."""
     return [
-        WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes, FileKind.KEYS)
+        (debt, _of_keys(file))
         for debt in debts
         if debt.deletes
         for file in drafted_files(io, debt.manifest)
     ]
+
+
+def _of_keys(file: ManifestDataFile) -> WrittenFile:
+    return WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes, FileKind.KEYS)
 
 
 def read_draft(table: Table, debt: Debt, snapshot_id: int) -> Drafted:

@@ -203,7 +203,7 @@ class IcebergTable:
         """D7: their key files are of no more use; what cannot be removed is an orphan."""
         try:
             table = self._load()
-            files = [file.path for file in drafted_keys(table.io, debts)]
+            files = [file.path for _, file in drafted_keys(table.io, debts)]
             delete_quietly(table.io, [*files, *(debt.manifest for debt in debts)])
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _log.warning("%s: key files were not removed: %r", self._identifier, error)

@@ -96,6 +96,16 @@ def test_u3_the_last_record_of_a_key_wins_in_whatever_order_debts_are_named(
     owed.check()
 
 
+def test_u3_a_topic_that_was_created_anew_is_newer_than_its_older_self(owed: OwedTable) -> None:
+    """Its offsets begin at 0 again; what was decided before is owed still."""
+    owed.decides([put(1, "old"), put(2), put(3, "old"), gone(4), put(5)])
+    owed.world.source.offsets.clear()
+    owed.decides([put(4, "new"), put(1, "new"), gone(5)])
+
+    assert counts(owed.paid()) == KeyCounts(inserted=4, absent=1, superseded=3)
+    owed.check()
+
+
 def test_u5_who_was_overtaken_finds_the_keys_anew(owed: OwedTable, catalog: Catalog) -> None:
     owed.decides([put(1), put(2)])
     zombie, stale = keyed_table(catalog, ("id",)), owed.payment()

@@ -7,7 +7,7 @@ anew (rule U5). The index between the calls is a cache.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.table import Table
@@ -74,23 +74,27 @@ class KeyedRows:
         self,
         table: Table,
         parent: Snapshot | None,
-        written: Sequence[WrittenFile],
+        written: Sequence[tuple[WrittenFile, int]],
         *,
         listed: Sequence[ManifestDataFile],
         folder: str,
     ) -> Deletions:
         """Resolve the keys of the ``written`` files against ``parent``, and make delete files.
 
-        ``listed`` are those of them with rows, as a manifest holds them; ``folder`` takes the
-        delete files. Raises the ``StopSink`` of U7 and U8, and what storage raises.
+        Each has a number: that of its transaction, in their order. ``listed`` are those of them
+        with rows, as a manifest holds them; ``folder`` takes the delete files. Raises the
+        ``StopSink`` of U7 and U8, and what storage raises.
         """
         schema = table.schema()
         coordinates = (self._by.partition, self._by.offset, self._by.topic)
         columns = Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
         head = self._followed(table, parent, columns)
-        changes = list(
-            in_turn(lambda file: self._change(table, columns, file), written, _ahead(written))
-        )
+        files = [file for file, _ in written]
+        read = in_turn(lambda file: self._change(table, columns, file), files, _ahead(files))
+        changes = [
+            replace(change, transaction=number)
+            for change, (_, number) in zip(read, written, strict=True)
+        ]
         self._read = {change.path: change.keys for change in changes if not change.deletes}
 
         def dead(path: str) -> BitMap64:

@@ -1,8 +1,8 @@
 """Which rows die when a commit's records come in: keys to positions, against one head (U3, U8, U9).
 
-The last record of a key wins: of one partition the one with the higher offset. Every other row of
-the key dies, live ones of the head and earlier ones of the same commit. What is found belongs to
-that head and to no other (U5).
+The last record of a key wins: of one partition the one with the higher offset, and of several
+transactions one of the last. Every other row of the key dies, live ones of the head and earlier
+ones of the same commit. What is found belongs to that head and to no other (U5).
 """
 
 from __future__ import annotations
@@ -23,11 +23,16 @@ from headgate.tables.iceberg.keyed.key_index import FileKeys, Found, KeyIndex, N
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A file of a commit: its rows replace those of their keys, or (``deletes``) its keys die."""
+    """A file of a commit: its rows replace those of their keys, or (``deletes``) its keys die.
+
+    ``transaction``: of several that one payment brings, which one decided it. A later one's records
+    are newer whatever their offsets are: a topic that was created anew begins at 0 again.
+    """
 
     path: str
     keys: FileKeys
     deletes: bool = False
+    transaction: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,13 @@ class _Records:
     offsets: Numbers
     rows: Numbers
     changes: Numbers
+    transactions: Numbers
 
     @classmethod
     def of(cls, changes: Sequence[Change]) -> _Records:
         rows = [_rows(change) for change in changes]
         numbers = [np.full(len(change.keys), n, np.int64) for n, change in enumerate(changes)]
+        decided = [np.full(len(change.keys), change.transaction, np.int64) for change in changes]
         return cls(
             np.concatenate([change.keys.high for change in changes]),
             np.concatenate([change.keys.low for change in changes]),
@@ -62,13 +69,15 @@ class _Records:
             np.concatenate([change.keys.offsets for change in changes]),
             np.concatenate(rows),
             np.concatenate(numbers),
+            np.concatenate(decided),
         ).where(None)
 
     def where(self, chosen: npt.NDArray[np.bool_] | None) -> _Records:
         """Those chosen; ``None``: all, sorted."""
         at = chosen
         if at is None:
-            order = np.lexsort((self.rows >= 0, self.offsets, self.low, self.high))
+            newest = (self.rows >= 0, self.offsets, self.transactions)
+            order = np.lexsort((*newest, self.low, self.high))
         else:
             order = np.flatnonzero(at)
         return _Records(
@@ -78,6 +87,7 @@ class _Records:
             self.offsets[order],
             self.rows[order],
             self.changes[order],
+            self.transactions[order],
         )
 
 
