@@ -70,7 +70,9 @@ class Prefixes:
         return f"{self.root}/{transaction}"
 
     def transaction(self, path: str) -> TransactionNumber:
-        """Return whose folder a path lies in that is allowed."""
+        """Return whose folder a path lies in; the oldest where it lies in none."""
+        if not self.allow(path, self.newest):
+            return self.oldest
         return TransactionNumber(int(path[len(self.root) + 1 :].split("/", 1)[0]))
 
     def allow(self, path: str, upto: TransactionNumber) -> bool:

@@ -86,7 +86,7 @@ def age_ms(state: State, table: TableView, files: Iterable[WrittenFile], now_ms:
     Not what might have been admitted: else a debt of a coordinator that has led for long would be
     about to lapse as soon as it is decided.
     """
-    within = prefixes(state, table)
+    within = _young(state, table, now_ms)
     first = min(within.transaction(file.path) for file in files)
     said = [at_ms for number, at_ms in term_of(state).issued if number <= first]
     return now_ms - said[-1] if said else 0
