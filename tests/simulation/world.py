@@ -86,7 +86,8 @@ class World:
         self.forger = Forger(self)
         self.silence = Silence(self)
         self.unheard = Unheard(self)
-        routed = real and seed in ROUTED_KEYS and self.climate.upheaval is None
+        whole = self.climate.upheaval in (None, "recreate topic")
+        routed = real and seed in ROUTED_KEYS and whole
         self.follows_keys = self.keys is not None and routed
         """Whether tables that rows are routed to have the key, and not the lead."""
         if self.keys and routed:
@@ -105,7 +106,7 @@ class World:
                 self.sink,
                 self.catalog.storage,
                 self.clock,
-                ledger=self.climate.upheaval is None and (self.follows_keys or not keyed),
+                ledger=self.follows_keys or (self.climate.upheaval is None and not keyed),
             )
             if has_one(seed)
             else None

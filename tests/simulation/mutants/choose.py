@@ -128,9 +128,11 @@ def _by(mutant: Mutant, kind: str, seed: int) -> Notice:
 
 def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     likely = LIKELY.get(mutant.name, lambda _: True)
+    if mutant in keyed_following.FAMILY:
+        first = max(first, ROUTED_KEYS[0])
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
     if mutant in keyed_following.FAMILY:
-        return iter(range(max(first, ROUTED_KEYS[0]), ROUTED_KEYS[-1]))
+        return (s for s in seeds if s in ROUTED_KEYS)
     if mutant.keyed:
         made = ((s, Keys(s, drawn(random.Random(s)))) for s in seeds)
         return (s for s, keys in made if (keys.grows if mutant.rule == "U8" else keys.busy))
