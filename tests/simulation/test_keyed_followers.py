@@ -18,7 +18,7 @@ STRUCK = (
     *("table compacted meanwhile", "table compacted", "snapshots expired", "compaction landed"),
     *("other commit REFUSED", "other commit LOST_UNKNOWN", "other commit LANDED_UNKNOWN"),
     *("other commit LATE_UNKNOWN", "joint commit sent", "two coordinators"),
-    *("kill at decided and not paid", "stall at resolved and not sent"),
+    "kill at decided and not paid",
 )
 """What must really befall somebody, each at least once."""
 
