@@ -67,6 +67,7 @@ STEP_IDLE_MS_MAX = 150
 ECHOES = 11
 ECHO_RATE = 0.1
 STALLS_DEEP_MAX = 4
+REWRITES_APART_MS = 2_000
 TURNS_BETWEEN_MEMORY_CHECKS = 50
 BEYOND_ALL_TIME_OUTS_MS = 6_000
 
@@ -84,6 +85,7 @@ class World:
         self.keys = Keys(seed, self.climate) if keyed else None
         self.sink = SinkName("sim")
         self.forger = Forger(self)
+        self._compacted_ms = 0
         self.silence = Silence(self)
         self.unheard = Unheard(self)
         whole = self.climate.upheaval in (None, "recreate topic")
@@ -267,10 +269,12 @@ class World:
         return self.keys is not None and catalog.table in self.keys.tables
 
     def somebody_compacts(self, catalog: Any) -> None:
-        """Between any two steps of a commit to a keyed table (U5)."""
+        """Between any two steps of a commit to a keyed table (U5); in the calm seldom."""
         if not self.keys or not self.has_key(catalog):
             return
-        if self.chance(self.keys.moves) and catalog.reachable:
+        soon = self.calm.on and self.clock.now_ms < self._compacted_ms + REWRITES_APART_MS
+        if self.chance(self.keys.moves) and catalog.reachable and not soon:
+            self._compacted_ms = self.clock.now_ms
             self.struck["table compacted meanwhile"] += 1
             catalog.compact()
 
