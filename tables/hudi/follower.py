@@ -92,7 +92,9 @@ def _dressed(file: WrittenFile, dressing: HudiDressing, instant: str) -> Written
         schema = rows.schema_arrow
         for column in dressing.columns:
             schema = schema.append(column)
-        with pq.ParquetWriter(_local(path), schema, compression=_CODEC) as writer:
+        # Arrow's own schema in the footer would say large lists, which hudi-rs does not know.
+        place = _local(path)
+        with pq.ParquetWriter(place, schema, compression=_CODEC, store_schema=False) as writer:
             begin = 0
             for batch in rows.iter_batches():
                 part = dressing.dressed(pa.Table.from_batches([batch]), path, begin)

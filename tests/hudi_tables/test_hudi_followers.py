@@ -201,10 +201,11 @@ def test_point_5_rows_of_a_quarantine_keep_their_headers_through_clustering(
         files = aside.write(pa.Table.from_pylist([row], schema), f"{aside.place.files}/data")
         table = aside.open()
         landed(table.commit(CommitAttempt(table.read(), record(1, number), files)))
-    aside.compact(by="offset")
-    for found in (by_spark(aside), by_rust(aside)):
-        assert sorted(found, key=lambda row: row["offset"]) == told
-    assert len({path.name for path in aside.timeline("*.replacecommit")}) == 1
+    for happens in (lambda: None, lambda: aside.compact(by="offset")):
+        happens()
+        for found in (by_spark(aside), by_rust(aside)):
+            assert sorted(found, key=lambda row: row["offset"]) == told
+    assert len(aside.timeline("*.replacecommit")) == 1
 
 
 def test_point_5_a_table_with_partitions_or_a_record_key_is_no_follower(
