@@ -1,6 +1,6 @@
 """What appends to a Hudi table cost from a topic of JSON, beside Hudi's own Spark streaming write.
 
-    PYTHONPATH=tests .venv/bin/python benchmarks/hudi_appends.py [--rows 2000000] [--repeat 1]
+    PYTHONPATH=tests:benchmarks .venv/bin/python benchmarks/hudi_appends.py [--rows 2000000] [--repeat 1]
 
 Both run in the environment of ``make hudi-env``, in turn, from the same topic (taxi trips, two
 partitions) into an empty copy-on-write table of ten columns: a headgate process, and a structured
@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 PYTHON = "build/hudi/bin/python"
-KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.12:"
+KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7"
+"""Spark's connector. Not every 3.5 is in the registries; any of them goes with Spark 3.5."""
 COLUMNS = {
     "id": "long",
     "pickup_at": "timestamptz",
@@ -52,16 +53,13 @@ def headgate(told: Mapping[str, Any]) -> None:
 
 
 def spark(told: Mapping[str, Any]) -> None:
-    import pyspark
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
     from headgate.operations.demo.java import cache_folder, fetch_jars
     from headgate.tables.hudi.jvm import open_spark
 
-    connector = fetch_jars(
-        cache_folder() / f"spark-kafka-{pyspark.__version__}", [f"{KAFKA}{pyspark.__version__}"]
-    )
+    connector = fetch_jars(cache_folder() / f"spark-kafka-{KAFKA.rpartition(':')[2]}", [KAFKA])
     jars = [told["bundle"], *map(str, connector.iterdir())]
     session = SparkSession(open_spark({"spark.jars": ",".join(jars), "spark.master": "local[2]"}))
     types = {**COLUMNS, "pickup_at": "timestamp", "dropoff_at": "timestamp"}
