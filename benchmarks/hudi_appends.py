@@ -5,9 +5,9 @@
 Both run in the environment of ``make hudi-env``, in turn, from the same topic (taxi trips, two
 partitions) into an empty copy-on-write table of ten columns: a headgate process, and a structured
 streaming query that parses the values and writes them by ``bulk_insert``, Hudi's cheapest way, in
-as many batches as headgate makes commits at most. Printed are rows per CPU-second of the process
-with its JVM from the word to begin until a commit has the last row, and between the first commit
-and the last; whether every id is there once; and the CPU-seconds of start-up before.
+``--batches`` batches. Printed are rows per CPU-second of the process with its JVM from the word to
+begin until a commit has the last row, and between the first commit and the last; whether every id
+is there once; and the CPU-seconds of start-up before.
 """
 
 from __future__ import annotations
