@@ -1,6 +1,6 @@
 """What appends to a Hudi table cost from a topic of JSON, beside Hudi's own Spark streaming write.
 
-    PYTHONPATH=tests:benchmarks .venv/bin/python benchmarks/hudi_appends.py [--rows 2000000] [--repeat 1]
+    PYTHONPATH=tests:benchmarks .venv/bin/python benchmarks/hudi_appends.py [--rows 2000000]
 
 Both run in the environment of ``make hudi-env``, in turn, from the same topic (taxi trips, two
 partitions) into an empty copy-on-write table of ten columns: a headgate process, and a structured
@@ -25,18 +25,6 @@ from typing import Any
 PYTHON = "build/hudi/bin/python"
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7"
 """Spark's connector. Not every 3.5 is in the registries; any of them goes with Spark 3.5."""
-COLUMNS = {
-    "id": "long",
-    "pickup_at": "timestamptz",
-    "vendor_id": "int",
-    "passengers": "int",
-    "distance_km": "double",
-    "fare": "double",
-    "tip": "double",
-    "payment": "string",
-    "zone": "string",
-    "dropoff_at": "timestamptz",
-}
 
 
 # ------------------------------------------------------- the children, in the environment of Hudi
@@ -62,7 +50,9 @@ def spark(told: Mapping[str, Any]) -> None:
     connector = fetch_jars(cache_folder() / f"spark-kafka-{KAFKA.rpartition(':')[2]}", [KAFKA])
     jars = [told["bundle"], *map(str, connector.iterdir())]
     session = SparkSession(open_spark({"spark.jars": ",".join(jars), "spark.master": "local[2]"}))
-    types = {**COLUMNS, "pickup_at": "timestamp", "dropoff_at": "timestamp"}
+    types = {
+        name: kind.replace("timestamptz", "timestamp") for name, kind in told["columns"].items()
+    }
     schema = ", ".join(f"{name} {kind}" for name, kind in types.items())
     source = session.readStream.format("kafka").options(
         **{
@@ -122,7 +112,7 @@ def sink_file(told: Mapping[str, Any], lock: Mapping[str, str], interval_ms: int
     for name, section in sections.items():
         lines.append(f"[{name}]")
         lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in section.items()]
-    for name, kind in COLUMNS.items():
+    for name, kind in told["columns"].items():
         lines += ["[[table.columns]]", f'name = "{name}"', f'type = "{kind}"']
     return "\n".join(lines) + "\n"
 
@@ -221,6 +211,7 @@ def main() -> None:
                     told = {
                         "run": run,
                         "topic": topic.name,
+                        "columns": WORKLOADS["taxi"].columns,
                         "bootstrap": broker.bootstrap,
                         "bundle": str(fetched()),
                         "rows": given.rows,
