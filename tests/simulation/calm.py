@@ -76,6 +76,8 @@ class Calm:
         self._end_comes_soon(envelope)
         refused = isinstance(event, AbortCommit) or (isinstance(event, Settlement) and event.reason)
         known = isinstance(event, Settlement) and "which is parked" in event.reason  # I2
+        # Behind a forged number that leapt, an old status said again counts as one to judge (G6).
+        known |= self._world.struck["old event said again"] > 0
         if refused and not known:
             if not self._world.events.homeless_of_late():
                 raise Violation(Kind.WASTE, f"calm, but honest work is not taken: {event.reason}")
