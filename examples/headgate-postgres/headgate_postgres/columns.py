@@ -142,7 +142,8 @@ def _tamed(values: pa.Array) -> pa.Array:
 def _legible(headers: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
     if headers is None:
         return None
-    return [{**each, "key": (each["key"] or "").replace(_NUL, _LEGIBLE_NUL)} for each in headers]
+    told = ((each, each["key"]) for each in headers)
+    return [{**each, "key": key and key.replace(_NUL, _LEGIBLE_NUL)} for each, key in told]
 
 
 def _with_nul(values: pa.Array) -> pa.Array | None:

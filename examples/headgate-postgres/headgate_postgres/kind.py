@@ -141,7 +141,7 @@ def _create(connection: Connection, server: Server, wanted: WantedTable) -> None
         connection.rollback()
     except errors.InsufficientPrivilege:
         raise
-    except (psycopg.ProgrammingError, errors.ProgramLimitExceeded) as error:
+    except (psycopg.ProgrammingError, errors.TooManyColumns) as error:
         raise ConfigurationError(
             f"PostgreSQL makes no table {wanted.name} of these columns: {said(error)}",
             "declare others, or make the table by hand",
