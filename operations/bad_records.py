@@ -69,7 +69,7 @@ def _newest(settings: SinkSettings, lead: TableReader) -> list[dict[str, Any]]:
             return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=SHOWN))
         if sum(file.records for file in there) > _ROWS_SOUGHT_AMONG:
             return []
-        return _newest_among(_rows(reader, (*_COLUMNS, "sink"), None), settings.name)
+        return newest_among(_rows(reader, (*_COLUMNS, "sink"), None), settings.name)
 
 
 def _rows(
@@ -82,7 +82,7 @@ def _rows(
                 yield from batch.to_pylist()
 
 
-def _newest_among(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[str, Any]]:
+def newest_among(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[str, Any]]:
     """Of a table that is not told by the files that were committed: what the rows say tells."""
     newest, found = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
     for row in rows:
