@@ -7,7 +7,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import postgres_example
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
@@ -28,21 +27,9 @@ from postgres_server import PostgresServer
 from headgate.operations.audit import audit
 from headgate.operations.status import status
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
 
 PLACES = ("topic", "partition", "offset")
-
-
-@pytest.fixture(autouse=True)
-def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("psycopg", reason="the example's driver: make env installs it")
-    postgres_example.install(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import postgres_example
 import psycopg2
 import pytest
 from integration.kinds.test_postgres_followers import locked, run
@@ -22,19 +21,7 @@ from headgate.operations.tables import tables
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 
-pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(autouse=True)
-def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("psycopg", reason="the example's driver: make env installs it")
-    postgres_example.install(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
 
 
 def value(at: TopicPartition, offset: int) -> bytes:
