@@ -206,7 +206,7 @@ def _bad_records(
 ) -> tuple[BadRecord, ...]:
     if not any(commit.record.quarantined for commit in history.commits):
         return ()
-    from headgate.operations.bad_records import last_bad_records  # brings pandas, as above
+    from headgate.operations.bad_records import last_bad_records  # not for every look
 
     try:
         return last_bad_records(settings, reader)

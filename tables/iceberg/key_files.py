@@ -7,7 +7,7 @@ to one: the coordinator reads it once, and a commit turns it into positions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,8 +18,6 @@ from pyiceberg.schema import Schema
 from headgate.control_protocol.events import FileKind, WrittenFile
 
 TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
-FIELD_ID = b"PARQUET:field_id"
-_ROWS_AT_ONCE = 1_000_000
 
 
 def key_schema(schema: Schema, key: Sequence[int], *, topics: bool) -> pa.Schema:
@@ -44,33 +42,3 @@ def write_keys(io: FileIO, path: str, rows: pa.Table) -> WrittenFile:
             writer.write_table(rows)
         size_bytes = stream.tell()
     return WrittenFile(path, rows.num_rows, size_bytes, FileKind.KEYS)
-
-
-def batches(
-    io: FileIO, path: str, wanted: Sequence[int | str], optional: Collection[int | None] = ()
-) -> Iterator[list[pa.Array]]:
-    """Columns of a Parquet file, by field ids and by names, in the order asked for.
-
-    A row's place is its position in the file. Where an optional column is not there it is null.
-    Raises ``KeyError`` for any other, and what storage raises.
-    """
-    with io.new_input(path).open() as stream:
-        file = pq.ParquetFile(stream)
-        names = _names(file.schema_arrow)
-        missing = [of for of in wanted if of not in names and of not in optional]
-        if missing:
-            raise KeyError(f"it has no column {missing[0]}")
-        chosen = [names.get(of) for of in wanted]
-        there = list(dict.fromkeys(name for name in chosen if name is not None))
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=there):
-            none = pa.nulls(batch.num_rows, pa.int64())
-            yield [none if name is None else batch.column(name) for name in chosen]
-
-
-def _names(columns: pa.Schema) -> dict[int | str, str]:
-    """By their field ids, and by themselves."""
-    names: dict[int | str, str] = {column.name: column.name for column in columns}
-    for column in columns:
-        if column.metadata and FIELD_ID in column.metadata:
-            names[int(column.metadata[FIELD_ID])] = column.name
-    return names

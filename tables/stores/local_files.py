@@ -1,4 +1,4 @@
-"""Files that describe tables of this machine, for who only looks: read by Python itself.
+"""Files of tables on this machine, for who only looks: read by Python itself.
 
 pyiceberg's own way to them is pyarrow's dataset, which imports pandas: half a second of a command.
 """
@@ -14,10 +14,11 @@ from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.typedef import Properties
 
 DESCRIBES = (".avro", ".metadata.json", ".metadata.json.gz")
+_READ_HERE = (*DESCRIBES, ".parquet")
 
 
 class LocalFiles(FileIO):
-    """Reads what describes a table; ``files``, pyiceberg's own, do all else, once it is asked."""
+    """Reads what describes a table, and Parquet; ``files``, pyiceberg's own, do all else."""
 
     def __init__(self, properties: Properties, location: str) -> None:
         super().__init__(properties)
@@ -28,7 +29,7 @@ class LocalFiles(FileIO):
         return load_file_io(self.properties, self._location)
 
     def new_input(self, location: str) -> InputFile:
-        path = path_of(location) if location.endswith(DESCRIBES) else None
+        path = path_of(location) if location.endswith(_READ_HERE) else None
         return LocalFile(location, path) if path else self.files.new_input(location)
 
     def new_output(self, location: str) -> OutputFile:

@@ -42,8 +42,6 @@ class Keys:
             climate.coordinators = kept
         if climate.upheaval:
             climate.expected = EXPECTED[climate.upheaval](climate.coordinators)
-        if self.grows:
-            climate.expected |= {"HG-242"}
 
     @property
     def busy(self) -> bool:

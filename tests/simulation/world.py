@@ -465,6 +465,8 @@ class World:
         expected = self.climate.expected if self.broken else frozenset()
         if self.quarantine and self.quarantine.limited:
             expected |= {"HG-211"}
+        if self.keys and self.keys.grows:
+            expected |= {"HG-242"}
         for error in stops:
             if error.code not in expected:
                 raise Violation(Kind.STOP, f"stopped without a reason to: {error}")

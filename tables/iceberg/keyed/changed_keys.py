@@ -16,10 +16,11 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from headgate.control_protocol.key_errors import KeysUnreadable
-from headgate.tables.iceberg.key_files import OFFSET, PARTITION, TOPIC, batches
+from headgate.tables.iceberg.key_files import OFFSET, PARTITION, TOPIC
 from headgate.tables.iceberg.keyed.delete_files import Target
 from headgate.tables.iceberg.keyed.key_hash import KeyHash
 from headgate.tables.iceberg.keyed.key_index import FileKeys, joined
+from headgate.tables.iceberg.parquet_columns import batches
 
 UNKNOWN = -1
 _PARTITION_BITS = 32

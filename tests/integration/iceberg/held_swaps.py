@@ -20,6 +20,8 @@ class HeldSwaps:
         behind = urlsplit(uri)
         self._behind = (str(behind.hostname), int(behind.port or 0))
         self._listening = socket.create_server(("127.0.0.1", 0))
+        self._connected: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._serve)]
         self.hold: Callable[[], object] | None = None
 
     @property
@@ -27,19 +29,29 @@ class HeldSwaps:
         return f"thrift://127.0.0.1:{self._listening.getsockname()[1]}"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._threads[0].start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listening.close()
+        sockets = [self._listening, *self._connected]
+        for each in sockets:
+            with suppress(OSError):  # whoever waits for it wakes up; closing alone wakes nobody
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for each in sockets:
+            each.close()
 
     def _serve(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
                 server = socket.create_connection(self._behind)
+                self._connected += [client, server]
                 for ends in ((client, server, self._await), (server, client, _nothing)):
-                    threading.Thread(target=_pass_on, args=ends, daemon=True).start()
+                    thread = threading.Thread(target=_pass_on, args=ends)
+                    self._threads.append(thread)
+                    thread.start()
 
     def _await(self, said: bytes) -> None:
         if SWAP in said and self.hold is not None:

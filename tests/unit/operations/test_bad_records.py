@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from local_catalog import LocalCatalog
+from pyiceberg.types import StringType
 from quarantine_rows import IDENTIFIER, QuarantineRows
 from rich.console import Console
 from unit.operations.filled_table import FilledTable
@@ -20,6 +22,7 @@ from headgate.operations.rendering import show_status
 from headgate.operations.status import status
 from headgate.operations.status_report import BadRecord, StatusReport
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg import unsent
 
 
 @pytest.fixture
@@ -63,6 +66,27 @@ def test_point_1_the_last_bad_records_are_shown_with_place_and_reason(
     assert "Last bad records" in page
     assert "value: is no JSON" in page
     assert report.as_json()["bad_records"][0]["offset"] == 6
+
+
+def test_point_1_columns_are_found_by_their_ids(
+    settings: SinkSettings, rows: QuarantineRows, filled: FilledTable
+) -> None:
+    with filled.table.catalog.load_table(IDENTIFIER).update_schema() as change:
+        change.rename_column("message", "said")
+    with filled.table.catalog.load_table(IDENTIFIER).update_schema() as change:
+        change.add_column("message", StringType())  # no file has it
+    assert status(settings).bad_records[0] == BadRecord("trips", 0, 6, "value", "1.1")
+    with filled.table.catalog.load_table(IDENTIFIER).update_schema() as change:
+        change.rename_column("offset", "at")
+    assert "the last bad records are not known" in str(status(settings).notes)
+
+
+def test_point_1_what_is_no_parquet_file_is_scanned(
+    settings: SinkSettings, rows: QuarantineRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsent, "FileFormat", SimpleNamespace(PARQUET="another"))
+    monkeypatch.delattr(unsent, "batches")
+    assert [bad.offset for bad in status(settings).bad_records] == [6, 5, 4, 3, 2]
 
 
 def test_point_1_without_excerpts_nothing_of_a_record_is_shown(

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from local_catalog import LocalCatalog
+from quarantine_rows import IDENTIFIER, QuarantineRows
 from unit.operations.filled_table import FilledTable, sink_file_text
 
 IMPORTED = """
@@ -61,3 +63,18 @@ def test_point_1_a_look_at_a_table_that_is_there_imports_nothing_heavy(
 ) -> None:
     filled.commit(filled.record(1, 0, {0: 0}))
     assert imported("status", str(sink_file), "--json") & {*HEAVY, "requests"} == set()
+
+
+def test_point_1_the_last_bad_records_are_read_without_a_scan(
+    filled: FilledTable, sink_file: Path, tmp_path: Path
+) -> None:
+    filled.commit(filled.record(1, 0, {0: 0}))
+    filled.commit(filled.record(1, 1, {0: 9}, quarantined=7))
+    with sink_file.open("a") as more:
+        more.write(f'[quarantine]\npolicy = "quarantine"\ntable = "{IDENTIFIER}"\n')
+    catalog = filled.table.catalog
+    rows = QuarantineRows(LocalCatalog("default", {}, catalog, tmp_path, tmp_path))
+    rows.claim(1, "trips")
+    rows.commit(1, 1, *range(7), sink="trips")
+    seen = imported("status", str(sink_file), "--json")
+    assert seen & {*HEAVY, "requests"} == {"pyarrow.parquet"}

@@ -15,10 +15,10 @@ from headgate.tables.iceberg.key_files import (
     OFFSET,
     PARTITION,
     TOPIC,
-    batches,
     key_schema,
     write_keys,
 )
+from headgate.tables.iceberg.parquet_columns import batches
 
 SCHEMA = Schema(
     NestedField(4, "id", LongType(), required=True),

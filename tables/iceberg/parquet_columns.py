@@ -1,0 +1,47 @@
+"""Reads columns of Parquet files by their field ids, and imports no more than that needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+
+FIELD_ID = b"PARQUET:field_id"
+_ROWS_AT_ONCE = 1_000_000
+
+
+def batches(
+    io: FileIO,
+    path: str,
+    wanted: Sequence[int | str],
+    optional: Collection[int | None] = (),
+    *,
+    rows_at_once: int = _ROWS_AT_ONCE,
+) -> Iterator[list[pa.Array]]:
+    """Columns of a Parquet file, by field ids and by names, in the order asked for.
+
+    A row's place is its position in the file. Where an optional column is not there it is null.
+    Raises ``KeyError`` for any other, and what storage raises.
+    """
+    with io.new_input(path).open() as stream:
+        file = pq.ParquetFile(stream)
+        names = _names(file.schema_arrow)
+        missing = [of for of in wanted if of not in names and of not in optional]
+        if missing:
+            raise KeyError(f"it has no column {missing[0]}")
+        chosen = [names.get(of) for of in wanted]
+        there = list(dict.fromkeys(name for name in chosen if name is not None))
+        for batch in file.iter_batches(rows_at_once, columns=there):
+            none = pa.nulls(batch.num_rows, pa.int64())
+            yield [none if name is None else batch.column(name) for name in chosen]
+
+
+def _names(columns: pa.Schema) -> dict[int | str, str]:
+    """By their field ids, and by themselves."""
+    names: dict[int | str, str] = {column.name: column.name for column in columns}
+    for column in columns:
+        if column.metadata and FIELD_ID in column.metadata:
+            names[int(column.metadata[FIELD_ID])] = column.name
+    return names
