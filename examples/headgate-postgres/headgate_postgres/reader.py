@@ -127,8 +127,10 @@ def _plain(value: Any) -> Any:
 
 
 def _header(each: Mapping[str, str | None] | None) -> Mapping[str, Any] | None:
-    coded = each and each["value"]
-    return each and {**each, "value": None if coded is None else b64decode(coded)}
+    if each is None:
+        return None
+    coded = each["value"]
+    return {**each, "value": None if coded is None else b64decode(coded)}
 
 
 def _told(kept: Kept) -> Told:
