@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from headgate.control_protocol.errors import EnvelopeUnfit
-from headgate.data.envelopes.changes import Envelope
+from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.data.envelopes.recognition import MARKS, Looks, looks_of
 from headgate.data.formats.column_rules import FROM
 from headgate.data.formats.registry import ValueOptions, record_format
@@ -41,6 +42,7 @@ def check_records(settings: SinkSettings) -> str:
     for name in names:
         records = newest_records(settings.kafka, name, SAMPLE_RECORDS)
         said.append(judged(settings, name, [value for _, value in records]))
+        refuse_keys(settings, name, [key for key, value in records if value is None])
     return "; ".join(said)
 
 
@@ -74,6 +76,32 @@ def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -
         f"{text}; changes.envelope is {settings.changes.envelope}",
         f'set changes.envelope = "{envelope}" (docs/changes.md)',
     )
+
+
+def refuse_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None]) -> None:
+    """Raises ``EnvelopeUnfit`` where keys of records that delete are records themselves, and the
+    sink takes them for the only column's text."""
+    table = table_of(settings, topic)
+    alike = settings.changes.of(table.key)
+    own = (settings.tables or settings.table).record_columns.key
+    if settings.format.key_type or not alike or alike.tombstones is not Tombstones.DELETE:
+        return
+    if alike.keys_like_values(settings.format.type, own):
+        return
+    there = [key for key in keys if key is not None]
+    if there and all(map(_is_object, there)):
+        raise EnvelopeUnfit(
+            f"{topic}: the keys of all {len(there)} records without a value are JSON objects, and "
+            f"are taken for {table.key[0]} as they are",
+            'set format.key_type = "json"',
+        )
+
+
+def _is_object(key: bytes) -> bool:
+    try:
+        return isinstance(json.loads(key), dict)
+    except (ValueError, RecursionError):  # no UTF-8 among others
+        return False
 
 
 def _looks(settings: SinkSettings, format_name: str, values: Sequence[bytes | None]) -> Looks:

@@ -161,7 +161,8 @@ class Calm:
         """C5: a moved partition does not stand still for an interval."""
         now_ms, rates = self._world.clock.now_ms, self._world.rates
         event = envelope.event
-        if rates.append or rates.commit or self.elections:
+        rewritten = self._world.keys and self._world.keys.moves  # and a commit refused each time
+        if rates.append or rates.commit or rewritten or self.elections:
             self._gained_ms = None  # an END of this weather may come late, or never
             return
         if isinstance(event, Presence) and event.kind is PresenceKind.GAINED and event.concerns:

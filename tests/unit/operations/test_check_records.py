@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from unit.data.envelopes.test_debezium_in_avro import ENVELOPE, said
 from unit.operations.test_audit_keyed import SINK_FILE
 
 from headgate.control_protocol.errors import EnvelopeUnfit
-from headgate.operations.check_records import judged, looked_at
+from headgate.data.envelopes.changes import Tombstones
+from headgate.operations.check_records import judged, looked_at, refuse_keys
 from headgate.operations.init import sink_file
 from headgate.operations.proposed_changes import propose_changes
 from headgate.sink.load import parse
@@ -71,6 +73,21 @@ def test_point_4_changes_that_are_appended_are_said_and_are_no_fault() -> None:
     assert 'with table.key and changes.envelope = "debezium"' in text
     assert judged(plain, "shop", encoded(ROW)) == "shop: of 1 records 1 plain"
     assert judged(plain, "shop", []) == "shop has no records yet"
+
+
+def test_point_4_keys_that_are_records_need_their_format() -> None:
+    keys = [b'{"id": 1}', None, b'{"id": 2}']
+    with pytest.raises(EnvelopeUnfit, match="keys of all 2 records without a value") as error:
+        refuse_keys(settings(), "shop", keys)
+    assert error.value.hint == 'set format.key_type = "json"'
+    refuse_keys(settings(), "shop", [*keys, b"3"])
+    refuse_keys(settings(), "shop", [b"\xff", b"1"])
+    refuse_keys(settings(), "shop", [])
+    refuse_keys(settings(key_type="json"), "shop", keys)
+    refuse_keys(settings("debezium"), "shop", keys)  # reads them as its values
+    refuse_keys(settings(keyed=False), "shop", keys)
+    skipping = replace(settings().changes, tombstones=Tombstones.SKIP)
+    refuse_keys(replace(settings(), changes=skipping), "shop", keys)
 
 
 def test_point_4_schemas_beside_the_records_are_another_format() -> None:
