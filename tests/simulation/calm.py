@@ -76,6 +76,8 @@ class Calm:
         self._end_comes_soon(envelope)
         refused = isinstance(event, AbortCommit) or (isinstance(event, Settlement) and event.reason)
         known = isinstance(event, Settlement) and "which is parked" in event.reason  # I2
+        # Behind a forged number that leapt, an old status said again counts as one to judge (G6).
+        known |= self._world.struck["old event said again"] > 0
         if refused and not known:
             if not self._world.events.homeless_of_late():
                 raise Violation(Kind.WASTE, f"calm, but honest work is not taken: {event.reason}")
@@ -83,13 +85,8 @@ class Calm:
                 self._read.clear()  # the claim waited for one that nobody had: the rest comes again
         if isinstance(event, StartCommit) and event.settled_to is None:
             self.epochs += 1
-            if self.epochs > self.elections and not self._rewritten:
+            if self.epochs > self.elections:
                 raise Violation(Kind.WASTE, "calm, but an epoch was given up")
-
-    @property
-    def _rewritten(self) -> bool:
-        """Whether others rewrite a keyed table so often that commits are refused in a row."""
-        return self._world.keys is not None and self._world.keys.moves > 0
 
     def _complete(self, envelope: Envelope, offset: int) -> None:
         """C6: what is settled without a word of what is missing lacks nothing."""
@@ -166,7 +163,7 @@ class Calm:
         """C5: a moved partition does not stand still for an interval."""
         now_ms, rates = self._world.clock.now_ms, self._world.rates
         event = envelope.event
-        if rates.append or rates.commit or self._rewritten or self.elections:
+        if rates.append or rates.commit or self.elections:
             self._gained_ms = None  # an END of this weather may come late, or never
             return
         if isinstance(event, Presence) and event.kind is PresenceKind.GAINED and event.concerns:

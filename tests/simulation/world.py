@@ -67,6 +67,7 @@ STEP_IDLE_MS_MAX = 150
 ECHOES = 11
 ECHO_RATE = 0.1
 STALLS_DEEP_MAX = 4
+REWRITES_APART_MS = 2_000
 TURNS_BETWEEN_MEMORY_CHECKS = 50
 BEYOND_ALL_TIME_OUTS_MS = 6_000
 
@@ -84,6 +85,7 @@ class World:
         self.keys = Keys(seed, self.climate) if keyed else None
         self.sink = SinkName("sim")
         self.forger = Forger(self)
+        self._compacted_ms = 0
         self.silence = Silence(self)
         self.unheard = Unheard(self)
         self.rates = self.climate.rates
@@ -244,8 +246,10 @@ class World:
         return lying
 
     def somebody_compacts(self) -> None:
-        """Between any two steps of a commit to a keyed table (U5)."""
-        if self.keys and self.chance(self.keys.moves) and self.catalog.reachable:
+        """Between any two steps of a commit to a keyed table (U5); in the calm seldom."""
+        soon = self.calm.on and self.clock.now_ms < self._compacted_ms + REWRITES_APART_MS
+        if self.keys and self.chance(self.keys.moves) and self.catalog.reachable and not soon:
+            self._compacted_ms = self.clock.now_ms
             self.struck["table compacted meanwhile"] += 1
             self.catalog.compact()
 
