@@ -79,6 +79,8 @@ class WantedTable:
     that the file declares; ``create``: whether a missing table is made of them. An idle sink
     commits at least once in ``renewed_ms`` all the same (0: perhaps never). ``by_spark``: whether
     Spark jobs write its files. ``key``: what names its rows, of a kind with ``Capability.KEYS``.
+    ``lead``: of a table that follows, what the file says under [table.properties] of the other one,
+    whose commits decide its rows.
     """
 
     name: str
@@ -92,6 +94,7 @@ class WantedTable:
     renewed_ms: int = 24 * 3_600_000
     by_spark: bool = False
     key: RowKey | None = None
+    lead: Mapping[str, str] | None = None
 
 
 class Dressing(Protocol):

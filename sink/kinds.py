@@ -118,6 +118,7 @@ def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
     return replace(
         _wanted(settings, name, tables.location_of(name)),
         renewed_ms=tables.valid_through_refresh_ms,
+        lead=settings.table.properties,
     )
 
 
@@ -150,6 +151,7 @@ def wanted_quarantine(settings: SinkSettings) -> WantedTable:
         create=True,
         columns=declared_columns(made.columns),
         comments=made.comments,
+        lead=settings.table.properties,
     )
 
 

@@ -21,7 +21,9 @@ from headgate.data.writers.parquet_options import ParquetOptions
 class ParquetEncoding:
     """How the files of one table are made. Raises ``ConfigurationError`` for impossible options.
 
-    ``behind``: columns that the rows have behind the table's, and that have no statistics.
+    ``behind``: columns that the rows have behind the table's, and that have no statistics. Readers
+    of such files take Arrow's schema in the footer at its word, and not all know large lists: it is
+    left out.
     """
 
     name = "parquet"
@@ -38,6 +40,7 @@ class ParquetEncoding:
         self._hiding = hiding(columns)
         self._leaves = tuple(leaves)
         self._options = ParquetOptions(properties, leaves)
+        self._tells_arrow = not behind
         self.bytes_max = self._options.row_group_bytes
         self.rows_max = self._options.row_group_rows
 
@@ -47,7 +50,7 @@ class ParquetEncoding:
     def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:
         options = self._options.of_file(rows.num_rows)
         options["use_dictionary"] = with_dictionary(self._leaves, rows)
-        writer = pq.ParquetWriter(stream, self._schema, **options)
+        writer = pq.ParquetWriter(stream, self._schema, store_schema=self._tells_arrow, **options)
         return _ParquetFile(writer, self._hiding, FileMetrics(self._leaves))
 
 

@@ -6,7 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headgate.control_protocol.columns import Column, Struct, Type, digits
+from headgate.control_protocol.columns import (
+    Column,
+    ListOf,
+    MapOf,
+    Path,
+    Struct,
+    Type,
+    digits,
+    dotted,
+)
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.tables.hudi.base_files import COLUMNS, KEY_TYPES, PARTITION_TYPES
@@ -28,13 +37,18 @@ _LOGICAL = {
 _SPARK = {"timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
 """Types that Spark calls otherwise."""
 
+_INSIDE = "columns"
+"""Nested types are named within this: no column is called like another's."""
+
 _OURS = {avro: ours for ours, avro in _PLAIN.items()}
 _OURS_LOGICAL = {logical: ours for ours, (_, logical) in _LOGICAL.items()}
 
 
 def avro_of(name: str, columns: Struct, comments: Mapping[str, str]) -> str:
     """Return a new table's Avro schema. Raises ``ConfigurationError`` naming the column."""
-    fields = [_field(column, comments.get(column.name)) for column in columns.fields]
+    if own := next((each.name for each in columns.fields if each.name in COLUMNS), None):
+        raise ConfigurationError(f"{own} is a column of Hudi's own", "name it otherwise")
+    fields = [_field(column, (), comments.get(column.name)) for column in columns.fields]
     return json.dumps({"type": "record", "name": name, "namespace": "hoodie", "fields": fields})
 
 
@@ -46,9 +60,7 @@ def columns_of(table: str, schema: str) -> Struct:
 
 def spark_columns(columns: Sequence[Column]) -> str:
     """Return Spark's text for columns of these names and types."""
-    names = (quoted(column.name) for column in columns)
-    kinds = (_SPARK.get(str(column.type), str(column.type)) for column in columns)
-    return ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+    return ", ".join(f"{quoted(column.name)} {_spark(column.type)}" for column in columns)
 
 
 def quoted(name: str) -> str:
@@ -86,67 +98,110 @@ def refuse_key(columns: Struct, key: str, partition_by: Sequence[str]) -> None:
 
 
 def changed(columns: Struct, schema: str) -> str | None:
-    """Return a column that a commit's Avro schema has otherwise, if there is one."""
-    now = {column.name: column.type for column in columns_of("", schema).fields}
-    known = {column.name: column.type for column in columns.fields}
+    """Return a column that a commit's Avro schema has otherwise, if there is one.
+
+    Whether values may be missing is not compared: Spark's writers say of all that they may be.
+    """
+    now = {column.name: _spark(column.type) for column in columns_of("", schema).fields}
+    known = {column.name: _spark(column.type) for column in columns.fields}
     return next((name for name in {**known, **now} if known.get(name) != now.get(name)), None)
 
 
-def _field(column: Column, comment: str | None) -> dict[str, Any]:
-    if column.name in COLUMNS:
-        raise ConfigurationError(f"{column.name} is a column of Hudi's own", "name it otherwise")
-    kind = _avro(column)
-    form: dict[str, Any] = {"name": column.name, "type": kind}
+def _spark(kind: Type) -> str:
+    match kind:
+        case Struct(fields):
+            return f"struct<{', '.join(f'{quoted(c.name)}: {_spark(c.type)}' for c in fields)}>"
+        case ListOf(element):
+            return f"array<{_spark(element.type)}>"
+        case MapOf(key, value):
+            return f"map<{_spark(key)}, {_spark(value.type)}>"
+        case _:
+            return _SPARK.get(kind, kind)
+
+
+def _field(column: Column, inside: Path, comment: str | None = None) -> dict[str, Any]:
+    form = {"name": column.name, "type": _value(column, (*inside, column.name))}
     if not column.required:
-        form = {"name": column.name, "type": ["null", kind], "default": None}
+        form["default"] = None
     return {**form, "doc": comment} if comment else form
 
 
-def _avro(column: Column) -> Any:
-    kind = column.type
-    if isinstance(kind, str):
-        if kind in _PLAIN:
+def _value(column: Column, path: Path) -> Any:
+    kind = _avro(column.type, path)
+    return kind if column.required else ["null", kind]
+
+
+def _avro(kind: Type, path: Path) -> Any:
+    match kind:
+        case Struct(fields):
+            form = {"type": "record", **_named(path[-1], path)}
+            return {**form, "fields": [_field(each, path) for each in fields]}
+        case ListOf(element):
+            return {"type": "array", "items": _value(element, (*path, "element"))}
+        case MapOf("string", value):
+            return {"type": "map", "values": _value(value, (*path, "value"))}
+        case str() if kind in _PLAIN:
             return _PLAIN[kind]
-        if kind in _LOGICAL:
+        case str() if kind in _LOGICAL:
             physical, logical = _LOGICAL[kind]
             return {"type": physical, "logicalType": logical}
-        if parts := digits(kind):
-            return _decimal(column.name, *parts)
+        case str() if parts := digits(kind):
+            return _decimal(path, *parts)
     raise ConfigurationError(
-        f"column {column.name!r}: no column of a Hudi table is made of {_told(kind)} here",
-        f"use one of {', '.join((*_PLAIN, *_LOGICAL))}, decimal(p,s)",
+        f"column {dotted(path)!r}: no column of a Hudi table is made of {_told(kind)} here",
+        f"use one of {', '.join((*_PLAIN, *_LOGICAL))}, decimal(p,s), and structs, lists and maps "
+        "from string of them",
     )
 
 
-def _decimal(name: str, precision: int, scale: int) -> dict[str, Any]:
+def _named(name: str, path: Path) -> dict[str, str]:
+    """Name a type within its column, since no two types have one name."""
+    return {"name": name, "namespace": dotted((_INSIDE, *path[:-1]))}
+
+
+def _decimal(path: Path, precision: int, scale: int) -> dict[str, Any]:
     size = next(n for n in range(1, 17) if 10**precision <= 2 ** (8 * n - 1))
-    form = {"type": "fixed", "name": f"fixed_{name}", "size": size, "logicalType": "decimal"}
+    name = f"fixed_{path[-1]}"
+    named = _named(name, path) if len(path) > 1 else {"name": name}
+    form = {"type": "fixed", **named, "size": size, "logicalType": "decimal"}
     return {**form, "precision": precision, "scale": scale}
 
 
 def _told(kind: Type) -> str:
-    return kind if isinstance(kind, str) else "nested columns"
+    return kind if isinstance(kind, str) else "a map from other keys than text"
 
 
 def _column(table: str, form: Mapping[str, Any]) -> Column:
-    kind, required = form["type"], True
+    return _item(table, form["name"], form["type"], form["name"])
+
+
+def _item(table: str, told: str, kind: Any, name: str = "") -> Column:
+    """``told``: of which column. What a list or a map holds has no name."""
+    required = True
     if isinstance(kind, list):
         others = [each for each in kind if each != "null"]
         if len(others) != 1:
-            raise _unfit(table, form["name"], kind)
+            raise _unfit(table, told, kind)
         kind, required = others[0], len(others) == len(kind)
-    return Column(form["name"], _type(table, form["name"], kind), required)
+    return Column(name, _type(table, told, kind), required)
 
 
-def _type(table: str, name: str, form: Any) -> str:
+def _type(table: str, name: str, form: Any) -> Type:
     if isinstance(form, Mapping):
         logical = form.get("logicalType")
         if logical == "decimal" and form["type"] == "fixed":
             return f"decimal({form['precision']}, {form.get('scale', 0)})"
         if logical in _OURS_LOGICAL:
             return _OURS_LOGICAL[logical]
-        if logical is None and form.get("type") in _OURS:
-            return _OURS[form["type"]]
+        match form["type"] if logical is None else None:
+            case "record":
+                return Struct(tuple(_column(table, each) for each in form["fields"]))
+            case "array":
+                return ListOf(_item(table, name, form["items"]))
+            case "map":
+                return MapOf("string", _item(table, name, form["values"]))
+            case str() as plain if plain in _OURS:
+                return _OURS[plain]
     elif form in _OURS:
         return _OURS[form]
     raise _unfit(table, name, form)

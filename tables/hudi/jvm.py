@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -31,8 +32,17 @@ _HINT = (
 )
 
 
+_OPENING = threading.Lock()
+"""Payments have threads of their own: two that find the JVM dead would start one each."""
+
+
 def open_spark(conf: Mapping[str, str]) -> Any:
     """Return this process's Spark context, with Hudi in it. Raises ``HudiMissing``."""
+    with _OPENING:
+        return _open_spark(conf)
+
+
+def _open_spark(conf: Mapping[str, str]) -> Any:
     try:
         import pyspark
         from pyspark import SparkConf, SparkContext
@@ -75,7 +85,8 @@ def hook(context: Any, check: Callable[[], None]) -> Any:
     """Return a ``BiConsumer`` of Java that calls the function; what it raises, Java raises too."""
     from pyspark.java_gateway import ensure_callback_server_started
 
-    ensure_callback_server_started(context._gateway)  # noqa: SLF001 - PySpark gives no other way
+    with _OPENING:
+        ensure_callback_server_started(context._gateway)  # noqa: SLF001 - PySpark gives no other way
     return _Hook(check)
 
 

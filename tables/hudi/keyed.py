@@ -6,23 +6,17 @@ each attempt to commit them writes under an instant of its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.control_protocol.record import KeyCounts
+from headgate.tables.hudi import staged
 from headgate.tables.hudi.commits import HudiCommits, refuse_lost
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keyed_java import HudiKeyedJava
 from headgate.tables.hudi.places import HudiPlace
-from headgate.tables.hudi.table import HudiSinkTable
-
-STAGED_S_MAX = 24 * 3600
-"""A file that nobody has committed in so long never is: its records are written again."""
 
 
 class HudiKeyedTable(HudiCommits):
@@ -64,25 +58,6 @@ class HudiKeyedTable(HudiCommits):
         return Refused(f"others have removed {lost}") if lost else None
 
     def _done(self, attempt: CommitAttempt) -> None:
-        for file in attempt.files:
-            _remove(Path(file.path.removeprefix("file://")))
+        staged.remove(file.path for file in attempt.files)
         if attempt.record.claim:
-            self._sweep()
-
-    def _sweep(self) -> None:
-        oldest = time.time() - STAGED_S_MAX
-        for path in self._place.staged.rglob("*.parquet"):
-            with suppress(FileNotFoundError):
-                if path.stat().st_mtime < oldest:
-                    _remove(path)
-
-
-def open_table(place: HudiPlace, sink: SinkName) -> HudiCommits:
-    """Return the table as its settings want it filled."""
-    return HudiKeyedTable(place, sink) if place.key else HudiSinkTable(place, sink)
-
-
-def _remove(path: Path) -> None:
-    """What cannot be removed stays, for the next claim to."""
-    with suppress(OSError):
-        path.unlink()
+            staged.sweep(self._place.staged)

@@ -61,6 +61,11 @@ def refuse_row_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) ->
                 f"no key of a Hudi table is made of {name!r} here",
                 f"name required columns of {', '.join(KEY_TYPES)}",
             )
+    if nested := next((c.name for c in columns.fields if not isinstance(c.type, str)), None):
+        raise ConfigurationError(
+            f"{nested!r} is a nested column, which no Hudi table with a key has here",
+            "leave the column out, or table.key",
+        )
     if key.partition in key.key:
         raise ConfigurationError(
             f"the key of a Hudi table names {key.partition}, the column of the source's partition",

@@ -20,7 +20,7 @@ class HudiKind:
     """Hudi tables below a path; Hudi's lock provider decides who commits."""
 
     guarantee = Guarantee.EXACTLY_ONCE
-    capabilities = frozenset({Capability.KEYS})
+    capabilities = frozenset({Capability.FOLLOWERS, Capability.KEYS})
 
     def refuse(self, wanted: WantedTable) -> None:
         if find_spec("pyspark") is None:
@@ -65,7 +65,7 @@ class HudiKind:
             place.hold_buckets()
 
     def open(self, wanted: WantedTable, sink: SinkName) -> SinkTable:
-        from headgate.tables.hudi.keyed import open_table
+        from headgate.tables.hudi.opened import open_table
 
         return open_table(HudiPlace.of(wanted), sink)
 

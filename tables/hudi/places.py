@@ -25,7 +25,7 @@ from headgate.tables.hudi.keys import (
     refuse_other_key,
     refuse_row_key,
 )
-from headgate.tables.hudi.settings import SPARK, TIME_ZONE, write_settings
+from headgate.tables.hudi.settings import SPARK, TIME_ZONE, following, write_settings
 from headgate.tables.stores.local import local_path
 
 _TABLE = "hoodie.table."
@@ -69,7 +69,8 @@ class TableConfig:
 class HudiPlace:
     """A table's folder. ``settings``: Hudi's write configuration; ``spark``: the JVM's.
 
-    Files of a table with a ``key`` are staged: Hudi reads them, and writes its own.
+    Files of a table with a ``key``, and of one that ``follows``, are staged: they are written anew
+    by who commits.
     """
 
     name: str
@@ -77,6 +78,7 @@ class HudiPlace:
     settings: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
     key: RowKey | None = None
+    follows: bool = False
 
     @classmethod
     def of(cls, wanted: WantedTable) -> HudiPlace:
@@ -87,9 +89,12 @@ class HudiPlace:
                 f"table.location cannot be {wanted.location!r} for a Hudi table",
                 "write an absolute path, or file:///..., of a folder that every participant sees",
             )
-        settings = write_settings(wanted.name, wanted.properties, keyed=wanted.key is not None)
+        follows, given = wanted.lead is not None, wanted.properties
+        if wanted.lead is not None:
+            given = following(wanted.name.rpartition(".")[2], wanted.lead)
+        settings = write_settings(wanted.name, given, keyed=wanted.key is not None)
         spark = {key: each for key, each in wanted.storage.items() if key.startswith(SPARK)}
-        return cls(wanted.name, folder, settings, spark, wanted.key)
+        return cls(wanted.name, folder, settings, spark, wanted.key, follows)
 
     @property
     def location(self) -> str:
@@ -107,13 +112,13 @@ class HudiPlace:
 
     @property
     def staged(self) -> Path:
-        """Where files lie until Hudi has read them."""
+        """Where files lie until they have become Hudi's."""
         return self.aux / "staged"
 
     @property
     def files(self) -> str:
         """Below which address participants write."""
-        return f"file://{self.staged}" if self.key else self.location
+        return f"file://{self.staged}" if self.key or self.follows else self.location
 
     def reserved(self, sink: SinkName) -> Path:
         """Where the sink notes the instants that it has reserved."""
@@ -126,13 +131,13 @@ class HudiPlace:
     def layout(self) -> Layout:
         """How participants write its files. Raises as ``config``."""
         config = self.config()
-        if self.key:
+        if self.key or self.follows:
             return Layout(
                 uuid=config.uuid,
                 layout_id=config.layout_id,
                 columns=config.columns,
                 location=self.files,
-                values=NoEmptyKeys(self.key.key),
+                values=NoEmptyKeys(self.key.key) if self.key else None,
             )
         return Layout(
             uuid=config.uuid,
@@ -197,6 +202,11 @@ class HudiPlace:
         self._refuse_columns(columns, dressing, keys)
         if self.key:
             self._refuse_key(found, columns, partitions)
+        if self.follows and (partitions or keys):
+            raise TableUnfit(
+                f"Hudi table {self.name} has partitions or a record key, and follows another",
+                "a quarantine has neither; name one that is not there, and it is made",
+            )
         return TableConfig(
             uuid=self._identity(),
             schema=schema,

@@ -29,7 +29,7 @@ from headgate.control_protocol.table_history import (
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.columns import quoted
 from headgate.tables.hudi.java import HudiJava, Instant, Slice, Statistics
-from headgate.tables.hudi.keyed import open_table
+from headgate.tables.hudi.opened import open_table
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.layouts import with_absent
 

@@ -52,6 +52,11 @@ _KNOW_THEIR_OWNER = (
 )
 """A lock of these is freed by its owner alone, or with its owner's session."""
 
+_OF_ROWS = ("hoodie.table.", "hoodie.index.", "hoodie.bucket.", "hoodie.datasource.")
+"""Settings that say how a table's rows are kept and found; the rest says how one writes."""
+
+_LOCK_KEY = f"{LOCK}zookeeper.lock_key"
+
 _RUN_BY_OTHERS = ("hoodie.compact.inline", "hoodie.clustering.inline")
 _NOT_OF_APPENDS = ("BLOOM", "GLOBAL_BLOOM", "BUCKET")
 
@@ -90,6 +95,15 @@ def write_settings(
             "port and base_path",
         )
     return {**_USUALLY, **given, **_ALWAYS}
+
+
+def following(table: str, lead: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a table that follows another: it is written in the same way, under a
+    lock of its own."""
+    taken = {key: value for key, value in lead.items() if not key.startswith(_OF_ROWS)}
+    if _LOCK_KEY in taken:
+        taken[_LOCK_KEY] = f"{taken[_LOCK_KEY]}_{table}"
+    return taken
 
 
 def refuse_idle(properties: Mapping[str, str], storage: Mapping[str, str], *, create: bool) -> None:

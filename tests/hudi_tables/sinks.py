@@ -36,8 +36,9 @@ class HudiSink:
         key: str = "",
     ) -> None:
         self.location = home / "lake" / "trips"
+        self.aside = home / "lake" / "trips_quarantine"
         self.file = home / "sink.toml"
-        self.produced = 0
+        self.produced = self.spoiled = 0
         self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
         self._stack = ExitStack()
         self._home = home
@@ -55,6 +56,7 @@ class HudiSink:
                 "columns": {"id": {"type": "long", "required": bool(key)}, "zone": "string"}
             },
             "table.properties": dict(hudi_settings),
+            "quarantine": {"policy": "quarantine", "per_thousand_max": 1_000},
         }
         self.file.write_text(toml(sections))
         create_topic(bootstrap, TOPIC, partitions=2)
@@ -65,6 +67,14 @@ class HudiSink:
             self._producer.produce(TOPIC, value.encode(), partition=number % 2)
         self._producer.flush(30)
         self.produced += count
+
+    def spoil(self, count: int) -> None:
+        """Records that become no row, with a header that says which they are."""
+        for number in range(self.spoiled, self.spoiled + count):
+            headers = [("number", str(number).encode())]
+            self._producer.produce(TOPIC, b"{broken", partition=number % 2, headers=headers)
+        self._producer.flush(30)
+        self.spoiled += count
 
     def change(self, ids: range, zone: str | None) -> None:
         """A row for each id; without a zone its row goes."""
@@ -84,6 +94,12 @@ class HudiSink:
     def ids(self) -> Counter[int]:
         return Counter(n for batch in self._read() for n in batch.column("id").to_pylist())
 
+    def kept_aside(self) -> Counter[int]:
+        """The numbers of spoiled records that the quarantine has."""
+        rows = [row for batch in self._read(self.aside) for row in batch.to_pylist()]
+        assert {row["value"] for row in rows} <= {b"{broken"}
+        return Counter(int(header["value"]) for row in rows for header in row["headers"])
+
     def zones(self) -> Counter[tuple[int, str]]:
         return Counter(
             (row["id"], row["zone"])
@@ -91,12 +107,13 @@ class HudiSink:
             for row in batch.select(["id", "zone"]).to_pylist()
         )
 
-    def _read(self) -> list[pa.RecordBatch]:
+    def _read(self, table: Path | None = None) -> list[pa.RecordBatch]:
         """As hudi-rs reads them."""
-        if not (self.location / ".hoodie" / "hoodie.properties").exists():
+        place = table or self.location
+        if not (place / ".hoodie" / "hoodie.properties").exists():
             return []
         try:
-            found = hudi.HudiTableBuilder.from_base_uri(str(self.location)).build().read()
+            found = hudi.HudiTableBuilder.from_base_uri(str(place)).build().read()
         except Exception:  # noqa: BLE001 - its properties, or its timeline, were being written
             return []
         return list(found)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
-from hudi_tables.zombie import Zombie
+from hudi_tables.zombie import BEFORE, INSIDE, Zombie
 from hudi_tables.zookeeper import ZooKeeper, zookeeper
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.ports import Landed, TableView
+from headgate.control_protocol.ports import Landed, Refused, TableView, Unknown
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.table import HudiSinkTable
 
-pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
+hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
 pytestmark = pytest.mark.timeout(1_200)
 
@@ -47,9 +48,9 @@ def rises(world: HudiWorld, tmp_path: Path, bundle: Path) -> Iterator[Callable[.
     claimed(world.open())
     found: list[Zombie] = []
 
-    def risen() -> Zombie:
+    def risen(where: str = INSIDE) -> Zombie:
         properties = {**world.place.settings, **ARCHIVED_SOON}
-        found.append(Zombie(tmp_path, bundle, properties, 1))
+        found.append(Zombie(tmp_path, bundle, properties, 1, where))
         return found[-1]
 
     yield risen
@@ -100,12 +101,52 @@ def test_point_6_an_heir_takes_over_from_a_process_that_is_killed_inside_of_the_
     lives_on(world, 2)
 
 
+@pytest.mark.parametrize("archived", [False, True])
+@pytest.mark.parametrize("where", [INSIDE, BEFORE])
+def test_point_6_a_process_that_was_frozen_for_longer_than_its_lease_is_refused(
+    world: HudiWorld, rises: Callable[..., Zombie], where: str, *, archived: bool
+) -> None:
+    """``archived``: it wakes up when all is archived that was there when it fell asleep."""
+    zombie = rises(where)
+    zombie.await_stop()
+    zombie.freeze()
+    if archived:
+        lives_on(world, 2)
+    else:
+        eventually_claimed(world.open(), 2)
+    zombie.thaw()
+    told = zombie.outcomes()
+    assert not any(outcome.startswith("Landed") for outcome in told), told
+    assert told[-1].startswith("Refused"), told
+    lives_on(world, 3)
+
+
+@pytest.mark.parametrize("heir", [False, True])
+def test_point_6_storage_that_fails_between_data_and_timeline_costs_no_row(
+    world: HudiWorld, monkeypatch: pytest.MonkeyPatch, heir: bool
+) -> None:
+    """The files are there, and the metadata table may know them: the timeline does not.
+
+    ``heir``: another process claims before this one tries again.
+    """
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    with failing_timeline(world, monkeypatch):
+        assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
+    assert table.read() == view
+    if heir:
+        claimed(world.open(), epoch=2)
+    again = commit(table, view, record(1, 1, 3), file)
+    assert isinstance(again, Refused if heir else Landed), again
+    lives_on(world, 3)
+
+
 # ------------------------------------------------------------------------------------- afterwards
 
 
 def lives_on(world: HudiWorld, epoch: int) -> None:
     """An heir claims, brings what the fault has held up unless it has landed, and commits until
-    all of that is archived: every row is there once, by Hudi's Spark reader."""
+    all of that is archived: every row is there once, by Hudi's Spark reader and by hudi-rs."""
     table = world.open()
     first, view = table.stamp(), eventually_claimed(table, epoch)
     assert view.record is not None
@@ -116,7 +157,9 @@ def lives_on(world: HudiWorld, epoch: int) -> None:
         if java.passed(java.meta(), instant_of(first)):
             break
     assert java.passed(java.meta(), instant_of(first))
-    assert numbers(world) == dict.fromkeys(range(1, number + 1), 3)
+    expected = dict.fromkeys(range(1, number + 1), 3)
+    assert numbers(world) == expected
+    assert numbers_by_rust(world) == expected
     assert not java.ghosts(java.meta())
 
 
@@ -141,6 +184,29 @@ def write(world: HudiWorld, table: HudiSinkTable, number: int) -> WrittenFile:
 
 def numbers(world: HudiWorld) -> Counter[int]:
     return Counter(row[0] for row in world.read().select("number").collect())
+
+
+def numbers_by_rust(world: HudiWorld) -> Counter[int]:
+    """As hudi-rs reads them."""
+    found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
+    return Counter(n for batch in found for n in batch.column("number").to_pylist())
+
+
+@contextmanager
+def failing_timeline(world: HudiWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """From within the next commit's lock on there is no timeline to write to; then it is back."""
+    timeline = world.folder / ".hoodie" / "timeline"
+    away = timeline.with_name("away")
+
+    def fails() -> None:
+        timeline.rename(away)
+        timeline.touch()
+
+    with monkeypatch.context() as patched:
+        inside(patched, fails)
+        yield
+    timeline.unlink()
+    away.rename(timeline)
 
 
 def inside(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:

@@ -16,8 +16,14 @@ from click.testing import CliRunner
 from hudi_tables.sinks import HudiSink
 from hudi_tables.world import QUICK
 
+from headgate.operations.audit import audit
 from headgate.operations.cli import main
 from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.status import status
+from headgate.sink.kinds import wanted_quarantine
+from headgate.sink.load import load
+from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.settings import write_settings
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -88,6 +94,39 @@ def test_point_2_a_killed_sink_and_foreign_writers_lose_and_double_nothing(
     refused = run.invoke(main, ["rollback", str(sink.file), "1.1"])
     assert refused.exit_code == 2
     assert "HG-151" in refused.output
+
+
+@pytest.mark.timeout(600)
+def test_point_5_what_a_hudi_quarantine_is_owed_is_paid_by_whoever_comes_next(
+    sink: HudiSink, spark: Any
+) -> None:
+    sink.produce(200)
+    sink.spoil(20)
+    first = sink.start()
+    sink.wait(lambda: sum(sink.kept_aside().values()) == 20, "20 spoiled records")
+    settings = load(sink.file)
+    place = HudiPlace.of(wanted_quarantine(settings))
+    with HudiJava(place, place.config().schema)._locked():  # nobody can pay it
+        sink.produce(200)
+        sink.spoil(20)
+        sink.waits_for(400)
+        sink.wait(lambda: status(settings).owed_rows == 20, "a decision that is not paid")
+        first.kill()
+        first.wait()
+    assert "are owed to the quarantine" in " ".join(audit(settings).remarks)
+    second = sink.start()
+    sink.spoil(10)
+    expected = Counter(range(50))
+    sink.wait(lambda: sink.kept_aside() == expected, "50 spoiled records, once each")
+    second.terminate()
+    assert second.wait(120) == 0, sink.said()[-4000:]
+    assert sink.ids() == Counter(range(400))
+    rows = spark.read.format("hudi").load(str(sink.aside)).select("partition", "headers").collect()
+    assert Counter(int(row.headers[0]["value"]) for row in rows) == expected
+    assert all(row.partition == int(row.headers[0]["value"]) % 2 for row in rows)
+    for command in ("status", "audit", "check"):
+        done = CliRunner().invoke(main, [command, str(sink.file)])
+        assert done.exit_code == 0, done.output
 
 
 @pytest.mark.timeout(600)

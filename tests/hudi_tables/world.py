@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.plan import SourcePlan
 from headgate.tables.hudi.base_files import instant_of
+from headgate.tables.hudi.follower import HudiFollower
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.keyed import HudiKeyedTable
@@ -58,12 +60,14 @@ class HudiWorld:
         self._lock = lock
         self.folder = folder / "trips"
         properties = {**lock, **QUICK, **wanted.pop("properties", {})}
+        follows = {"lead": properties} if wanted.pop("follows", False) else {}
         self.wanted = WantedTable(
             "db.trips",
             str(self.folder),
             create=True,
             columns=wanted.pop("columns", COLUMNS),
             properties=properties,
+            **follows,
             **wanted,
         )
         self.place = HudiPlace.of(self.wanted)
@@ -72,7 +76,7 @@ class HudiWorld:
         HudiKind().refuse(self.wanted)
         HudiKind().ensure(self.wanted)
 
-    def open(self, sink: str = "sink") -> HudiSinkTable | HudiKeyedTable:
+    def open(self, sink: str = "sink") -> HudiSinkTable | HudiKeyedTable | HudiFollower:
         def answer(call: Callable[[], None]) -> None:
             lie = self._lies.pop() if self._lies else None
             if lie is not False:
@@ -80,14 +84,18 @@ class HudiWorld:
             if lie is not None:
                 raise ConnectionError("the answer was lost")
 
+        if self.place.follows:
+            return HudiFollower(self.place, SinkName(sink), answer)
         kind = HudiKeyedTable if self.place.key else HudiSinkTable
         return kind(self.place, SinkName(sink), answer)
 
     def file(self, number: int) -> WrittenFile:
         """A file of ``ROWS_PER_FILE`` rows that say ``number``, by the sink's own writers.
 
-        Files belong to one transaction until it has landed.
+        Files belong to one transaction until it has landed; those of a follower to none.
         """
+        if self.place.follows:
+            return self.write(rows(number), f"{self.place.files}/data")[0]
         if not self._stamp or self._complete(instant_of(self._stamp)):
             self._stamp = HudiSinkTable(self.place, SinkName("sink")).stamp()
         return self.write(rows(number), self._stamp)[0]
@@ -99,6 +107,9 @@ class HudiWorld:
         for key, part in shape.partitioner.split(table.cast(plan.arrow_schema())):
             files.write(key, part)
         return files.finish()
+
+    def unfit_file(self) -> WrittenFile:
+        return replace(self.file(0), detail=b"what no writer says")
 
     def stage(self, told: pa.Table, kind: FileKind = FileKind.ROWS) -> WrittenFile:
         """As participants write files of a table with a key."""
@@ -135,12 +146,12 @@ class HudiWorld:
         frame = self.spark.createDataFrame(rows(number).to_pylist(), "number long, row long")
         frame.write.format("hudi").options(**options).mode("append").save(str(self.folder))
 
-    def compact(self) -> None:
+    def compact(self, by: str = "row") -> None:
         """Hudi's clustering: base files are rewritten."""
         settings = ",".join(f"{key}={value}" for key, value in self.place.settings.items())
         call = (
             f"call run_clustering(path => '{self.folder}', op => 'scheduleandexecute', "
-            f"options => 'hoodie.clustering.plan.strategy.sort.columns=row,{settings}')"
+            f"options => 'hoodie.clustering.plan.strategy.sort.columns={by},{settings}')"
         )
         assert self.spark.sql(call).count()
 

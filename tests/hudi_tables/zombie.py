@@ -1,4 +1,4 @@
-"""A coordinator in a process of its own, which stops inside of Hudi's lock, to be killed there.
+"""A coordinator in a process of its own, which stops in a commit, to be killed or frozen there.
 
 It commits one file of one number, and tells what became of it. ``python -m hudi_tables.zombie``.
 """
@@ -20,20 +20,25 @@ from unittest.mock import patch
 from hudi_tables.world import HudiWorld, rows, session
 
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import Unknown
 from headgate.control_protocol.testing.contract.world import commit, record
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.table import HudiSinkTable
 
 WAIT_S_MAX = 200
 _TESTS = Path(__file__).parent.parent
+INSIDE, BEFORE = "inside", "before"
+"""Where it stops: within Hudi's lock, behind its look at the table, or before it locks."""
 
 
 class Zombie:
     """The process from outside. It commits ``number`` in transaction 1.``number``."""
 
-    def __init__(self, home: Path, bundle: Path, properties: dict[str, str], number: int) -> None:
+    def __init__(
+        self, home: Path, bundle: Path, properties: dict[str, str], number: int, where: str = INSIDE
+    ) -> None:
         self._home = home
-        told = [str(home), str(bundle), json.dumps(properties), str(number)]
+        told = [str(home), str(bundle), json.dumps(properties), str(number), where]
         with (home / "zombie.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "hudi_tables.zombie", *told],
@@ -46,6 +51,14 @@ class Zombie:
     def await_stop(self) -> None:
         self.wait((self._home / "stopped").exists, "it stops")
 
+    def freeze(self) -> None:
+        """With its JVM, which gives its lock's session no sign of life either."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        (self._home / "go").touch()
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -57,7 +70,7 @@ class Zombie:
             os.kill(int(pid), signal.SIGKILL)
 
     def outcomes(self) -> list[str]:
-        """What its commit came to, and then the same commit once more."""
+        """What its commit came to, and then the same commit, made again until that is known."""
         self.wait((self._home / "outcomes").exists, "it ends")
         found: list[str] = json.loads((self._home / "outcomes").read_text())
         return found
@@ -71,7 +84,7 @@ class Zombie:
             time.sleep(0.05)
 
 
-def main(home: Path, bundle: Path, properties: dict[str, str], number: int) -> None:
+def main(home: Path, bundle: Path, properties: dict[str, str], number: int, where: str) -> None:
     jars = {"spark.jars": str(bundle)}
     world = HudiWorld(home, session(bundle), {}, properties=properties, storage=jars)
 
@@ -83,18 +96,25 @@ def main(home: Path, bundle: Path, properties: dict[str, str], number: int) -> N
 
     commits = HudiJava.commit
 
-    def in_hook(java: HudiJava, instant: str, files: Any, told: Any, check: Any) -> None:
+    def stopping(java: HudiJava, instant: str, files: Any, told: Any, check: Any) -> None:
         def inside() -> None:
             check()
-            stop()
+            if where == INSIDE:
+                stop()
 
+        if where == BEFORE:
+            stop()
         commits(java, instant, files, told, inside)
 
     table = HudiSinkTable(world.place, SinkName("sink"))
     view, files = table.read(), world.write(rows(number), table.stamp())
-    with patch.object(HudiJava, "commit", in_hook):
+    with patch.object(HudiJava, "commit", stopping):
         first = commit(table, view, record(1, number, 3 * number), *files)
-        again = commit(table, view, record(1, number, 3 * number), *files)
+        again = first
+        until = time.monotonic() + WAIT_S_MAX
+        while isinstance(again, Unknown) and time.monotonic() < until:
+            time.sleep(0.5)  # a JVM that was killed takes a moment to be gone
+            again = commit(table, view, record(1, number, 3 * number), *files)
     written(home / "outcomes", json.dumps([repr(first), repr(again)]))
 
 
@@ -111,4 +131,5 @@ if __name__ == "__main__":
         Path(sys.argv[2]),
         json.loads(sys.argv[3]),
         int(sys.argv[4]),
+        sys.argv[5],
     )

@@ -253,7 +253,11 @@ def test_point_3_hg151_what_delta_has_not_is_refused_by_name(table: str, more: s
     [
         ('branch = "audit"', COLUMN, "kind hudi do not have that"),
         ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"', "kind hudi do not have that"),
-        ("", f'{COLUMN}[quarantine]\npolicy = "quarantine"', "kind hudi do not have that"),
+        (
+            "",
+            f'{COLUMN}[quarantine]\npolicy = "quarantine"\ndead_letter_topic = "dead"',
+            "kind hudi do not have that",
+        ),
         ("", f"{COLUMN}[maintenance]\ncompact = true", "kind hudi do not have that"),
         ("", f"{COLUMN}[spark]", r"spark\.writer"),
     ],

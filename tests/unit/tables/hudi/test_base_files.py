@@ -66,6 +66,12 @@ def test_point_2_files_bear_their_instant_in_name_and_rows(tmp_path: Path) -> No
     assert rows["id"].to_pylist() == [1, 2, 3, 4]
 
 
+def test_point_5_no_reader_is_told_of_arrow_s_own_types(tmp_path: Path) -> None:
+    """hudi-rs believes the footer, and knows no large lists."""
+    (file,) = written(tmp_path)
+    assert b"ARROW:schema" not in (pq.read_metadata(file.path[7:]).metadata or {})
+
+
 def test_point_2_the_marker_and_the_partition_are_there_with_the_file(tmp_path: Path) -> None:
     (file,) = written(tmp_path)
     name = file.path.rpartition("/")[2]

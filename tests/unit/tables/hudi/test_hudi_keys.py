@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
@@ -71,6 +71,16 @@ def test_point_2_files_of_a_keyed_table_are_staged_out_of_readers_sight(tmp_path
     assert layout.partition_by == ()
     assert isinstance(kind.open(replace(asked, key=None), "sink"), StampingTable)  # type: ignore[arg-type]
     assert not isinstance(kind.open(asked, "sink"), StampingTable)  # type: ignore[arg-type]
+
+
+def test_point_5_a_table_with_a_key_has_no_nested_columns(tmp_path: Path) -> None:
+    nested = Struct((*COLUMNS.fields, Column("stops", ListOf(Column("", "long")))))
+    with pytest.raises(ConfigurationError, match="'stops'"):
+        HudiKind().refuse(wanted(tmp_path, columns=nested))
+    HudiKind().refuse(wanted(tmp_path, columns=nested, key=None))
+    table(tmp_path, nested)
+    with pytest.raises(TableUnfit, match="'stops'"):
+        HudiKind().ensure(wanted(tmp_path))
 
 
 def test_point_2_an_empty_text_is_no_key_of_hudi_s() -> None:

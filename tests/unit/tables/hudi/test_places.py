@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.control_protocol.kind_errors import HudiUnsafe, KindLacks, TableUnfit
 from headgate.control_protocol.table_kinds import WantedTable
@@ -59,12 +60,74 @@ def test_point_2_columns_come_back_as_they_were_declared() -> None:
     assert columns_of("t", avro_of("t", COLUMNS, {"city": "where"})) == COLUMNS
 
 
-def test_point_2_nested_columns_are_refused_by_name() -> None:
-    nested = Struct((Column("at", Struct((Column("x", "long"),))),))
+NESTED = Struct(
+    (
+        Column("at", Struct((Column("x", "long"), Column("fare", "decimal(9, 2)")))),
+        Column("fare", "decimal(4, 1)"),
+        Column("stops", ListOf(Column("", Struct((Column("when", "timestamptz"),)), False))),
+        Column("more", MapOf("string", Column("", "binary", required=False)), required=False),
+    )
+)
+
+
+def test_point_5_nested_columns_come_back_as_they_were_declared() -> None:
+    assert columns_of("t", avro_of("t", NESTED, {})) == NESTED
+
+
+def test_point_5_no_two_types_of_a_schema_have_one_name() -> None:
+    found: list[str] = []
+
+    def look(form: object) -> None:
+        if isinstance(form, list):
+            for each in form:
+                look(each)
+        elif isinstance(form, dict):
+            if form.get("type") in ("record", "fixed"):
+                found.append(f"{form.get('namespace', 'hoodie')}.{form['name']}")
+            for each in form.values():
+                look(each)
+
+    look(json.loads(avro_of("at", NESTED, {})))
+    assert len(found) == len(set(found)) == 5
+
+
+def test_point_2_what_no_column_is_made_of_is_refused_by_name() -> None:
+    keys = Struct((Column("at", MapOf("long", Column("", "string"))),))
     with pytest.raises(ConfigurationError, match="'at'"):
-        avro_of("t", nested, {})
+        avro_of("t", keys, {})
+    with pytest.raises(ConfigurationError, match=r"'at\.x'"):
+        avro_of("t", Struct((Column("at", Struct((Column("x", "uuid"),))),)), {})
     with pytest.raises(ConfigurationError, match="_hoodie_file_name"):
         avro_of("t", Struct((Column("_hoodie_file_name", "string"),)), {})
+
+
+def test_point_5_a_column_changed_inside_of_another_is_seen_and_nothing_that_may_be_missing() -> (
+    None
+):
+    def told(kind: str, required: bool) -> Struct:
+        inside = Struct((Column("x", kind, required),))
+        return Struct((Column("at", ListOf(Column("", inside, required))),))
+
+    assert changed(told("long", True), avro_of("t", told("long", False), {})) is None
+    assert changed(told("long", True), avro_of("t", told("int", True), {})) == "at"
+
+
+def test_point_5_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
+    tmp_path: Path,
+) -> None:
+    lead = {
+        **LOCK,
+        "hoodie.write.lock.zookeeper.lock_key": "trips",
+        "hoodie.keep.max.commits": "9",
+        "hoodie.index.type": "BLOOM",
+        "hoodie.table.type": "MERGE_ON_READ",
+        KEY: "id",
+    }
+    place = HudiPlace.of(WantedTable("db.bad", str(tmp_path), lead=lead))
+    assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == "trips_bad"
+    assert place.settings["hoodie.keep.max.commits"] == "9"
+    assert not {"hoodie.index.type", "hoodie.table.type", KEY} & place.settings.keys()
+    assert place.files == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
 
 
 def test_point_2_a_table_has_one_identity_until_it_is_made_anew(tmp_path: Path) -> None:

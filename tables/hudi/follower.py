@@ -1,0 +1,114 @@
+"""A Hudi table that follows: files that another table's commit has decided on become its own.
+
+They are staged, and bear no instant: each attempt to pay them writes base files under an instant of
+its own (P13), which are the staged rows with Hudi's columns behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.control_protocol.errors import TableChanged, Unreachable
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.ports import CommitAttempt, Refused
+from headgate.tables.hudi import staged
+from headgate.tables.hudi.base_files import HudiDressing, stamp_of
+from headgate.tables.hudi.commits import HudiCommits, refuse_lost
+from headgate.tables.hudi.java import HudiJava
+from headgate.tables.layouts import layout_id_of
+
+_CODEC = "zstd"
+
+
+class HudiFollower(HudiCommits):
+    """``table_kinds.FollowingTable``; the rest as ``HudiCommits``."""
+
+    _paying: Sequence[str] = ()
+    _paid: Sequence[str] = ()
+    _swept = False
+
+    def refuse_files(self, files: Sequence[WrittenFile]) -> None:
+        """As ``table_kinds.FollowingTable``."""
+        layout_id = self._place.config().layout_id
+        for file in files:
+            try:
+                if layout_id_of(file) == layout_id:
+                    continue
+                why = "was written for other columns than the table has now"
+            except ValueError as error:
+                why = str(error)
+            raise _unfit(self._place.name, f"{file.path} {why}")
+        if lost := refuse_lost(files):
+            raise _unfit(self._place.name, lost.reason)
+
+    def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
+        """Nobody claims a follower: whoever pays it makes sure first that no other payment lands
+        any more that has looked at the table already."""
+        if lost := refuse_lost(attempt.files):
+            raise Unreachable(f"{self._place.name} cannot be paid: {lost.reason}")
+        self._evict(java)
+        return self._reserved(java)
+
+    def _brought(
+        self,
+        attempt: CommitAttempt,
+        java: HudiJava,  # noqa: ARG002
+        instant: str,
+    ) -> CommitAttempt | Refused:
+        dressing = self._place.config().dressing
+        self._paying = [file.path for file in attempt.files]
+        files = tuple(_dressed(file, dressing, instant) for file in attempt.files)
+        return replace(attempt, files=files)
+
+    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+        """Base files of one attempt: the next writes others."""
+        lost = refuse_lost(attempt.files)
+        return replace(lost, for_good=False) if lost else None
+
+    def _done(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
+        """As their drafts, staged files go when the payment behind theirs has landed: a table that
+        was rolled back since is still owed them."""
+        staged.remove(self._paid)
+        self._paid = self._paying
+        if not self._swept:
+            staged.sweep(self._place.staged)
+            self._swept = True
+
+
+def _dressed(file: WrittenFile, dressing: HudiDressing, instant: str) -> WrittenFile:
+    """Write a base file of the staged one's rows."""
+    path = dressing.path(stamp_of(dressing.location, instant), ())
+    for announced, content in dressing.announced(path).items():
+        place = _local(announced)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not place.exists():
+            place.write_bytes(content)
+    with pq.ParquetFile(_local(file.path)) as rows:
+        schema = rows.schema_arrow
+        for column in dressing.columns:
+            schema = schema.append(column)
+        # Arrow's own schema in the footer would say large lists, which hudi-rs does not know.
+        place = _local(path)
+        with pq.ParquetWriter(place, schema, compression=_CODEC, store_schema=False) as writer:
+            begin = 0
+            for batch in rows.iter_batches():
+                part = dressing.dressed(pa.Table.from_batches([batch]), path, begin)
+                writer.write_table(part.cast(schema))
+                begin += batch.num_rows
+    return WrittenFile(path, begin, _local(path).stat().st_size)
+
+
+def _local(address: str) -> Path:
+    return Path(address.removeprefix("file://"))
+
+
+def _unfit(table: str, why: str) -> TableChanged:
+    return TableChanged(
+        f"Hudi table {table}: {why}",
+        "nothing of it is in the table; start the sink again, which writes it again",
+    )

@@ -1,0 +1,16 @@
+"""A Hudi table as its settings want it filled."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.tables.hudi.commits import HudiCommits
+from headgate.tables.hudi.follower import HudiFollower
+from headgate.tables.hudi.keyed import HudiKeyedTable
+from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.table import HudiSinkTable
+
+
+def open_table(place: HudiPlace, sink: SinkName) -> HudiCommits:
+    if place.follows:
+        return HudiFollower(place, sink)
+    return HudiKeyedTable(place, sink) if place.key else HudiSinkTable(place, sink)

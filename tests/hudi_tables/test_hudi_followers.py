@@ -1,0 +1,241 @@
+"""Hudi tables that follow: a quarantine whose rows were decided by another Hudi table."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hudi_tables.world import ARCHIVED_SOON, HudiWorld
+
+from headgate.control_protocol.errors import TableChanged
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Unknown
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.testing.contract import FollowerContract
+from headgate.control_protocol.testing.contract.world import landed, record
+from headgate.sink.declaration import quarantine_declaration
+from headgate.sink.kind_lead import FixedColumns
+from headgate.tables.drafts import Drafts
+from headgate.tables.follower import KindFollower
+from headgate.tables.hudi.follower import HudiFollower
+from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.staged import STAGED_S_MAX
+from headgate.tables.layouts import declared_columns
+
+hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
+
+pytestmark = pytest.mark.timeout(600)
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+ROW = {
+    "topic": "trips",
+    "topic_id": None,
+    "partition": 3,
+    "offset": 7,
+    "timestamp": NOON,
+    "key": b"k",
+    "value": None,
+    "headers": [{"key": "a", "value": b"\x00"}, {"key": "a", "value": None}],
+    "error_class": "value",
+    "table_name": None,
+    "message": "no JSON",
+    "sink": "sink",
+    "epoch": 1,
+    "transaction": 2,
+}
+
+
+class TestHudiFollower(FollowerContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path, spark: Any, lock: dict[str, str]) -> HudiWorld:
+        return HudiWorld(tmp_path, spark, lock, follows=True)
+
+
+@pytest.fixture
+def world(tmp_path: Path, spark: Any, lock: dict[str, str]) -> HudiWorld:
+    return HudiWorld(tmp_path, spark, lock, follows=True, properties=ARCHIVED_SOON)
+
+
+@pytest.fixture
+def aside(tmp_path: Path, spark: Any, lock: dict[str, str]) -> Iterator[HudiWorld]:
+    columns = declared_columns(quarantine_declaration().columns)
+    yield HudiWorld(tmp_path, spark, lock, follows=True, columns=columns)
+
+
+def opened(world: HudiWorld) -> KindFollower:
+    table = world.open()
+    assert isinstance(table, HudiFollower)
+    drafts = Drafts(world.wanted.storage, world.wanted.location, SinkName("sink"))
+    return KindFollower(table, FixedColumns(table), drafts)
+
+
+def drafted(world: HudiWorld, table: KindFollower, number: int, *, epoch: int = 1) -> Debt:
+    """What transaction ``number`` would owe: a file of that number."""
+    draft = Draft(
+        table.read(),
+        TransactionId(Epoch(epoch), TransactionNumber(number)),
+        Sender("member", f"incarnation-{epoch}"),
+        (world.file(number),),
+        since_ms=77,
+    )
+    (debt,) = table.draft(draft)
+    return debt
+
+
+def paid(debt: Debt) -> CommitRecord:
+    said = record(debt.transaction.epoch, debt.transaction.number)
+    return replace(said, records=debt.rows, lead="uuid-lead")
+
+
+def pays(table: KindFollower, *debts: Debt) -> CommitOutcome:
+    return table.commit(CommitAttempt(table.read(), paid(debts[-1]), debts=debts))
+
+
+def staged(world: HudiWorld) -> set[str]:
+    return {path.name for path in world.place.staged.rglob("*.parquet")}
+
+
+def test_point_5_what_is_owed_is_paid_after_foreign_writes_clustering_and_archival(
+    world: HudiWorld,
+) -> None:
+    owed = drafted(world, opened(world), 1)
+    table = opened(world)
+    for number in range(2, 9):
+        landed(pays(table, drafted(world, table, number)))
+    world.append_foreign(20)
+    world.compact()
+    landed(pays(opened(world), owed))
+    assert world.numbers() == [*range(1, 9), 20]
+    found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
+    counted = Counter(n for batch in found for n in batch.column("number").to_pylist())
+    assert counted == dict.fromkeys([*range(1, 9), 20], 3)
+
+
+def test_point_5_who_pays_rolls_back_first_what_another_payment_left_pending(
+    world: HudiWorld,
+) -> None:
+    """It could land behind this one's look at the table otherwise."""
+    debt = drafted(world, opened(world), 1)
+    world.lose_next_answer(landed=False)
+    assert isinstance(pays(opened(world), debt), Unknown)
+    (pending,) = world.timeline("*.inflight")
+    landed(pays(opened(world), debt))
+    assert not pending.exists()
+    (rollback,), (paid_by,) = world.timeline("*.rollback"), world.timeline("*.commit")
+    assert pending.name[:17] < rollback.name[:17] < paid_by.name[:17]
+    assert world.numbers() == [1]
+
+
+def test_point_5_staged_files_go_with_the_payment_behind_theirs(world: HudiWorld) -> None:
+    table = opened(world)
+    debts = [drafted(world, table, number) for number in (1, 2, 3)]
+    assert len(staged(world)) == 3
+    landed(pays(table, debts[0]))
+    assert len(staged(world)) == 3
+    landed(pays(table, debts[1]))
+    assert len(staged(world)) == 2
+    landed(pays(table, debts[2]))
+    assert world.numbers() == [1, 2, 3]
+
+
+def test_point_5_what_a_draft_names_is_never_swept(world: HudiWorld) -> None:
+    first = opened(world)
+    owed, nobodys = drafted(world, first, 1), world.file(2)
+    old = STAGED_S_MAX + 60
+    for path in world.place.staged.rglob("*.parquet"):
+        os.utime(path, (path.stat().st_mtime - old,) * 2)
+    landed(pays(opened(world), drafted(world, first, 3)))
+    assert nobodys.path.rpartition("/")[2] not in staged(world)
+    landed(pays(opened(world), owed))
+    assert world.numbers() == [1, 3]
+
+
+def test_point_5_files_that_are_gone_are_not_decided_and_not_paid(world: HudiWorld) -> None:
+    table = opened(world)
+    owed = drafted(world, table, 1)
+    for path in world.place.staged.rglob("*.parquet"):
+        path.unlink()
+    outcome = pays(table, owed)
+    assert isinstance(outcome, Unknown)
+    assert "is gone" in outcome.reason
+    lost = world.file(2)
+    Path(lost.path.removeprefix("file://")).unlink()
+    follower = world.open()
+    assert isinstance(follower, HudiFollower)
+    with pytest.raises(TableChanged, match="is gone"):
+        follower.refuse_files((lost,))
+
+
+def test_point_5_rows_of_a_quarantine_keep_their_headers_through_clustering(
+    aside: HudiWorld,
+) -> None:
+    told = [{**ROW, "offset": number} for number in range(3)]
+    schema = pa.schema(
+        [
+            *(pa.field(name, pa.string()) for name in ("topic", "topic_id")),
+            pa.field("partition", pa.int32()),
+            pa.field("offset", pa.int64()),
+            pa.field("timestamp", pa.timestamp("us", "UTC")),
+            *(pa.field(name, pa.binary()) for name in ("key", "value")),
+            pa.field("headers", pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))),
+            *(pa.field(n, pa.string()) for n in ("error_class", "table_name", "message", "sink")),
+            *(pa.field(name, pa.int64()) for name in ("epoch", "transaction")),
+        ]
+    )
+    for number, row in enumerate(told, 1):
+        files = aside.write(pa.Table.from_pylist([row], schema), f"{aside.place.files}/data")
+        table = aside.open()
+        landed(table.commit(CommitAttempt(table.read(), record(1, number), files)))
+    for happens in (lambda: None, lambda: aside.compact(by="offset")):
+        happens()
+        for found in (by_spark(aside), by_rust(aside)):
+            assert sorted(found, key=lambda row: row["offset"]) == told
+    assert len(aside.timeline("*.replacecommit")) == 1
+
+
+def test_point_5_a_table_with_partitions_or_a_record_key_is_no_follower(
+    tmp_path: Path, spark: Any, lock: dict[str, str]
+) -> None:
+    world = HudiWorld(tmp_path, spark, lock, partition_by=("number",))
+    wanted = replace(world.wanted, lead=world.wanted.properties)
+    with pytest.raises(TableUnfit, match="follows"):
+        HudiPlace.of(wanted).config()
+    with pytest.raises(TableUnfit, match="follows"):
+        HudiKind().ensure(wanted)
+
+
+def by_spark(world: HudiWorld) -> list[dict[str, Any]]:
+    found = world.read().select(*ROW).collect()
+    rows = [row.asDict(recursive=True) for row in found]
+    return [plain(row) for row in rows]
+
+
+def by_rust(world: HudiWorld) -> list[dict[str, Any]]:
+    found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
+    return [plain(row) for batch in found for row in batch.select(list(ROW)).to_pylist()]
+
+
+def plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Values as they were told: Spark's octets are byte arrays, its times local."""
+    at = row["timestamp"]
+    octets = {name: row[name] and bytes(row[name]) for name in ("key", "value")}
+    headers = [
+        {"key": each["key"], "value": each["value"] and bytes(each["value"])}
+        for each in row["headers"]
+    ]
+    return {**row, **octets, "headers": headers, "timestamp": at.astimezone(UTC)}
