@@ -44,10 +44,10 @@ from headgate.coordinator.state import Identity
 from headgate.coordinator.transitions import Phase
 from headgate.sink.assembly import SystemClock
 from headgate.sink.declaration import quarantine_declaration
+from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.file_detail import FileDetail
-from headgate.tables.iceberg.followers import FollowerTables
 from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.table import IcebergTable
 

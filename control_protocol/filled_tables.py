@@ -54,5 +54,20 @@ def forgotten(
     return sorted((names & set(properties)) - set(set_now))
 
 
+def filled_after(
+    record: CommitRecord, before: Mapping[str, str], forgets: Collection[str]
+) -> Mapping[str, str]:
+    """Return the UUIDs of the tables that the sink has filled once a commit of this record landed.
+
+    ``before`` are those until then; for tables that keep all of them together.
+    """
+    sink = record.sink
+    known = {filled_property(sink, name): uuid for name, uuid in before.items()}
+    added = newly_filled(record, known)
+    gone = forgotten(sink, forgets, added, known)
+    kept = {name: uuid for name, uuid in known.items() if name not in gone}
+    return filled_of(sink, {**kept, **added})
+
+
 def _prefix(sink: SinkName) -> str:
     return f"headgate.{sink}.filled."

@@ -9,7 +9,7 @@ that operates a sink are headgate's. A package registers one by an entry point o
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -132,8 +132,10 @@ class Layout:
     ``layout_id`` is another number for other columns or another partitioning; the table's view
     has it as ``schema_id``. ``partition_by`` names columns: all rows of a file share their values,
     which the file holds as well. Files go below ``location``/data, unless ``dressing`` says where.
-    ``values``: which records are bad, though their values have the columns' types. ``properties``:
-    those of ``WantedTable`` that the table keeps.
+    ``values``: which records are bad, though their values have the columns' types. ``tamed``, of a
+    quarantine, which takes every record: gives an Arrow batch with something legible in place of
+    what the table cannot hold; it can be pickled. ``properties``: those of ``WantedTable`` that the
+    table keeps.
     """
 
     uuid: str
@@ -144,6 +146,7 @@ class Layout:
     storage: Mapping[str, str] = field(default_factory=dict)
     dressing: Dressing | None = None
     values: HeldValues | None = None
+    tamed: Callable[[Any], Any] | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
 

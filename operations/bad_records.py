@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_history import Newest, TableReader
 from headgate.operations.follower_access import opened_follower
 from headgate.operations.status_report import BadRecord
@@ -20,6 +22,7 @@ SHOWN = 5
 _REASON_CHARACTERS_MAX = 300
 _COMMITS_LOOKED_AT = 50
 _ANY_TIME_MS = 2**62
+_ROWS_SOUGHT_AMONG = 100_000
 _COLUMNS = ("topic", "partition", "offset", "error_class", "message", "epoch", "transaction")
 
 
@@ -58,11 +61,39 @@ def _newest(settings: SinkSettings, lead: TableReader) -> list[dict[str, Any]]:
         reader = follower.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
         brought = [commit for commit in commits if commit.added_records]
-        paths = {path for path, _ in reader.added(brought[-1]) or ()} if brought else set[str]()
-        _, files = reader.scan(_COLUMNS)
-        batches = (batch for file in files if file.path in paths for batch in file.batches())
-        rows = (row for batch in batches for row in batch.to_pylist())
-        return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=SHOWN))
+        if not brought:
+            return []
+        there, paths = reader.live_files(), {path for path, _ in reader.added(brought[-1]) or ()}
+        if paths & {file.path for file in there}:
+            rows = _rows(reader, _COLUMNS, paths)
+            return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=SHOWN))
+        if sum(file.records for file in there) > _ROWS_SOUGHT_AMONG:
+            return []
+        return newest_among(_rows(reader, (*_COLUMNS, "sink"), None), settings.name)
+
+
+def _rows(
+    reader: TableReader, columns: Sequence[str], paths: Collection[str] | None
+) -> Iterator[dict[str, Any]]:
+    _, files = reader.scan(columns)
+    for file in files:
+        if paths is None or file.path in paths:
+            for batch in file.batches():
+                yield from batch.to_pylist()
+
+
+def newest_among(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[str, Any]]:
+    """Of a table that is not told by the files that were committed: what the rows say tells."""
+    newest, found = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
+    for row in rows:
+        said = (row["epoch"] or 0, row["transaction"] or 0)
+        if row["sink"] != sink or said < newest:
+            continue
+        if said > newest:
+            newest = said
+            found.clear()
+        found.append(row)
+    return list(found)
 
 
 def _reason(settings: SinkSettings, error_class: str | None, message: str | None) -> str:

@@ -33,8 +33,8 @@ from headgate.sink.kinds import other_kind, wanted_table
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import ICEBERG
+from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.followers import FollowerTables
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.stores.object_stores import refused_operation

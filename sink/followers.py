@@ -13,7 +13,7 @@ from headgate.sink.forwarder import Forwarder
 from headgate.sink.made_tables import TableMaker
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.gate import Gates
 from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.keyed.index_memory import IndexMemory

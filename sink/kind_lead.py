@@ -21,7 +21,7 @@ from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
 from headgate.tables.drafts import Drafts
 from headgate.tables.follower import KindFollower
-from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.followers import FollowerTables
 
 if TYPE_CHECKING:  # what only looks makes no tables
     from headgate.sink.made_tables import TableMaker

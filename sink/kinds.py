@@ -234,7 +234,8 @@ def _check_places(settings: SinkSettings) -> None:
             )
     kind = other_kind(settings)
     assert kind is not None, "asked only then"
-    kind.refuse(wanted_follower(settings, "any.table"))
+    for space in sorted({route.to.rpartition(".")[0] for route in settings.tables.route}):
+        kind.refuse(wanted_follower(settings, f"{space}.table"))
     for each in settings.tables.table:
         if each.columns and settings.tables.create.schema is not CreateFrom.OFF:
             table = one_table(settings.tables, "any.table", each)

@@ -32,7 +32,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import payments, unpaid
-from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.table import IcebergTable
 
 LEAD = "uuid-of-the-lead"

@@ -209,6 +209,7 @@ class _Quarantine:
         self._batch = batch
         self._sink = plan.source.sink
         self._redaction = plan.source.redaction
+        self._tamed = plan.quarantine.tamed
         self._partitions = list(batch.ranges)
         shape = file_shape(_in_parquet(plan.quarantine))
         self._schema = shape.arrow_schema
@@ -226,7 +227,8 @@ class _Quarantine:
             else pa.nulls(len(rows), field.type)
             for field in self._schema
         ]
-        self._rows.take(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        made = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        self._rows.take(self._tamed(made) if self._tamed else made)
 
     def finish(self) -> tuple[WrittenFile, ...]:
         self._rows.flush()

@@ -116,4 +116,5 @@ def plan_of_layout(
         shaping=(shaping or Shaping()).settled(table, {}),
         dressing=layout.dressing,
         values=layout.values,
+        tamed=layout.tamed,
     )

@@ -121,7 +121,8 @@ class WriterPlan:
     make the batch fail, by offset with the reason (``narrowing``). ``tables``: those lately used of
     the tables that routes name; ``listed``: by namespace, the tables there are; ``closed``: why
     none is made of those that records name. ``dressing``: what stamped files hold besides (P13).
-    ``values``: which of them the table holds.
+    ``values``: which of them the table holds; ``tamed``: what becomes of those of a quarantine that
+    it does not.
     """
 
     source: SourcePlan
@@ -141,6 +142,7 @@ class WriterPlan:
     closed: str = NOTHING_IS_MADE
     dressing: Dressing | None = None
     values: HeldValues | None = None
+    tamed: Callable[[Any], Any] | None = None
 
     @property
     def data_location(self) -> str:

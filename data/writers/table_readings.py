@@ -65,6 +65,7 @@ class RowReading:
             plan.name_mapping(),
             aside=aside,
             evolution=plan.watched_for(known.refused),
+            values=plan.values,
         )
         self.deleted = np.zeros(len(batch.ranges), np.int64)
 

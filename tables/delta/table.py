@@ -28,12 +28,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.filled_tables import (
-    filled_of,
-    filled_property,
-    forgotten,
-    newly_filled,
-)
+from headgate.control_protocol.filled_tables import filled_after, filled_of, filled_property
 from headgate.control_protocol.first_line import first_line
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.ports import (
@@ -335,12 +330,7 @@ class DeltaSinkTable:
 
 def _filled(attempt: CommitAttempt) -> Mapping[str, str]:
     """N5: no version forgets what the one before it remembered, and a log is read from its end."""
-    record, before = attempt.record, attempt.base.filled
-    known = {filled_property(record.sink, name): uuid for name, uuid in before.items()}
-    added = newly_filled(record, known)
-    gone = forgotten(record.sink, attempt.forgets, added, known)
-    kept = {name: uuid for name, uuid in known.items() if name not in gone}
-    return filled_of(record.sink, {**kept, **added})
+    return filled_after(attempt.record, attempt.base.filled, attempt.forgets)
 
 
 def _lineage(tag: int | None, newest: CommitRecord | None, reached: Lineage) -> Lineage:

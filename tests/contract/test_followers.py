@@ -38,8 +38,8 @@ from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.sink.kind_lead import FixedColumns
 from headgate.tables.drafts import Drafts
 from headgate.tables.follower import KindFollower
+from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.drafts import undecided
-from headgate.tables.iceberg.followers import FollowerTables
 
 
 class DeltaFollowerWorld(DeltaWorld):

@@ -26,8 +26,8 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.joint_errors import JointCommitsMissing, NotAtomic
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
+from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.followers import FollowerTables
 from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT
 from headgate.tables.iceberg.table import IcebergTable

@@ -69,9 +69,12 @@ def read_delta_with_duckdb(location: str) -> pa.Table:
         return connection.execute("SELECT * FROM delta_scan(?)", [location]).to_arrow_table()
 
 
-def read_postgres(server: PostgresServer, columns: Sequence[str]) -> pa.Table:
-    """These columns of every row of ``db.rows``, through another driver than the example's."""
-    found = server.ask(f"SELECT {', '.join(columns)} FROM db.rows")
+def read_postgres(
+    server: PostgresServer, columns: Sequence[str], table: str = "db.rows"
+) -> pa.Table:
+    """These columns of every row of a table, through another driver than the example's."""
+    names = ", ".join(f'"{name}"' for name in columns)
+    found = server.ask(f"SELECT {names} FROM {table}")
     values = zip(*found, strict=True) if found else [()] * len(columns)
     return pa.table(dict(zip(columns, map(list, values), strict=True)))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.control_protocol.columns import Column, Struct, Type, digits
+from headgate.control_protocol.columns import Column, ListOf, Struct, Type, digits
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.kind_errors import TableUnfit
 
@@ -27,10 +28,21 @@ _TYPES = {
     "uuid": ("uuid", pa.binary(16)),
     "binary": ("bytea", pa.large_binary()),
 }
-_NAMES = {postgres: ours for ours, (postgres, _) in _TYPES.items()}
+HEADERS_TYPE = "headgate.headers"
+"""A domain over jsonb: ``[{"key": "trace", "value": "AAE="}]``, the values in base64."""
+
+_HEADER = (Column("key", "string", required=False), Column("value", "binary", required=False))
+_HEADERS = ListOf(Column("", Struct(_HEADER), required=False))
+"""A record's headers, as the quarantine has them: the only nested column."""
+
+_HEADERS_IN_ARROW = pa.list_(
+    pa.struct([pa.field("key", pa.large_string()), pa.field("value", pa.large_binary())])
+)
+_NAMES: dict[str, Type] = {postgres: ours for ours, (postgres, _) in _TYPES.items()}
 _NAMES["character varying"] = "string"  # without a length
+_NAMES[HEADERS_TYPE] = _HEADERS
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
-_NUL = "\0"
+_NUL, _LEGIBLE_NUL = "\0", "\\x00"
 _DAYS = (-719_162, 2_932_896)
 """From the first day of the year 1 to the last of 9999, counted from 1970."""
 _MICROSECONDS_A_DAY = 86_400_000_000
@@ -47,6 +59,8 @@ class Found:
 
 def postgres_type(column: Column) -> str:
     """Return the type of a new column. Raises ``ConfigurationError``."""
+    if column.type == _HEADERS:
+        return HEADERS_TYPE
     if isinstance(column.type, str):
         if parts := digits(column.type):
             return f"numeric({parts[0]},{parts[1]})"
@@ -60,9 +74,18 @@ def postgres_type(column: Column) -> str:
 
 def arrow_type(kind: Type) -> pa.DataType:
     """Return the type by which a column's values are handed to PostgreSQL."""
+    if kind == _HEADERS:
+        return _HEADERS_IN_ARROW
     assert isinstance(kind, str), "others are refused"
     parts = digits(kind)
     return pa.decimal128(*parts) if parts else _TYPES[kind][1]
+
+
+def in_files(columns: Sequence[Column]) -> tuple[Mapping[str, pa.DataType], frozenset[str]]:
+    """Return as which types files' columns are read, and which of them a file may be without: the
+    table may have got them since it was written."""
+    optional = frozenset(column.name for column in columns if not column.required)
+    return {column.name: arrow_type(column.type) for column in columns}, optional
 
 
 def columns_of(table: str, found: list[Found]) -> Struct:
@@ -70,7 +93,7 @@ def columns_of(table: str, found: list[Found]) -> Struct:
     return Struct(tuple(Column(f.name, _type(table, f), required=f.required) for f in found))
 
 
-def _type(table: str, found: Found) -> str:
+def _type(table: str, found: Found) -> Type:
     if parts := _NUMERIC.fullmatch(found.type):
         if int(parts[1]) <= 38 and int(parts[2]) <= int(parts[1]):
             return f"decimal({parts[1]}, {parts[2]})"
@@ -99,10 +122,47 @@ class ExactValues:
         return found
 
 
+def tamed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a quarantine's rows as PostgreSQL holds them: a NUL as the text ``\\x00``, and no
+    moment out of the years 1 to 9999."""
+    return pa.RecordBatch.from_arrays([_tamed(each) for each in rows.columns], schema=rows.schema)
+
+
+def _tamed(values: pa.Array) -> pa.Array:
+    late, nul = _out_of_years(values), _with_nul(values)
+    if late is not None:
+        return pc.if_else(late, pa.scalar(None, values.type), values)
+    if nul is None or not pc.any(nul).as_py():
+        return values
+    if _is_text(values.type):
+        return pc.replace_substring(values, _NUL, _LEGIBLE_NUL)
+    return pa.array([_legible(headers) for headers in values.to_pylist()], values.type)
+
+
+def _legible(headers: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    if headers is None:
+        return None
+    told = ((each, each["key"]) for each in headers)
+    return [{**each, "key": key and key.replace(_NUL, _LEGIBLE_NUL)} for each, key in told]
+
+
 def _with_nul(values: pa.Array) -> pa.Array | None:
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+    if _is_text(values.type):
         return pc.match_substring(values, _NUL)
-    return None
+    if not is_headers(values.type):
+        return None
+    named = pc.match_substring(pc.struct_field(pc.list_flatten(values), "key"), _NUL)
+    rows = pc.unique(pc.filter(pc.list_parent_indices(values), named))
+    return pc.is_in(pa.array(range(len(values)), rows.type), rows)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_headers(kind: pa.DataType) -> bool:
+    """Whether these are lists of key and value: no other lists are in a table's files."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _out_of_years(values: pa.Array) -> pa.Array | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
+
+import psycopg
 from psycopg import errors, sql
 
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
@@ -9,21 +13,23 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import KindLacks
 from headgate.control_protocol.ports import SinkTable
 from headgate.control_protocol.table_kinds import Capability, Guarantee, Layout, WantedTable
-from headgate_postgres.columns import ExactValues, postgres_type
-from headgate_postgres.ledger import one
+from headgate_postgres.columns import ExactValues, postgres_type, tamed
+from headgate_postgres.ledger import make_ledger, one
 from headgate_postgres.reader import PostgresReader
-from headgate_postgres.server import Connection, Server, names_of
+from headgate_postgres.server import Connection, Server, names_of, refuse_name, said
 from headgate_postgres.staged_files import StagedFiles, address
 from headgate_postgres.table import Place, PostgresTable
 
 _URI = "uri"
+_OURS = "headgate."
+"""How properties begin that a table keeps; PostgreSQL has none that anybody else could mean."""
 
 
 class PostgresKind:
     """Tables of a PostgreSQL database; ``catalog.properties.uri`` says which."""
 
     guarantee = Guarantee.EXACTLY_ONCE
-    capabilities = frozenset({Capability.KEYS})
+    capabilities = frozenset({Capability.FOLLOWERS, Capability.KEYS, Capability.MANY_TABLES})
 
     def refuse(self, wanted: WantedTable) -> None:
         names_of(wanted.name)
@@ -43,14 +49,13 @@ class PostgresKind:
                 "spark.writer: a PostgreSQL table takes no files of Spark jobs",
                 'set writer = "in-process" under [spark]',
             )
-        for setting, value in (
-            ("partition_by", wanted.partition_by),
-            ("properties", wanted.properties),
-        ):
+        foreign = [name for name in wanted.properties if not name.startswith(_OURS)]
+        for setting, value in (("partition_by", wanted.partition_by), ("properties", foreign)):
             if value:
                 raise KindLacks(f"table.{setting} is set, and is nothing for PostgreSQL")
         Server(wanted.storage[_URI], wanted.name)
         for column in wanted.columns.fields:
+            refuse_name(column.name)
             postgres_type(column)
 
     def ensure(self, wanted: WantedTable) -> None:
@@ -72,6 +77,7 @@ class PostgresKind:
         place = _place(wanted)
         with place.server.connected() as connection:
             facts = place.server.facts(connection, wanted.key)
+            properties = place.server.properties(connection, facts)
         return Layout(
             uuid=facts.uuid,
             layout_id=facts.layout_id,
@@ -79,10 +85,17 @@ class PostgresKind:
             location=place.location,
             storage={name: value for name, value in wanted.storage.items() if name != _URI},
             values=ExactValues(),
+            tamed=tamed,
+            properties=properties,
         )
 
     def reader(self, wanted: WantedTable, sink: SinkName) -> PostgresReader:
         return PostgresReader(_place(wanted), sink)
+
+    def names(self, like: WantedTable) -> Collection[str]:
+        server = _place(like).server
+        with server.connected() as connection:
+            return server.beside(connection)
 
 
 def _place(wanted: WantedTable) -> Place:
@@ -93,6 +106,7 @@ def _place(wanted: WantedTable) -> Place:
 
 def _create(connection: Connection, server: Server, wanted: WantedTable) -> None:
     """Another process may be first: what there is then is judged."""
+    make_ledger(connection)  # with the type of a quarantine's headers
     columns = [
         sql.SQL("{} {}{}").format(
             sql.Identifier(column.name),
@@ -114,6 +128,9 @@ def _create(connection: Connection, server: Server, wanted: WantedTable) -> None
                 server.table, sql.SQL(", ").join(columns)
             )
         )
+        if wanted.properties:
+            told = sql.Literal(json.dumps(dict(wanted.properties)))
+            connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(server.table, told))
         for name, comment in wanted.comments.items():
             connection.execute(
                 sql.SQL("COMMENT ON COLUMN {}.{} IS {}").format(
@@ -122,3 +139,10 @@ def _create(connection: Connection, server: Server, wanted: WantedTable) -> None
             )
     except (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema):
         connection.rollback()
+    except errors.InsufficientPrivilege:
+        raise
+    except (psycopg.ProgrammingError, errors.TooManyColumns) as error:
+        raise ConfigurationError(
+            f"PostgreSQL makes no table {wanted.name} of these columns: {said(error)}",
+            "declare others, or make the table by hand",
+        ) from error

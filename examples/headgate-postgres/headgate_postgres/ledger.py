@@ -1,23 +1,24 @@
 """What sinks have committed, in tables of their own beside those that they fill.
 
-``headgate.sinks`` has one row for each sink of a table: the lock, and the commit record. It names
-the table by ``regclass``: a table that is dropped and made anew is another one, a dump that is
-restored is the same. ``headgate.commits`` is the history, which only audits read.
+``headgate.sinks`` has one row for each sink of a table: the lock, the commit record, and of a sink
+of many tables which ones it has filled. It names the table by ``regclass``: a table that is dropped
+and made anew is another one, a dump that is restored is the same. ``headgate.commits`` is the
+history, for audits.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from psycopg import errors
 
-from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.events import FileKind
+from headgate.control_protocol.filled_tables import filled_after
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.ports import Lineage, TableView
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
 from headgate.control_protocol.record_codec import decode, encode, topics_of
 from headgate_postgres.server import Connection, TableFacts
 
@@ -30,6 +31,7 @@ CREATE TABLE IF NOT EXISTS headgate.sinks (
     position bigint NOT NULL,
     epoch bigint NOT NULL,
     record jsonb NOT NULL,
+    filled jsonb NOT NULL DEFAULT '{}',
     PRIMARY KEY (relation, sink));
 CREATE TABLE IF NOT EXISTS headgate.commits (
     relation regclass NOT NULL,
@@ -39,19 +41,27 @@ CREATE TABLE IF NOT EXISTS headgate.commits (
     record jsonb NOT NULL,
     files jsonb NOT NULL,
     PRIMARY KEY (relation, sink, position));
+DO $$ BEGIN
+    IF to_regtype('headgate.headers') IS NULL THEN CREATE DOMAIN headgate.headers AS jsonb; END IF;
+END $$;
 """
 _THERE = "SELECT to_regclass('headgate.sinks') IS NOT NULL"
-_ROWS = "SELECT sink, position, record FROM headgate.sinks WHERE relation = %s"
+_ROWS = "SELECT sink, position, record, filled FROM headgate.sinks WHERE relation = %s"
 _LOCKED = "SELECT position, record FROM headgate.sinks WHERE relation = %s AND sink = %s FOR UPDATE"
 _CLAIM = """
-INSERT INTO headgate.sinks (relation, sink, position, epoch, record)
-VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+INSERT INTO headgate.sinks (relation, sink, position, epoch, record, filled)
+VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
 _MOVE = """
-UPDATE headgate.sinks SET position = %s, epoch = %s, record = %s WHERE relation = %s AND sink = %s
+UPDATE headgate.sinks SET position = %s, epoch = %s, record = %s, filled = coalesce(%s, filled)
+WHERE relation = %s AND sink = %s
 """
 _KEEP = """
 INSERT INTO headgate.commits (relation, sink, position, record, files) VALUES (%s, %s, %s, %s, %s)
+"""
+_FILES = """
+SELECT jsonb_object_keys(files) FROM headgate.commits
+WHERE relation = %s AND sink = %s AND position = %s
 """
 _COMMITS = """
 SELECT sink, position, extract(epoch FROM committed_at) * 1000, record, files FROM headgate.commits
@@ -80,7 +90,7 @@ class Ledger:
     def view(self, connection: Connection, facts: TableFacts, location: str) -> TableView:
         """Return what the table says of the sink. Raises ``RecordUnreadable``."""
         rows = self._rows(connection, facts)
-        position, said = rows.pop(self._sink, (None, {}))
+        position, said, filled = rows.pop(self._sink, (None, {}, {}))
         record = decode(self._sink, said)
         last = None if position is not None else self._last(connection, facts)
         lineage = Lineage.FRESH if last is None else Lineage.TAG_MISSING
@@ -95,7 +105,8 @@ class Ledger:
             record=record,
             lineage=lineage if position is None else Lineage.CONTAINS_TAG,
             branch_record=record if last is None else decode(self._sink, last.properties),
-            others={sink: topics_of(sink, theirs) for sink, (_, theirs) in rows.items()},
+            others={sink: topics_of(sink, theirs) for sink, (_, theirs, _) in rows.items()},
+            filled=filled,
         )
 
     def _last(self, connection: Connection, facts: TableFacts) -> Kept | None:
@@ -104,23 +115,11 @@ class Ledger:
 
     def _rows(
         self, connection: Connection, facts: TableFacts
-    ) -> dict[SinkName, tuple[int, Mapping[str, str]]]:
+    ) -> dict[SinkName, tuple[int, Mapping[str, str], Mapping[str, str]]]:
         if not one(connection, _THERE):
             return {}
         rows = connection.execute(_ROWS, (facts.oid,))
-        return {SinkName(sink): (position, record) for sink, position, record in rows}
-
-    def make(self, connection: Connection) -> None:
-        """Make the tables where they are missing, in a transaction that is committed at once."""
-        try:
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ADVISORY_LOCK,))
-            connection.execute(_SETUP)
-            connection.commit()
-        except errors.InsufficientPrivilege:
-            connection.rollback()
-            if not one(connection, _THERE):  # nor has somebody with more rights made them
-                raise
-            connection.rollback()
+        return {SinkName(sink): (position, said, filled) for sink, position, said, filled in rows}
 
     def locked(self, connection: Connection, facts: TableFacts, base: TableView) -> bool:
         """Take the sink's row until the transaction ends; tell whether it is the base's.
@@ -133,27 +132,28 @@ class Ledger:
         row = connection.execute(_LOCKED, (facts.oid, self._sink)).fetchone()
         return row is not None and (row[0], decode(self._sink, row[1])) == (base.tag, base.record)
 
-    def advance(
-        self,
-        connection: Connection,
-        facts: TableFacts,
-        base: TableView,
-        *,
-        record: CommitRecord,
-        files: Sequence[WrittenFile],
-    ) -> bool:
+    def advance(self, connection: Connection, facts: TableFacts, attempt: CommitAttempt) -> bool:
         """Move the sink's row, which is ``locked``; tell whether that was possible."""
+        base, record = attempt.base, attempt.record
         position, said = (base.head or 0) + 1, json.dumps(encode(record))
         epoch, place = int(record.transaction.epoch), (facts.oid, self._sink)
+        filled = filled_after(record, base.filled, attempt.forgets)
         if base.tag is None:
-            done = connection.execute(_CLAIM, (*place, position, epoch, said))
+            told = (*place, position, epoch, said, json.dumps(filled))
+            done = connection.execute(_CLAIM, told)
         else:
-            done = connection.execute(_MOVE, (position, epoch, said, *place))
+            changed = None if filled == base.filled else json.dumps(filled)
+            done = connection.execute(_MOVE, (position, epoch, said, changed, *place))
         if done.rowcount != 1:
             return False
-        rows = json.dumps({f.path: f.records for f in files if f.kind is FileKind.ROWS})
+        rows = json.dumps({f.path: f.records for f in attempt.files if f.kind is FileKind.ROWS})
         connection.execute(_KEEP, (*place, position, said, rows))
         return True
+
+    def files(self, connection: Connection, facts: TableFacts, position: int | None) -> list[str]:
+        """Return the paths of what one commit of the sink brought."""
+        rows = connection.execute(_FILES, (facts.oid, self._sink, position))
+        return [path for (path,) in rows]
 
     def commits(
         self, connection: Connection, facts: TableFacts, *, own: bool = True
@@ -165,6 +165,19 @@ class Ledger:
             cursor.execute(_COMMITS, (facts.oid, self._sink, own))
             for sink, position, at_ms, record, files in cursor:
                 yield Kept(SinkName(sink), position, int(at_ms), record, files)
+
+
+def make_ledger(connection: Connection) -> None:
+    """Make what is missing of the ledger, in a transaction that is committed at once."""
+    try:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ADVISORY_LOCK,))
+        connection.execute(_SETUP)
+        connection.commit()
+    except errors.InsufficientPrivilege:
+        connection.rollback()
+        if not one(connection, _THERE):  # nor has somebody with more rights made it
+            raise
+        connection.rollback()
 
 
 def one(connection: Connection, query: Any, *arguments: Any) -> Any:

@@ -6,10 +6,11 @@ anybody waits for; moving happens below the lock of the sink's row, and asks not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
-from psycopg import Copy, sql
+from psycopg import sql
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import TableChanged
@@ -17,7 +18,7 @@ from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.table_kinds import RowKey
-from headgate_postgres.columns import arrow_type, postgres_type
+from headgate_postgres.columns import in_files, postgres_type
 from headgate_postgres.ledger import one
 from headgate_postgres.server import Connection
 from headgate_postgres.staged_files import StagedFiles, copy_text
@@ -149,12 +150,14 @@ class Moving:
         self._execute(
             "CREATE TEMPORARY TABLE {} ({}) ON COMMIT DROP", into, sql.SQL(", ").join(typed)
         )
-        kinds: Mapping[str, pa.DataType] = {c.name: arrow_type(c.type) for c in columns}
+        kinds, optional = in_files(columns)
         copying = sql.SQL("COPY {} FROM STDIN (FORMAT csv)").format(into)
         with self._connection.cursor() as cursor:
             with cursor.copy(copying) as copy:
                 for file in written:
-                    self._copy_file(copy, files, file.path, kinds)
+                    with written_as_the_table_is(file.path):
+                        for batch in files.rows(file.path, kinds, optional):
+                            copy.write(copy_text(batch))
             there, claimed = cursor.rowcount, sum(file.records for file in written)
         if there != claimed:
             raise TableChanged(
@@ -162,21 +165,22 @@ class Moving:
                 "somebody changed them; start the sink again, which writes them again",
             )
 
-    def _copy_file(
-        self, copy: Copy, files: StagedFiles, path: str, kinds: Mapping[str, pa.DataType]
-    ) -> None:
-        try:
-            for batch in files.rows(path, kinds):
-                copy.write(copy_text(batch))
-        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise TableChanged(
-                f"{path} was written for other columns than the table has: {error}",
-                "nothing of it is in the table; start the sink again, which writes it again",
-            ) from error
-
     def _execute(self, text: str, *parts: sql.Composable, **named: sql.Composable) -> int:
         query = sql.SQL(text).format(*parts, **named)
         return self._connection.execute(query).rowcount
+
+
+@contextmanager
+def written_as_the_table_is(path: str) -> Iterator[None]:
+    """Raise ``TableChanged`` where a file proves to have other columns than the table."""
+    try:
+        yield
+    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TableChanged(
+            f"{path} was written for other columns than the table has: {error}",
+            "nothing of it is in the table; start the sink again, which writes again what was not "
+            "decided yet",
+        ) from error
 
 
 def _of(written: Sequence[WrittenFile], kind: FileKind) -> list[WrittenFile]:

@@ -6,6 +6,7 @@ is told as one file, whose rows are counted.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -116,7 +117,20 @@ class PostgresReader:
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array([v.bytes if isinstance(v, UUID) else v for v in values], kind)
+    return pa.array([_plain(value) for value in values], kind)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return value.bytes
+    return [_header(each) for each in value] if isinstance(value, list) else value
+
+
+def _header(each: Mapping[str, str | None] | None) -> Mapping[str, Any] | None:
+    if each is None:
+        return None
+    coded = each["value"]
+    return {**each, "value": None if coded is None else b64decode(coded)}
 
 
 def _told(kept: Kept) -> Told:

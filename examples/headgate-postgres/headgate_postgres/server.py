@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.table_kinds import RowKey, layout_number
-from headgate_postgres.columns import Found, columns_of
+from headgate_postgres.columns import HEADERS_TYPE, Found, columns_of
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -31,6 +32,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
+    "client_encoding": "UTF8",
     "application_name": "headgate",
 }
 _TABLE = """
@@ -38,8 +40,11 @@ SELECT c.oid::bigint, c.relkind::text, (SELECT system_identifier::text FROM pg_c
 FROM pg_class c WHERE c.oid = to_regclass(%s)
 """
 _COLUMNS = """
-SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute
-WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND attidentity = ''
+SELECT attname, CASE WHEN atttypid = to_regtype(%(headers)s) THEN %(headers)s
+    ELSE format_type(atttypid, atttypmod) END, attnotnull
+FROM pg_attribute
+WHERE attrelid = %(oid)s AND attnum > 0 AND NOT attisdropped
+    AND attgenerated = '' AND attidentity = ''
 ORDER BY attnum
 """
 _RULES = """
@@ -54,6 +59,12 @@ SELECT indexrelid::regclass::text, ARRAY(
 FROM pg_index
 WHERE indrelid = %s AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL
 """
+_BESIDE = """
+SELECT relname::text FROM pg_class
+WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p', 'v', 'm', 'f')
+"""
+_COMMENT = "SELECT obj_description(%s::oid, 'pg_class')"
+_NAME_BYTES_MAX = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +104,12 @@ class Server:
             yield connection
         except errors.InsufficientPrivilege as error:
             raise MissingRights(
-                f"PostgreSQL table {self.identifier}: {_said(error)}",
+                f"PostgreSQL table {self.identifier}: {said(error)}",
                 "README.md of headgate-postgres says what the sink's role needs",
             ) from error
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise Unreachable(
-                f"PostgreSQL did not answer for table {self.identifier}: {_said(error)}"
+                f"PostgreSQL did not answer for table {self.identifier}: {said(error)}"
             ) from error
         finally:
             if connection is not None:
@@ -120,9 +131,25 @@ class Server:
                 "name one: values may have no place in a view, or in a table's partitions",
             )
         self._refuse_rules(connection, oid, key)
-        found = [Found(*column) for column in connection.execute(_COLUMNS, (oid,))]
+        asked = {"oid": oid, "headers": HEADERS_TYPE}
+        found = [Found(*column) for column in connection.execute(_COLUMNS, asked)]
         columns = columns_of(self.identifier, found)
         return TableFacts(oid, f"{cluster}/{oid}", columns, layout_number(repr((columns, key))))
+
+    def beside(self, connection: Connection) -> list[str]:
+        """Return the names of everything in the schema that rows are read from."""
+        schema = sql.Identifier(names_of(self.identifier)[0]).as_string(connection)
+        return [name for (name,) in connection.execute(_BESIDE, (schema,))]
+
+    def properties(self, connection: Connection, facts: TableFacts) -> Mapping[str, str]:
+        """Return what a new table was given to keep: it is the comment, unless a person wrote
+        another one."""
+        row = connection.execute(_COMMENT, (facts.oid,)).fetchone()
+        try:
+            found = json.loads(row[0] if row and row[0] else "{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def _refuse_rules(self, connection: Connection, oid: int, key: RowKey | None) -> None:
         rules = [name for (name,) in connection.execute(_RULES, {"oid": oid})]
@@ -152,8 +179,20 @@ def names_of(identifier: str) -> tuple[str, str]:
         raise ConfigurationError(
             f"table.identifier {identifier!r} names no PostgreSQL table", "write schema.table"
         )
+    for name in (schema, table):
+        refuse_name(name)
     return schema, table
 
 
-def _said(error: psycopg.Error) -> str:
+def refuse_name(name: str) -> None:
+    """Raise ``ConfigurationError`` for what PostgreSQL would cut off: two could become one."""
+    if len(name.encode()) > _NAME_BYTES_MAX or "\0" in name:
+        raise ConfigurationError(
+            f"the name {name!r} is longer than {_NAME_BYTES_MAX} bytes, or has a NUL",
+            "PostgreSQL has no such names; choose another one",
+        )
+
+
+def said(error: psycopg.Error) -> str:
+    """Return the first line, which says what was wrong."""
     return str(error).partition("\n")[0]

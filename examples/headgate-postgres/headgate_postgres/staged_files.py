@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from base64 import b64encode
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
@@ -13,6 +16,7 @@ import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate_postgres.columns import is_headers
 
 _ROWS_AT_ONCE = 50_000
 _S3 = {
@@ -21,6 +25,14 @@ _S3 = {
     "s3.access-key-id": "access_key",
     "s3.secret-access-key": "secret_key",
     "s3.session-token": "session_token",
+}
+_FAMILIES: Mapping[str, Callable[[pa.DataType], bool]] = {
+    "whole numbers": pa.types.is_integer,
+    "fractions": pa.types.is_floating,
+    "decimals": pa.types.is_decimal,
+    "texts": lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
+    "bytes": lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind),
+    "headers": is_headers,
 }
 _TEXT = csv.WriteOptions(include_header=False, quoting_style="needed")
 
@@ -48,18 +60,33 @@ class StagedFiles:
             named = {_S3[key]: value for key, value in storage.items() if key in _S3}
             self._files = fs.S3FileSystem(**named)
 
-    def rows(self, path: str, columns: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-        """Yield these columns, as these types. Raises ``OSError``, ``pa.ArrowInvalid``,
-        ``KeyError`` where the file has others."""
+    def rows(
+        self, path: str, columns: Mapping[str, pa.DataType], optional: Collection[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield these columns, as these types; the optional ones that the file has not are null.
+
+        Raises ``OSError``, ``pa.ArrowInvalid``, ``KeyError`` where the file has others.
+        """
         with self._files.open_input_file(self._place(path)) as stream:
             file = pq.ParquetFile(stream)
-            if missing := set(columns) ^ set(file.schema_arrow.names):
-                raise KeyError(f"{path} and the table differ in {', '.join(sorted(missing))}")
+            names = _names(path, file.schema_arrow, columns, optional)
             for batch in file.iter_batches(_ROWS_AT_ONCE):
-                yield pa.RecordBatch.from_arrays(
-                    [_cast(batch.column(name), kind) for name, kind in columns.items()],
-                    names=list(columns),
+                arrays = (
+                    _cast(batch.column(name), kind) if name in names else pa.nulls(len(batch), kind)
+                    for name, kind in columns.items()
                 )
+                yield pa.RecordBatch.from_arrays(list(arrays), names=list(columns))
+
+    def refuse(
+        self, path: str, columns: Mapping[str, pa.DataType], optional: Collection[str] = ()
+    ) -> None:
+        """Raise for a file that ``rows`` would not give these columns of. Raises as it does."""
+        with self._files.open_input_file(self._place(path)) as stream:
+            schema = pq.read_schema(stream)
+        for name in _names(path, schema, columns, optional):
+            written = schema.field(name).type
+            if _family(written) != _family(columns[name]):
+                raise pa.ArrowInvalid(f"{path} has {name} as {written}")
 
     def remove(self, paths: Sequence[str]) -> None:
         """Delete what nobody will ask for again; what cannot be removed stays."""
@@ -73,7 +100,7 @@ class StagedFiles:
 
 def copy_text(rows: pa.RecordBatch) -> bytes:
     """Return rows as PostgreSQL reads them by COPY in the format CSV, to the last digit."""
-    columns = [_hexadecimal(column) for column in rows.columns]
+    columns = [_text(column) for column in rows.columns]
     text = io.BytesIO()
     csv.write_csv(pa.RecordBatch.from_arrays(columns, names=rows.schema.names), text, _TEXT)
     return text.getvalue()
@@ -85,11 +112,40 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type == kind else values.cast(kind)
 
 
-def _hexadecimal(values: pa.Array) -> pa.Array:
+def _names(
+    path: str, written: pa.Schema, columns: Mapping[str, pa.DataType], optional: Collection[str]
+) -> set[str]:
+    """Return which of the columns the file has. Raises ``KeyError``."""
+    found = set(written.names)
+    if differ := (found - set(columns)) | (set(columns) - found - set(optional)):
+        raise KeyError(f"{path} and the table differ in {', '.join(sorted(differ))}")
+    return found
+
+
+def _family(kind: pa.DataType) -> str:
+    """What kind of values these are, whatever their width: that a cast finds out by the value."""
+    if isinstance(kind, pa.BaseExtensionType):  # UUIDs
+        kind = kind.storage_type
+    return next((name for name, holds in _FAMILIES.items() if holds(kind)), str(kind))
+
+
+def _text(values: pa.Array) -> pa.Array:
+    """Bytes as hexadecimal digits, headers as JSON; all else is for Arrow to write."""
     if pa.types.is_fixed_size_binary(values.type):
         texts = [None if value is None else value.hex() for value in values.to_pylist()]
     elif pa.types.is_large_binary(values.type):
         texts = [None if value is None else f"\\x{value.hex()}" for value in values.to_pylist()]
+    elif is_headers(values.type):
+        texts = [None if value is None else _json(value) for value in values.to_pylist()]
     else:
         return values
     return pa.array(texts, pa.large_string())
+
+
+def _json(headers: Sequence[Mapping[str, Any] | None]) -> str:
+    told = [each and {"key": each["key"], "value": _base64(each["value"])} for each in headers]
+    return json.dumps(told, ensure_ascii=False)
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode()

@@ -8,7 +8,7 @@ holds the row, so that whoever comes next waits for its end and sees it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import psycopg
@@ -19,7 +19,9 @@ from headgate.control_protocol.errors import (
     RetryLater,
     TableChanged,
     TableMissing,
+    Unreachable,
 )
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -31,8 +33,9 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord, KeyCounts
 from headgate.control_protocol.table_kinds import RowKey
-from headgate_postgres.ledger import Ledger
-from headgate_postgres.moving import Moving
+from headgate_postgres.columns import in_files
+from headgate_postgres.ledger import Ledger, make_ledger
+from headgate_postgres.moving import Moving, written_as_the_table_is
 from headgate_postgres.server import Connection, Server, TableFacts
 from headgate_postgres.staged_files import StagedFiles
 
@@ -85,11 +88,27 @@ class PostgresTable:
                 return self._committed(connection, attempt, sending)
         except MissingRights as error:
             return Unknown(str(error), rights=True)
+        except FileNotFoundError as error:
+            return self._without_file(attempt.base, error)
         except (TableMissing, RetryLater, psycopg.Error, OSError) as error:
             if not sending:
                 return Unknown(f"nothing was committed: {error}")
             self._unanswered = attempt
             return Unknown(repr(error))
+
+    def refuse_files(self, files: Sequence[WrittenFile]) -> None:
+        """As ``table_kinds.FollowingTable``."""
+        server = self._place.server
+        with server.connected() as connection:
+            kinds, optional = in_files(server.facts(connection, self._place.key).columns.fields)
+        for file in files:
+            try:
+                with written_as_the_table_is(file.path):
+                    self._place.files.refuse(file.path, kinds, optional)
+            except FileNotFoundError as error:
+                raise _gone(error) from error
+            except OSError as error:
+                raise Unreachable(f"{file.path} cannot be read: {error}") from error
 
     def close(self) -> None:
         """Nothing is held."""
@@ -100,7 +119,7 @@ class PostgresTable:
         """``sending`` gets the attempt before the call by which it may land."""
         server, base = self._place.server, attempt.base
         if base.tag is None:
-            self._ledger.make(connection)
+            make_ledger(connection)
         for limit in ("lock_timeout", "idle_in_transaction_session_timeout"):
             connection.execute(f"SET LOCAL {limit} = {self._patience_ms}")
         facts = server.facts(connection, self._place.key)
@@ -122,23 +141,18 @@ class PostgresTable:
                 record = replace(record, keys=self._changed(moving, attempt))
             elif attempt.files:
                 moving.append(server.table)
-        except FileNotFoundError as error:
-            raise TableChanged(
-                f"a file that was to be committed is gone: {error}",
-                "nothing of it is in the table; do not clean table.location of files younger than "
-                "a day; start the sink again, which writes it again",
-            ) from error
         except (errors.IntegrityError, errors.DataError) as error:
             raise TableChanged(
                 f"PostgreSQL table {server.identifier} refuses rows: {error}",
                 "nothing of them is in the table; look for what was added to it",
             ) from error
-        if not self._ledger.advance(connection, facts, base, record=record, files=attempt.files):
+        if not self._ledger.advance(connection, facts, replace(attempt, record=record)):
             return moved
         view = self._ledger.view(connection, facts, self._place.location)
+        done = self._done_with(connection, facts, attempt)
         sending.append(attempt)
         self._commit(connection)
-        self._place.files.remove([file.path for file in attempt.files])
+        self._place.files.remove(done)
         assert view.tag is not None, "this transaction has written it"
         return Landed(view.tag, view)
 
@@ -147,11 +161,41 @@ class PostgresTable:
         now = self._ledger.view(connection, facts, self._place.location)
         return (now.tag, now.record) == (base.tag, base.record)
 
+    def _without_file(self, base: TableView, missing: FileNotFoundError) -> CommitOutcome:
+        """Whoever was first has removed it; or somebody else, which stops the sink."""
+        try:
+            now = self.read()
+        except (TableMissing, RetryLater) as error:
+            return Unknown(f"nothing was committed: {error}")
+        if (now.uuid, now.tag, now.record) != (base.uuid, base.tag, base.record):
+            return Refused("the table has moved on, and a file is gone; nothing was sent")
+        raise _gone(missing) from missing
+
     def _changed(self, moving: Moving, attempt: CommitAttempt) -> KeyCounts:
         return moving.change(self._place.server.table) if attempt.files else KeyCounts()
+
+    def _done_with(
+        self, connection: Connection, facts: TableFacts, attempt: CommitAttempt
+    ) -> list[str]:
+        """Return the files that nobody asks for once the attempt has landed.
+
+        Of a payment those of the one before: a replica that is promoted without the newest payment
+        may have the decision, and is paid again.
+        """
+        if attempt.record.lead:
+            return self._ledger.files(connection, facts, attempt.base.tag)
+        return [file.path for file in attempt.files]
 
     def _forget_files(self, record: CommitRecord | None) -> None:
         """Remove the files of a commit whose answer was lost, and which has landed."""
         attempt, self._unanswered = self._unanswered, None
-        if attempt and attempt.record.same_commit(record):
+        if attempt and not attempt.record.lead and attempt.record.same_commit(record):
             self._place.files.remove([file.path for file in attempt.files])
+
+
+def _gone(error: FileNotFoundError) -> TableChanged:
+    return TableChanged(
+        f"a file that was to be committed is gone: {error}",
+        "nothing of it is in the table; do not clean table.location of files younger than two "
+        "days; start the sink again, which writes again what was not decided yet",
+    )

@@ -77,6 +77,9 @@ class PostgresWorld:
         rows = {"number": numbers, "row": range(ROWS_PER_FILE)}
         return self.written(pa.table({name: pa.array(v, pa.int64()) for name, v in rows.items()}))
 
+    def unfit_file(self) -> WrittenFile:
+        return self.written(pa.table({"number": pa.array([1], pa.int64()), "more": [1]}))
+
     def written(self, rows: pa.Table, kind: FileKind = FileKind.ROWS) -> WrittenFile:
         path = self.folder / f"{uuid.uuid4()}.parquet"
         pq.write_table(rows, path)

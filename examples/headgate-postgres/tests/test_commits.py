@@ -91,7 +91,7 @@ def test_point_4_a_file_that_was_changed_stops_the_sink(world) -> None:
     more = WrittenFile(file.path, file.records + 1, file.size_bytes)
     with pytest.raises(TableChanged, match="have 3 rows, their writers wrote 4"):
         commit(table, view, record(1, 1, 3), more)
-    other = world.written(pa.table({"number": pa.array([1], pa.int64())}))
+    other = world.unfit_file()
     with pytest.raises(TableChanged, match="written for other columns"):
         commit(table, view, record(1, 1, 3), other)
     Path(world.folder / "gone.parquet").unlink(missing_ok=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.testing.contract import CoreContract
+from headgate.control_protocol.testing.contract import (
+    CoreContract,
+    FollowerContract,
+    LedgerContract,
+)
 
 
-class TestPostgresTable(CoreContract):
+class TestPostgresTable(CoreContract, FollowerContract, LedgerContract):
     """The fixture ``world`` is a table of its own."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-import postgres_example
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -19,13 +18,7 @@ from postgres_server import PostgresServer
 
 from headgate.operations.cli import main
 
-pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(autouse=True)
-def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("psycopg", reason="the example's driver: make env installs it")
-    postgres_example.install(tmp_path, monkeypatch)
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
 
 
 def postgres(folder: Path, *servers: PostgresServer, **more: object) -> Sections:

@@ -32,7 +32,7 @@ from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
 from headgate.coordinator.transitions import Phase
 from headgate.operations.accept import CHOICES, World, _parsed, resolve_stop
-from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.followers import FollowerTables
 
 SINK = SinkName("sink")
 AT = TopicPartition("source", 0)

@@ -14,7 +14,9 @@ from quarantine_rows import IDENTIFIER, QuarantineRows
 from rich.console import Console
 from unit.operations.filled_table import FilledTable
 
+from headgate.control_protocol.identifiers import SinkName
 from headgate.operations import status as module
+from headgate.operations.bad_records import newest_among
 from headgate.operations.face.page import sink_page
 from headgate.operations.rendering import show_status
 from headgate.operations.status import status
@@ -112,3 +114,12 @@ def test_point_1_a_hostile_reason_is_text(settings: SinkSettings) -> None:
     assert "<b>" not in page.partition("Last bad records")[2]
     assert "\x1b" not in screen
     assert not any(line.startswith("ok") for line in screen.splitlines())
+
+
+def test_point_5_of_a_table_that_is_not_told_by_files_the_rows_say_which_are_the_newest() -> None:
+    said = [("t", 1, 9), ("t", 2, 1), ("other", 3, 1), ("t", 1, 3), ("t", 2, 1), ("t", None, None)]
+    rows = (
+        {"sink": sink, "epoch": epoch, "transaction": number, "offset": offset}
+        for offset, (sink, epoch, number) in enumerate(said)
+    )
+    assert [row["offset"] for row in newest_among(rows, SinkName("t"))] == [1, 4]

@@ -205,6 +205,18 @@ def test_point_5_what_many_delta_tables_cannot_be(
         many(said)
 
 
+def test_point_5_a_kind_is_shown_the_namespace_of_each_route(
+    folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    able = frozenset({Capability.FOLLOWERS, Capability.MANY_TABLES})
+    monkeypatch.setattr(folder.FolderKind, "capabilities", able)
+    monkeypatch.setattr(folder.FolderKind, "refuse", lambda _, wanted: asked.append(wanted.name))
+    more = '[[tables.route]]\ntopic = "events"\nto = "two.parts.{topic}"\n'
+    many(f"{REFRESHED}{PLACED}{more}", "folder")
+    assert asked[:2] == ["db.table", "two.parts.table"]
+
+
 @pytest.mark.parametrize("kind", ["hudi", "folder"])
 def test_point_5_hg151_a_kind_that_cannot_fill_many_tables(folder: Any, kind: str) -> None:
     with pytest.raises(KindLacks, match=r"\[tables\]: tables of kind"):

@@ -55,9 +55,9 @@ from headgate.sink.made_tables import TableMaker
 from headgate.sink.planning import iceberg_planning
 from headgate.sink.settings import SinkSettings
 from headgate.sink.shelf import IcebergShelf
+from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.iceberg.followers import FollowerTables
 
 FILE = """
 name = "shop"

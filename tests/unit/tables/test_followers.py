@@ -23,7 +23,7 @@ from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Landed, Unknown
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.table_changes import Changed, Want
-from headgate.tables.iceberg.followers import FollowerTables
+from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.joint import Calls, Outcome, Payment
 
 AWAY = Unreachable("the catalog is away")

@@ -1,0 +1,241 @@
+"""PostgreSQL tables that follow a lead, and quarantines that take any record."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from headgate.control_protocol.columns import Column, ListOf, Struct
+from headgate.control_protocol.errors import ConfigurationError, TableChanged, Unreachable
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import CommitOutcome, Refused, Unknown
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.testing.contract.world import commit, landed, record
+from headgate_postgres.columns import ExactValues, tamed
+
+HEADER = (Column("key", "string", required=False), Column("value", "binary", required=False))
+HEADERS = ListOf(Column("", Struct(HEADER), required=False))
+ASIDE = Struct(
+    (
+        Column("offset", "long"),
+        Column("timestamp", "timestamptz", required=False),
+        Column("key", "binary", required=False),
+        Column("headers", HEADERS, required=False),
+        Column("message", "string", required=False),
+    )
+)
+IN_FILES = pa.schema(
+    {
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "key": pa.large_binary(),
+        "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+        "message": pa.string(),
+    }
+)
+
+
+def paid(number: int) -> CommitRecord:
+    return replace(record(1, number, number), lead="uuid-of-the-lead")
+
+
+def pays(world: Any, number: int, *files: WrittenFile) -> CommitOutcome:
+    table = world.open()
+    return commit(table, table.read(), paid(number), *files)
+
+
+# ------------------------------------------------------------------------------------- payments
+
+
+def test_point_5_files_of_a_payment_stay_until_the_next_one_has_landed(world) -> None:
+    """A replica that is promoted without the newest payment may have the decision."""
+    first, second = world.file(1), world.file(2)
+    landed(pays(world, 1, first))
+    assert len(list(world.folder.iterdir())) == 2
+    world.sql("DELETE FROM {}")
+    world.sql("DELETE FROM headgate.commits WHERE relation = '{}'::regclass")
+    world.sql("DELETE FROM headgate.sinks WHERE relation = '{}'::regclass")
+    landed(pays(world, 1, first))
+    landed(pays(world, 2, second))
+    assert [path.as_uri() for path in world.folder.iterdir()] == [second.path]
+    assert world.numbers() == [1, 2]
+
+
+def test_point_5_files_of_a_payment_whose_answer_was_lost_go_with_the_next_one(world) -> None:
+    table = world.open()
+    world.lose_next_answer(landed=True)
+    assert isinstance(commit(table, table.read(), paid(1), world.file(1)), Unknown)
+    assert table.read().record == paid(1)
+    assert len(list(world.folder.iterdir())) == 1
+    landed(pays(world, 2))
+    assert list(world.folder.iterdir()) == []
+    assert world.numbers() == [1]
+
+
+class Overtaken:
+    """Staged files, before which somebody else pays twice."""
+
+    def __init__(self, world: Any, file: WrittenFile) -> None:
+        self._world, self._file = world, file
+        self._files = world.open()._place.files
+
+    def rows(self, *arguments: Any) -> Iterator[pa.RecordBatch]:
+        landed(pays(self._world, 1, self._file))
+        landed(pays(self._world, 2))
+        return self._files.rows(*arguments)
+
+
+def test_point_5_who_finds_a_file_gone_because_others_paid_is_refused(world) -> None:
+    file, zombie = world.file(1), world.open()
+    stale = zombie.read()
+    zombie._place = replace(zombie._place, files=Overtaken(world, file))
+    assert isinstance(commit(zombie, stale, paid(1), file), Refused)
+    assert world.numbers() == [1]
+    gone = world.file(3)
+    zombie = world.open()
+    zombie._place.files.remove([gone.path])
+    with pytest.raises(TableChanged, match="is gone"):
+        commit(zombie, zombie.read(), paid(3), gone)
+
+
+def test_point_5_what_was_decided_before_a_column_was_added_is_paid(world) -> None:
+    file, strict = world.file(1), world.file(2)
+    world.sql("ALTER TABLE {} ADD note text, ALTER number TYPE numeric(30, 0)")
+    landed(pays(world, 1, file))
+    assert world.sql("SELECT DISTINCT number, note FROM {}") == [(1, None)]
+    world.sql("UPDATE {} SET note = ''")
+    world.sql("ALTER TABLE {} ALTER note SET NOT NULL")
+    with pytest.raises(TableChanged, match="differ in note"):
+        pays(world, 2, strict)
+
+
+def test_point_5_what_a_table_cannot_be_given_is_known_before_it_is_decided(world) -> None:
+    table, file = world.open(), world.file(1)
+    table.refuse_files([file])
+    world.sql("ALTER TABLE {} ALTER number TYPE text")
+    with pytest.raises(TableChanged, match="has number as int64"):
+        table.refuse_files([file])
+    table._place.files.remove([file.path])
+    with pytest.raises(TableChanged, match="is gone"):
+        table.refuse_files([file])
+    world.uri = "postgresql://headgate@127.0.0.1:1/nothing"
+    nowhere = replace(world.wanted, storage={"uri": world.uri})
+    with pytest.raises(Unreachable):
+        world.kind.open(nowhere, SinkName("sink")).refuse_files([file])
+
+
+# ----------------------------------------------------------------------------------- quarantines
+
+
+@pytest.fixture
+def aside(world) -> WantedTable:
+    wanted = replace(world.wanted, name=f"{world.wanted.name}_aside", columns=ASIDE)
+    world.kind.refuse(wanted)
+    world.kind.ensure(wanted)
+    world.wanted = wanted
+    return wanted
+
+
+def batch(*rows: tuple[Any, ...]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(c, kind) for c, kind in zip(columns, IN_FILES.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=IN_FILES)
+
+
+MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+WHOLE = [
+    (0, MOMENT, b"\0\xff", [{"key": "a", "value": b"\0\xff"}, {"key": "a", "value": None}], "m"),
+    (1, None, b"", [], 'say "it",\nand \\x'),
+    (2, None, None, None, None),
+    (3, MOMENT, None, [{"key": ' é\n"\\', "value": b""}], ""),
+]
+
+
+def test_point_5_bad_records_come_back_byte_by_byte(world, aside: WantedTable) -> None:
+    layout = world.kind.layout(aside)
+    assert layout.columns == ASIDE
+    rows = batch(*WHOLE)
+    assert layout.tamed(rows).equals(rows)
+    landed(pays(world, 1, world.written(pa.Table.from_batches([rows]))))
+    reader = world.kind.reader(aside, SinkName("sink"))
+    _, files = reader.scan(rows.schema.names)
+    read = pa.Table.from_batches([found for each in files for found in each.batches()])
+    reader.close()
+    assert read.to_pylist() == rows.to_pylist()
+    decoded = "SELECT decode(headers->0->>'value', 'base64') FROM {} WHERE \"offset\" = 0"
+    assert world.sql(decoded) == [(b"\0\xff",)]
+
+
+def test_point_5_what_postgresql_does_not_hold_is_tamed_in_a_quarantine(
+    world, aside: WantedTable
+) -> None:
+    late = 253_402_300_800_000_000
+    header = [{"key": "a\0b", "value": b"\0"}, {"key": None, "value": None}]
+    rows = batch((0, late, b"\0", header, "nul \0 in it"), *WHOLE[1:])
+    assert ExactValues().unfit(rows) == {0: "timestamp: only the years 1 to 9999 are written"}
+    assert ExactValues().unfit(rows.select(["headers", "offset"])) == {
+        0: "headers: a text of PostgreSQL holds no NUL"
+    }
+    mended = world.kind.layout(aside).tamed(rows)
+    assert ExactValues().unfit(mended) == {}
+    landed(pays(world, 1, world.written(pa.Table.from_batches([mended]))))
+    found = world.sql('SELECT "timestamp", key, headers, message FROM {} WHERE "offset" = 0')
+    told = [{"key": "a\\x00b", "value": "AA=="}, {"key": None, "value": None}]
+    assert found == [(None, b"\0", told, "nul \\x00 in it")]
+    assert mended.slice(1).equals(rows.slice(1))
+    assert tamed(mended).equals(mended)
+
+
+# ----------------------------------------------------------------------------------- many tables
+
+
+def test_point_5_tables_are_listed_with_whatever_else_stands_in_their_way(world) -> None:
+    schema = f"s_{world.wanted.name.partition('.')[2]}"
+    like = replace(world.wanted, name=f"{schema}.any")
+    assert world.kind.names(like) == []
+    world.sql(f"CREATE SCHEMA {schema}")
+    world.kind.ensure(replace(like, name=f"{schema}.first"))
+    world.sql(f'CREATE VIEW {schema}."a view" AS SELECT 1 AS a')
+    world.sql(f"CREATE INDEX an_index ON {schema}.first (number)")
+    assert sorted(world.kind.names(like)) == ["a view", "first"]
+
+
+def test_point_5_a_table_keeps_what_it_was_given_as_its_comment(world) -> None:
+    given = {"headgate.raw-name": "Ärger \0"}
+    wanted = replace(world.wanted, name=f"{world.wanted.name}_kept", properties=given)
+    world.kind.refuse(wanted)
+    world.kind.ensure(wanted)
+    assert world.kind.layout(wanted).properties == given
+    assert world.kind.layout(world.wanted).properties == {}
+    for comment in ("a person's own", json.dumps([1])):
+        world.sql(f"COMMENT ON TABLE {wanted.name} IS {psycopg.sql.quote(comment)}")
+        assert world.kind.layout(wanted).properties == {}
+
+
+@pytest.mark.parametrize("name", ["x" * 64, "é" * 32, "a\0b"])
+def test_point_5_names_that_postgresql_would_cut_off_are_refused(world, name: str) -> None:
+    for wanted in (
+        replace(world.wanted, name=f"lake.{name}"),
+        replace(world.wanted, name=f"{name}.trips"),
+        replace(world.wanted, columns=Struct((Column(name, "long"),))),
+    ):
+        with pytest.raises(ConfigurationError, match="longer than 63 bytes"):
+            world.kind.refuse(wanted)
+    world.kind.refuse(replace(world.wanted, name=f"lake.{'x' * 63}"))
+
+
+@pytest.mark.parametrize("names", [["ctid"], [""], [f"c{n}" for n in range(1_601)]])
+def test_point_5_columns_that_postgresql_does_not_make_are_an_answer(world, names) -> None:
+    columns = Struct(tuple(Column(name, "long") for name in names))
+    wanted = replace(world.wanted, name=f"{world.wanted.name}_unmade", columns=columns)
+    with pytest.raises(ConfigurationError, match="makes no table"):
+        world.kind.ensure(wanted)
