@@ -60,19 +60,25 @@ class JsonRecords:
         self._lookout = lookout
 
     def lacking(self, values: Sequence[bytes], bad: Collection[int], /) -> Iterable[Lack]:
-        """The C has marked most records; only what it has doubts about is read once more."""
+        """The C has marked most records; only what it has doubts about is read once more.
+
+        Where it has not, all are, and those with ignored fields counted.
+        """
         assert self._lookout is not None, "nobody watches"
         marks = self._marks
-        if marks is None or len(marks) != len(values):
+        marked = marks is not None and len(marks) == len(values)
+        if marks is None or not marked:
             marks = np.full(len(values), _LACKS, np.uint8)
         self.ignoring += int(np.count_nonzero(marks & _IGNORES))
         rows = sorted({*np.flatnonzero(marks & _LACKS).tolist(), *bad})
         found: dict[Struct, list[int]] = {}
         for row in rows:
             try:
-                wanted = self._lookout.of_record(json_values.parse(values[row]))
+                record = json_values.parse(values[row])
             except ValueError:
                 continue
+            self.ignoring += not marked and self._lookout.ignores(record)
+            wanted = self._lookout.of_record(record)
             if wanted.fields:
                 found.setdefault(wanted, []).append(row)
         return [(np.array(some, np.int64), wanted) for wanted, some in found.items()]

@@ -81,7 +81,10 @@ def judged(
         told = found & 3
         marks = (found >> 2).astype(np.uint8) if fields else None
         return told == 1, told == 2, marks
-    ill_formed: Flags = ~np.asarray(pc.match_substring_regex(values, _OBJECT))
+    # The expression does not count what is deep: what may be too deep is parsed alone.
+    opened = pc.add(pc.count_substring(values, "["), pc.count_substring(values, "{"))
+    deep = np.asarray(pc.greater(opened, json_values.DEPTH_MAX))
+    ill_formed: Flags = ~np.asarray(pc.match_substring_regex(values, _OBJECT)) | deep
     twice = np.zeros(len(values), np.bool_)
     for row in np.flatnonzero(~ill_formed).tolist():
         twice[row] = _names_twice(values[row].as_py())

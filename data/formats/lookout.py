@@ -87,13 +87,20 @@ class Lookout:
 
     def of_record(self, record: Mapping[str, Any]) -> Struct:
         """What the table would need for this object to lose nothing."""
+        row = self._row_of(record)
+        rest = {name: value for name, value in row.items() if self._form(name) not in self._taken}
+        return Struct(tuple(self._fields_of(rest, list(self._schema), ())))
+
+    def ignores(self, record: Mapping[str, Any]) -> bool:
+        """Whether the object has a value in a field that is to be ignored."""
+        row = self._row_of(record)
+        return any(_has(row, path) for path in self.ignored)
+
+    def _row_of(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
         for step in self._place.row:
             inside = record.get(step)
             record = inside if isinstance(inside, dict) else {}
-        rest = {
-            name: value for name, value in record.items() if self._form(name) not in self._taken
-        }
-        return Struct(tuple(self._fields_of(rest, list(self._schema), ())))
+        return record
 
     def _fields_of(
         self, record: Mapping[str, Any], columns: list[pa.Field], path: Path
@@ -300,3 +307,11 @@ def _type_of(kind: pa.DataType) -> Type:
     if kinds.is_map(kind):
         return MapOf("string", Column("", _type_of(kind.item_type)))
     return _name_of(kind)
+
+
+def _has(value: Any, path: Path) -> bool:
+    if isinstance(value, list):
+        return any(_has(item, path) for item in value)
+    if not path:
+        return value is not None
+    return isinstance(value, dict) and _has(value.get(path[0]), path[1:])

@@ -112,6 +112,7 @@ def test_the_sink_stops_where_it_is_to_and_says_for_which_record(local: LocalCat
     assert "changes/0 offset 3 has fields that the table lacks: +color" in str(failed.fatal)
 
 
+@pytest.mark.usefixtures("either_loops")
 def test_what_becomes_no_column_is_counted(local: LocalCatalog) -> None:
     at = desk(local, Envelope.DEBEZIUM, EVOLVE)
     with local.catalog.load_table("db.t").update_schema() as update:

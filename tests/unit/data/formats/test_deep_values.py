@@ -13,6 +13,8 @@ from headgate.data.formats.json_values import DEPTH_MAX, BadValue, json_text
 from headgate.data.formats.port import UndecodableRecords
 from headgate.data.formats.registry import record_format
 
+pytestmark = pytest.mark.usefixtures("either_loops")
+
 TEXT = pa.schema([pa.field("a", pa.large_string())])
 NUMBER = pa.schema([pa.field("a", pa.int64())])
 OTHER = pa.schema([pa.field("b", pa.int64())])

@@ -199,6 +199,7 @@ def test_point_5_names_that_become_no_column_are_ignored_and_counted(desk: Desk)
     assert isinstance(again, BatchWritten)
 
 
+@pytest.mark.usefixtures("either_loops")
 def test_point_5_a_dropped_column_is_ignored_counted_and_readded_when_asked(desk: Desk) -> None:
     with desk.local.catalog.load_table("db.t").update_schema() as update:
         update.delete_column("pax")
