@@ -21,13 +21,13 @@ def of_any_age(right: Any, self: Any) -> Any:
 
 
 @FAMILY.replaces("T9", (orphans.Orphans, "_needed"))
-def only_the_head_counts(right: Any, self: Any, table: Any, records: Any) -> Any:
+def only_the_head_counts(right: Any, self: Any, table: Any, *given: Any) -> Any:
     """Files that only older snapshots refer to are orphans."""
     head = table.metadata.refs["main"].snapshot_id
     only = [s for s in table.metadata.snapshots if s.snapshot_id == head]
     seen = table.metadata.model_copy(update={"snapshots": only})
     before, table.metadata = table.metadata, seen
     try:
-        return right(self, table, records)
+        return right(self, table, *given)
     finally:
         table.metadata = before
