@@ -78,12 +78,10 @@ class KafkaWorld:
         self.admin.create_partitions([NewPartitions(self.topic, 3)])[self.topic].result()
         asked = {KafkaPartition(self.topic, 2): OffsetSpec.latest()}
         deadline = time.monotonic() + 60
-        # A client of its own each time: one that asked too early remembers that there is none.
-        while any(
-            found.exception() for found in AdminClient(self.config).list_offsets(asked).values()
-        ):
+        while any(found.exception(30) for found in self.admin.list_offsets(asked).values()):
             assert time.monotonic() < deadline, "the new partition has no leader"
             time.sleep(0.2)
+            self.admin.list_topics(self.topic, timeout=30)  # or the client remembers that of before
 
     def store(self, partition: int, offset: int, note: str) -> None:
         consumer = Consumer({**self.config, "group.id": self.topic})
