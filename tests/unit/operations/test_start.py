@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from local_catalog import LocalCatalog
 from quarantine_rows import IDENTIFIER, QuarantineRows
 from unit.operations.filled_table import FilledTable, sink_file_text
+
+from headgate.control_protocol.errors import Unreachable
+from headgate.operations import status as module
+from headgate.operations.cli import main
+from headgate.operations.status_report import StatusReport
+from headgate.sink.settings import SinkSettings
 
 IMPORTED = """
 import json, sys
@@ -78,3 +86,18 @@ def test_point_1_the_last_bad_records_are_read_without_a_scan(
     rows.commit(1, 1, *range(7), sink="trips")
     seen = imported("status", str(sink_file), "--json")
     assert seen & {*HEAVY, "requests"} == {"pyarrow.parquet"}
+
+
+def test_point_1_a_look_is_not_held_up_by_collections_and_others_are(
+    sink_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collecting: list[bool] = []
+
+    def look(_: SinkSettings) -> StatusReport:
+        collecting.append(gc.isenabled())
+        raise Unreachable("not today")
+
+    monkeypatch.setattr(module, "status", look)
+    assert CliRunner().invoke(main, ["status", str(sink_file)]).exit_code == 3
+    assert collecting == [False]
+    assert gc.isenabled()
