@@ -78,7 +78,8 @@ class IcebergTable:
     """``Lead`` and ``Follower`` over any pyiceberg catalog. Its opener closes the catalog.
 
     A branch that does not exist begins at main's head; the first claim makes it. What the table's
-    owner wants cleared away is done by a thread, after commits; without ``threads`` within them.
+    owner wants cleared away is done by a thread, after commits, and so is the first reading of a
+    key index; without ``threads`` within them.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class IcebergTable:
         self._malformed = 0
         self._readd_dropped = readd_dropped
         self._keyed = keyed
+        self._warms = threads
 
     def read(self) -> TableView:
         return self.seen(self._load())
@@ -210,6 +212,8 @@ class IcebergTable:
 
     def close(self) -> None:
         """Nothing is held; what a removal may have taken along is set again."""
+        if self._keyed is not None:
+            self._keyed.close()
         self._upkeep.finish(self._load)
 
     # ------------------------------------------------------------------------------------ reading
@@ -346,6 +350,8 @@ class IcebergTable:
         delete_later(call.table.io, call.proposal.read_once)
         call.table.metadata, call.table.metadata_location = metadata, location
         self._upkeep.after_commit(call.table, call.proposal.metadata)
+        if self._keyed is not None and self._warms:
+            self._keyed.warm(call.table, metadata.snapshot_by_id(call.proposal.snapshot_id))
         return Landed(call.proposal.snapshot_id, self._view(metadata))
 
     def _counted(self, outcome: CommitOutcome, said: Exception) -> CommitOutcome:

@@ -6,6 +6,7 @@ anew (rule U5). The index between the calls is a cache.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.tables.iceberg.creation import key_ids
 from headgate.tables.iceberg.keyed.changed_keys import Columns, KeyReader
 from headgate.tables.iceberg.keyed.delete_files import (
@@ -40,6 +42,8 @@ _FILES_AHEAD_MAX = 64
 _ROWS_AHEAD = 2_000_000
 """Storage answers each request late, and memory is bounded (U7)."""
 
+_ENDING_MAX_S = 5.0
+
 _log = redacted_logger(__name__)
 
 
@@ -51,12 +55,18 @@ class KeyedBy(RowKey):
 
 
 class KeyedRows:
-    """Of one table, for as long as one coordinator lives."""
+    """Of one table, for as long as one coordinator lives.
+
+    A thread may read the index beside the first transaction, so that its commit need not.
+    """
 
     def __init__(
         self, by: KeyedBy, reader: KeyReader | None = None, memory: IndexMemory | None = None
     ) -> None:
         """``memory``: what the indexes of several tables share."""
+        self._following = threading.Lock()
+        self._warming: threading.Thread | None = None
+        self._closing = False
         self._by = by
         self._reader = reader or KeyReader()
         self._heads = Heads()
@@ -69,6 +79,28 @@ class KeyedRows:
     def stored(self, metadata: TableMetadata) -> str:
         """What the table's property says of this key. Raises ``KeyUnfit``."""
         return key_text(metadata.schema(), self._by.key)
+
+    def warm(self, table: Table, head: Snapshot | None) -> None:
+        """Begin to read the index of ``head``, unless it was read or begun (U7). Never raises."""
+        if self._warming is not None or self._stands_at is not None or head is None:
+            return
+
+        def read() -> None:
+            try:
+                with self._following:
+                    self._followed(table, head)
+            except Exception as error:  # noqa: BLE001 - the commit reads on, and says what is wrong
+                _log.debug("the index of %s was not read ahead: %r", table.name(), error)
+
+        name = "headgate-key-index"
+        self._warming = threading.Thread(target=for_the_same_sink(read), name=name, daemon=True)
+        self._warming.start()
+
+    def close(self) -> None:
+        """End the thread, which waits for one read of storage at most."""
+        self._closing = True
+        if self._warming is not None:
+            self._warming.join(_ENDING_MAX_S)
 
     def found(
         self,
@@ -85,10 +117,20 @@ class KeyedRows:
         with rows, as a manifest holds them; ``folder`` takes the delete files. Raises the
         ``StopSink`` of U7 and U8, and what storage raises.
         """
-        schema = table.schema()
-        coordinates = (self._by.partition, self._by.offset, self._by.topic)
-        columns = Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
-        head = self._followed(table, parent, columns)
+        with self._following:
+            return self._found(table, parent, written, listed=listed, folder=folder)
+
+    def _found(
+        self,
+        table: Table,
+        parent: Snapshot | None,
+        written: Sequence[tuple[WrittenFile, int]],
+        *,
+        listed: Sequence[ManifestDataFile],
+        folder: str,
+    ) -> Deletions:
+        columns = self._columns(table)
+        head = self._followed(table, parent)
         files = [file for file, _ in written]
         read = in_turn(lambda file: self._change(table, columns, file), files, _ahead(files))
         changes = [
@@ -120,8 +162,14 @@ class KeyedRows:
             self._by.index_bytes_max, self._known_dead, self._take, lambda: bool(self._dead)
         )
 
-    def _followed(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
+    def _columns(self, table: Table) -> Columns:
+        schema = table.schema()
+        coordinates = (self._by.partition, self._by.offset, self._by.topic)
+        return Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
+
+    def _followed(self, table: Table, parent: Snapshot | None) -> Head:
         """The head, with the index at it: new files are read, those that are gone forgotten."""
+        columns = self._columns(table)
         head = self._heads.read(table, parent)
         if not _goes_on(table.metadata, self._stands_at, parent):
             # Rows that were dead may live again: what merges have forgotten of them is read again.
@@ -137,6 +185,8 @@ class KeyedRows:
 
         for target, found in zip(new, in_turn(keys, new, _ahead(new)), strict=True):
             self._index.add(target.path, found)
+            if self._closing:
+                raise TimeoutError("the coordinator ends")
         self._stands_at = head.snapshot_id
         return head
 

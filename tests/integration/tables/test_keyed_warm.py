@@ -1,0 +1,106 @@
+"""A keyed table's index is read from the claim on, beside the first transaction (U7)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keyed_world import NAME, SINK, Event, KeyedWorld
+from local_catalog import local_catalog
+
+from headgate.control_protocol.ports import Landed, Unknown
+from headgate.control_protocol.record import KeyCounts
+from headgate.tables.iceberg.keyed import keyed_rows
+from headgate.tables.iceberg.keyed.changed_keys import KeyReader
+from headgate.tables.iceberg.keyed.key_index import FileKeys
+from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
+from headgate.tables.iceberg.table import IcebergTable
+
+pytestmark = pytest.mark.integration
+
+
+class Reading(KeyReader):
+    """Counts the live data files that are read; ``before`` is done before each."""
+
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.count, self._before = 0, before
+
+    def rows(self, *asked: Any) -> FileKeys:
+        self.count += 1
+        self._before()
+        return super().rows(*asked)
+
+
+def test_point_3_the_commit_after_a_claim_finds_the_index_read(tmp_path: Path) -> None:
+    reading = Reading()
+    world = _claimed(tmp_path, reading)
+    _thread().join(60)
+    assert reading.count == 4
+    _commits(world)
+    assert reading.count == 4
+
+
+def test_point_3_a_commit_waits_for_the_index_that_is_being_read(tmp_path: Path) -> None:
+    go_on = threading.Event()
+    reading = Reading(lambda: _assert_true(go_on.wait(60)))
+    world = _claimed(tmp_path, reading)
+    threading.Timer(0.2, go_on.set).start()
+    _commits(world)
+    assert reading.count == 4
+
+
+def test_point_3_what_storage_refused_is_read_by_the_commit(tmp_path: Path) -> None:
+    def fail() -> None:
+        if threading.current_thread() is not threading.main_thread() and not mended.is_set():
+            raise OSError("storage is away")
+
+    mended = threading.Event()
+    world = _claimed(tmp_path, Reading(fail))
+    _thread().join(60)
+    mended.set()
+    _commits(world)
+
+
+def test_point_3_closing_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_rows, "_ENDING_MAX_S", 0.05)
+    go_on = threading.Event()
+    world = _claimed(tmp_path, Reading(lambda: _assert_true(go_on.wait(60))))
+    thread = _thread()
+    world.table.close()
+    assert thread.is_alive()
+    go_on.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    outcome = world.table.commit(world.attempt(world.files([Event((3,), "c")])))
+    assert isinstance(outcome, Unknown)
+    assert "the coordinator ends" in outcome.reason
+
+
+def _claimed(folder: Path, reading: Reading) -> KeyedWorld:
+    """A table of four data files that another coordinator has just claimed."""
+    world = KeyedWorld.made(local_catalog(folder).catalog, 3)
+    for number in range(4):
+        world.commit([Event((number,), "a"), Event((9,), "b")])
+    keyed = KeyedRows(KeyedBy(("id",), "from_partition", "from_offset"), reading)
+    world.table = IcebergTable(world.catalog, NAME, SINK, keyed=keyed)
+    assert isinstance(world.table.commit(world.attempt(())), Landed)
+    return world
+
+
+def _commits(world: KeyedWorld) -> None:
+    counts = world.commit([Event((9,)), Event((3,), "c"), Event((7,), "d")])
+    assert counts == KeyCounts(inserted=1, updated=1, deleted=1)
+    world.table.close()
+
+
+def _thread() -> threading.Thread:
+    (thread,) = [each for each in threading.enumerate() if each.name == "headgate-key-index"]
+    return thread
+
+
+def _assert_true(value: bool) -> None:
+    assert value
