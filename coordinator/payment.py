@@ -57,8 +57,9 @@ def lead_read(state: State, view: TableView, now_ms: int) -> Step:
     assert ours is not None
     if view.uuid == term.view.uuid and rival(ours, view):
         return superseded(state, newest_epoch((view,)), now_ms)
-    same = view.uuid == term.view.uuid and view.lineage is Lineage.CONTAINS_TAG
-    if not (same and ours.same_commit(view.record)):
+    same = (view.uuid, view.tag) == (term.view.uuid, term.view.tag)
+    intact = view.lineage is Lineage.CONTAINS_TAG and ours.same_commit(view.record)
+    if not (same and intact):
         return recover(state, "the table is not as it was decided: begins again")
     overtaken = term.overtaken or view.head != term.view.head
     read = replace(state, term=replace(term, view=view, overtaken=overtaken))

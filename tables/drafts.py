@@ -1,13 +1,16 @@
 """What followers are owed where the kind of table has no manifests (rule D2): the files' names.
 
-One small file for each transaction and table, below the table's location, until it has been paid.
-Who pays gives the files to the table as those of any commit.
+One small file for each transaction and table, below the table's location, until it was paid some
+time ago: a table that lost its newest payments since is still owed what they say. Who pays gives
+the files to the table as those of any commit.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from base64 import b64decode, b64encode
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,13 +24,27 @@ from headgate.control_protocol.table_history import FileRows
 from headgate.tables.stores.files import delete_later, delete_quietly, open_files, store_files
 from headgate.tables.stores.listing import files_below
 
+KEPT_MS = 3_600_000
+
 
 class Drafts:
-    """The drafts of one sink for one table; it fails in the ways of storage."""
+    """The drafts of one sink for one table; it fails in the ways of storage.
 
-    def __init__(self, storage: Mapping[str, str], location: str, sink: SinkName) -> None:
+    ``kept_ms``: how long they are kept behind their payment, and behind their epoch.
+    """
+
+    def __init__(
+        self,
+        storage: Mapping[str, str],
+        location: str,
+        sink: SinkName,
+        *,
+        kept_ms: int = KEPT_MS,
+    ) -> None:
         self._files: FileIO = open_files(storage, location)
         self._sink = sink
+        self._kept_ms = kept_ms
+        self._paid: deque[tuple[float, Collection[str]]] = deque()
 
     def write(self, draft: Draft) -> Debt:
         """Keep what the follower is owed."""
@@ -56,19 +73,23 @@ class Drafts:
         """Read the rows of a draft's files, which hold all columns. Raises as ``read``."""
         return (self._rows(file, columns) for file in self.read(path))
 
-    def forget(self, paths: Collection[str]) -> None:
-        """Delete drafts that nobody asks for any more."""
-        delete_later(self._files, paths)
+    def paid(self, paths: Collection[str]) -> None:
+        """Delete those of payments of long ago, which nobody asks for any more; these come next."""
+        now_s = time.monotonic()
+        while self._paid and self._paid[0][0] <= now_s - self._kept_ms / 1000:
+            delete_later(self._files, self._paid.popleft()[1])
+        self._paid.append((now_s, paths))
 
     def tidy(self, location: str, before: Epoch, owed: frozenset[str]) -> None:
-        """Delete those of earlier epochs that nobody is owed: they were paid, or never decided."""
+        """Delete old ones of earlier epochs that nobody is owed: paid ones, or never decided."""
         root = f"{location}/metadata/headgate/{self._sink}"
         delete_quietly(self._files, [p for p in self._of_epochs(root, before) if p not in owed])
 
     def _of_epochs(self, root: str, before: Epoch) -> Iterator[str]:
-        for path, _ in files_below(self._files, root):
+        until_ms = time.time() * 1000 - self._kept_ms
+        for path, at_ms in files_below(self._files, root):
             epoch = path.removeprefix(f"{root}/").partition("-")[0]
-            if epoch.isdecimal() and int(epoch) < before:
+            if epoch.isdecimal() and int(epoch) < before and at_ms <= until_ms:
                 yield path
 
     def _rows(self, file: WrittenFile, columns: Sequence[str]) -> FileRows:

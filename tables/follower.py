@@ -34,7 +34,6 @@ class KindFollower:
         self._table = table
         self._lead = lead
         self._drafts = drafts
-        self._paid: list[str] = []
 
     def read(self) -> TableView:
         return self._table.read()
@@ -56,8 +55,7 @@ class KindFollower:
             ) from error
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
-        """D5: the files of the debts are those of the commit. Drafts go when the payment behind
-        theirs has landed: a table that was rolled back since is still owed what they say."""
+        """D5: the files of the debts are those of the commit."""
         paths = [debt.manifest for debt in attempt.debts if debt.manifest]
         try:
             drafted = [file for path in paths for file in self._drafts.read(path)]
@@ -66,8 +64,7 @@ class KindFollower:
         files = (*attempt.files, *drafted)
         outcome = self._table.commit(replace(attempt, files=files, debts=()))
         if isinstance(outcome, Landed):
-            self._drafts.forget(self._paid)
-            self._paid = paths
+            self._drafts.paid(paths)
         return outcome
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:

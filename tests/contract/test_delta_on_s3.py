@@ -100,7 +100,7 @@ def test_point_5_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
     DeltaKind().ensure(beside)
     assert sorted(DeltaKind().names(beside)) == ["t", "t_more"]
     table = world.open()
-    drafts = Drafts(world.place.storage, world.place.location, SinkName("sink"))
+    drafts = Drafts(world.place.storage, world.place.location, SinkName("sink"), kept_ms=0)
     follower = KindFollower(table, FixedColumns(table), drafts)
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     draft = Draft(table.read(), transaction, Sender("member", "1"), (world.file(7),))

@@ -36,18 +36,21 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.sink.kind_lead import FixedColumns
-from headgate.tables.drafts import Drafts
+from headgate.tables.drafts import KEPT_MS, Drafts
 from headgate.tables.follower import KindFollower
 from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.drafts import undecided
 
 
 class DeltaFollowerWorld(DeltaWorld):
-    """A Delta table with drafts of ours."""
+    """A Delta table with drafts of ours, which are kept until the next payment."""
+
+    kept_ms = 0
 
     def open(self, sink: str = "sink") -> Follower:  # type: ignore[override]
         table = super().open(sink)
-        drafts = Drafts(self.place.storage, self.place.location, SinkName(sink))
+        place = self.place
+        drafts = Drafts(place.storage, place.location, SinkName(sink), kept_ms=self.kept_ms)
         return KindFollower(table, FixedColumns(table), drafts)
 
     def expire_all(self) -> None:
@@ -273,6 +276,18 @@ def test_point_5_drafts_go_with_the_payment_behind_theirs(tmp_path: Path) -> Non
     assert drafts_in(world) == {debt.manifest for debt in debts}
     landed(pays(table, debts[1], debts[2]))
     assert drafts_in(world) == {debts[1].manifest, debts[2].manifest}
+
+
+def test_point_6_drafts_are_kept_for_a_table_that_loses_its_newest_payments(tmp_path: Path) -> None:
+    """By whoever pays the next ones, and by the next epoch."""
+    world = DeltaFollowerWorld(tmp_path)
+    world.kept_ms = KEPT_MS
+    table = world.open()
+    debts = [drafted(world, table, number, number) for number in (1, 2, 3)]
+    for debt in debts:
+        landed(pays(table, debt))
+    table.tidy(Epoch(2), frozenset())
+    assert drafts_in(world) == {debt.manifest for debt in debts}
 
 
 def test_point_5_files_of_columns_that_the_table_had_are_paid_by_a_process_that_never_saw_them(

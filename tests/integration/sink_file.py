@@ -12,6 +12,9 @@ COLUMNS = {"id": "long", "zone": "string", "happened_at": "timestamptz"}
 
 Sections = Mapping[str, Mapping[str, Any] | list[Mapping[str, Any]] | str | None]
 
+KEPT: Sections = {"quarantine": {"policy": "quarantine", "per_thousand_max": 1_000}}
+"""However many records are bad."""
+
 
 def default_sections(home: Path, bootstrap: str, topics: Sequence[str], group: str) -> Sections:
     """A sink in a hurry: it commits twice a second, and misses a dead member after six."""

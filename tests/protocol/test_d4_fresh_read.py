@@ -40,6 +40,14 @@ def test_what_is_not_there_is_not_paid(found: TableView, phase: Phase) -> None:
     assert not coordinator.wants(PayDebts)
 
 
+def test_neither_is_what_another_history_shows() -> None:
+    """A promoted replica has the decision, and may lack a payment that was struck off (D7)."""
+    coordinator = paying()
+    coordinator.reads(replace(coordinator.table, head=900, tag=900))
+    assert coordinator.phase is Phase.RECOVERING
+    assert not coordinator.wants(PayDebts)
+
+
 def test_neither_is_what_a_rollback_took() -> None:
     coordinator = paying()
     coordinator.reads(replace(coordinator.table, lineage=Lineage.ROLLED_BACK))

@@ -8,6 +8,7 @@ history, for audits.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -60,9 +61,17 @@ _KEEP = """
 INSERT INTO headgate.commits (relation, sink, position, record, files) VALUES (%s, %s, %s, %s, %s)
 """
 _FILES = """
-SELECT jsonb_object_keys(files) FROM headgate.commits
-WHERE relation = %s AND sink = %s AND position = %s
+WITH mine AS (
+    SELECT * FROM headgate.commits WHERE relation = %(of)s AND sink = %(sink)s
+    AND position <= %(to)s)
+SELECT jsonb_object_keys(files) FROM mine WHERE committed_at <= clock_timestamp() - %(age)s
+AND committed_at >= (SELECT min(committed_at) - %(age)s FROM mine WHERE position >= %(to)s - 1)
 """
+_TIMELINE = """
+SELECT CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_walfile_name(pg_current_wal_lsn()) END
+"""
+_POSITIONS = 2**40
+"""More than any table has on one timeline of its server."""
 _COMMITS = """
 SELECT sink, position, extract(epoch FROM committed_at) * 1000, record, files FROM headgate.commits
 WHERE relation = %s AND (sink = %s) = %s ORDER BY sink, position DESC
@@ -91,6 +100,7 @@ class Ledger:
         """Return what the table says of the sink. Raises ``RecordUnreadable``."""
         rows = self._rows(connection, facts)
         position, said, filled = rows.pop(self._sink, (None, {}, {}))
+        here = _timeline(connection) * _POSITIONS
         record = decode(self._sink, said)
         last = None if position is not None else self._last(connection, facts)
         lineage = Lineage.FRESH if last is None else Lineage.TAG_MISSING
@@ -100,8 +110,8 @@ class Ledger:
             location=location,
             schema_id=facts.layout_id,
             spec_id=0,
-            head=position if last is None else last.position,
-            tag=position,
+            head=here + (last.position if last else position) if last or position else None,
+            tag=position and here + position,
             record=record,
             lineage=lineage if position is None else Lineage.CONTAINS_TAG,
             branch_record=record if last is None else decode(self._sink, last.properties),
@@ -130,12 +140,13 @@ class Ledger:
         if base.tag is None:
             return True  # nobody's yet: the insert of ``advance`` decides
         row = connection.execute(_LOCKED, (facts.oid, self._sink)).fetchone()
-        return row is not None and (row[0], decode(self._sink, row[1])) == (base.tag, base.record)
+        known = (position_of(base.tag), base.record)
+        return row is not None and (row[0], decode(self._sink, row[1])) == known
 
     def advance(self, connection: Connection, facts: TableFacts, attempt: CommitAttempt) -> bool:
         """Move the sink's row, which is ``locked``; tell whether that was possible."""
         base, record = attempt.base, attempt.record
-        position, said = (base.head or 0) + 1, json.dumps(encode(record))
+        position, said = position_of(base.head or 0) + 1, json.dumps(encode(record))
         epoch, place = int(record.transaction.epoch), (facts.oid, self._sink)
         filled = filled_after(record, base.filled, attempt.forgets)
         if base.tag is None:
@@ -150,10 +161,14 @@ class Ledger:
         connection.execute(_KEEP, (*place, position, said, rows))
         return True
 
-    def files(self, connection: Connection, facts: TableFacts, position: int | None) -> list[str]:
-        """Return the paths of what one commit of the sink brought."""
-        rows = connection.execute(_FILES, (facts.oid, self._sink, position))
-        return [path for (path,) in rows]
+    def files_older_than(
+        self, connection: Connection, facts: TableFacts, age: dt.timedelta, tag: int | None
+    ) -> list[str]:
+        """Return the paths of what commits up to this tag brought, and that have come to that age
+        since the one before it: an answer that was lost may have left what was due then."""
+        to = position_of(tag or 0)
+        asked = {"of": facts.oid, "sink": self._sink, "to": to, "age": age}
+        return [path for (path,) in connection.execute(_FILES, asked)]
 
     def commits(
         self, connection: Connection, facts: TableFacts, *, own: bool = True
@@ -165,6 +180,21 @@ class Ledger:
             cursor.execute(_COMMITS, (facts.oid, self._sink, own))
             for sink, position, at_ms, record, files in cursor:
                 yield Kept(SinkName(sink), position, int(at_ms), record, files)
+
+
+def position_of(tag: int) -> int:
+    """Return which commit of the table it is, on whichever timeline it was read."""
+    return tag % _POSITIONS
+
+
+def _timeline(connection: Connection) -> int:
+    """Return how often the server's history has begun anew: 0 unless it was promoted or restored.
+
+    It is part of each tag. A replica may lack the newest payments and have the commits that they
+    are for: who knows those as paid has read another history, and is refused.
+    """
+    name = one(connection, _TIMELINE)
+    return int(name[:8], 16) - 1 if name else 0
 
 
 def make_ledger(connection: Connection) -> None:

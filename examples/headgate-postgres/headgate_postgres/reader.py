@@ -9,6 +9,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 from uuid import UUID
@@ -31,7 +32,8 @@ from headgate.control_protocol.table_history import (
     history_of,
 )
 from headgate_postgres.columns import arrow_type
-from headgate_postgres.ledger import Kept, Ledger, one
+from headgate_postgres.ledger import Kept, Ledger, one, position_of
+from headgate_postgres.server import Connection
 from headgate_postgres.table import Place
 
 _ROWS_AT_ONCE = 20_000
@@ -48,9 +50,9 @@ class PostgresReader:
             self._connection = opening.enter_context(place.server.connected())
             self._connection.isolation_level = IsolationLevel.REPEATABLE_READ
             self._facts = place.server.facts(self._connection, place.key)
-            self._view = self._ledger.view(self._connection, self._facts, place.location)
+            self._place = place
+            self._view = self._seen(self._connection)
             self._open = opening.pop_all()
-        self._place = place
 
     def close(self) -> None:
         self._open.close()
@@ -60,8 +62,14 @@ class PostgresReader:
 
     def moved(self) -> bool:
         with self._server.connected() as connection:
-            facts = self._server.facts(connection, self._place.key)
-            return self._ledger.view(connection, facts, self._place.location) != self._view
+            return self._seen(connection) != self._view
+
+    def _seen(self, connection: Connection) -> TableView:
+        """The table by the numbers of its commits, whichever the server's timeline is."""
+        facts = self._server.facts(connection, self._place.key)
+        view = self._ledger.view(connection, facts, self._place.location)
+        head, tag = (None if at is None else position_of(at) for at in (view.head, view.tag))
+        return replace(view, head=head, tag=tag)
 
     def columns(self) -> Sequence[str]:
         return [column.name for column in self._facts.columns.fields]

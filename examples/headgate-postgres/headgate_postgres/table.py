@@ -8,6 +8,7 @@ holds the row, so that whoever comes next waits for its end and sees it.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -42,6 +43,9 @@ from headgate_postgres.staged_files import StagedFiles
 PATIENCE_MS = 10_000
 """For a lock, and for a client that stands still while it has one."""
 
+KEPT = dt.timedelta(hours=1)
+"""So long are files of payments kept: for a replica that lags as much."""
+
 _Commit = Callable[[Connection], None]
 
 
@@ -65,9 +69,11 @@ class PostgresTable:
         commit: _Commit = psycopg.Connection.commit,
         *,
         patience_ms: int = PATIENCE_MS,
+        kept: dt.timedelta = KEPT,
     ) -> None:
         self._place = place
         self._patience_ms = patience_ms
+        self._kept = kept
         self._ledger = Ledger(place.server.identifier, sink)
         self._commit = commit
         self._unanswered: CommitAttempt | None = None
@@ -179,11 +185,12 @@ class PostgresTable:
     ) -> list[str]:
         """Return the files that nobody asks for once the attempt has landed.
 
-        Of a payment those of the one before: a replica that is promoted without the newest payment
-        may have the decision, and is paid again.
+        Of payments those that are old enough: a replica that is promoted without the newest ones
+        may have the decisions, and is paid again.
         """
         if attempt.record.lead:
-            return self._ledger.files(connection, facts, attempt.base.tag)
+            age, tag = self._kept, attempt.base.tag
+            return self._ledger.files_older_than(connection, facts, age, tag)
         return [file.path for file in attempt.files]
 
     def _forget_files(self, record: CommitRecord | None) -> None:

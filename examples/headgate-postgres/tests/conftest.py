@@ -6,6 +6,7 @@ Inside of headgate's repository a server is started where one is installed; else
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import uuid
 from collections.abc import Iterator, Sequence
@@ -57,6 +58,7 @@ class PostgresWorld:
             key=key,
         )
         self.folder = folder
+        self.kept = dt.timedelta()
         self._lies: list[bool] = []
         self.kind = PostgresKind()
         self.kind.refuse(self.wanted)
@@ -70,7 +72,7 @@ class PostgresWorld:
             if lie is not None:
                 raise psycopg.OperationalError("the connection was lost")
 
-        return PostgresTable(_place(self.wanted), SinkName(sink), commit)
+        return PostgresTable(_place(self.wanted), SinkName(sink), commit, kept=self.kept)
 
     def file(self, number: int) -> WrittenFile:
         numbers = [number] * ROWS_PER_FILE

@@ -85,7 +85,10 @@ def test_point_4_a_server_that_is_killed_before_and_within_commit(world_at, tmp_
 def test_point_4_a_promoted_replica_has_rows_and_offsets_of_one_moment(
     world_at, tmp_path: Path
 ) -> None:
-    """What it confirmed is there; what it had not received is missing, and is made again."""
+    """What it confirmed is there; what it had not received is missing, and is made again.
+
+    Who read the same commit of the primary knows a history that is gone, and is refused (D4).
+    """
     with ExitStack() as opening:
         primary = opening.enter_context(servers.PostgresServer())
         replica = opening.enter_context(servers.PostgresServer(primary))
@@ -104,6 +107,7 @@ def test_point_4_a_promoted_replica_has_rows_and_offsets_of_one_moment(
         replica.promote()
         assert isinstance(commit(table, lost, record(1, 3, 9), world.file(3)), Refused)
         view = table.read()
-        assert view == confirmed
+        assert view.record == confirmed.record
+        assert isinstance(commit(table, confirmed, record(1, 2, 6), world.file(2)), Refused)
         landed(commit(table, view, record(2, 0), file))
         assert world.numbers() == [1, 2]

@@ -21,6 +21,7 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_kinds import WantedTable
 from headgate.control_protocol.testing.contract.world import commit, landed, record
 from headgate_postgres.columns import ExactValues, tamed
+from headgate_postgres.table import KEPT
 
 HEADER = (Column("key", "string", required=False), Column("value", "binary", required=False))
 HEADERS = ListOf(Column("", Struct(HEADER), required=False))
@@ -79,6 +80,18 @@ def test_point_5_files_of_a_payment_whose_answer_was_lost_go_with_the_next_one(w
     landed(pays(world, 2))
     assert list(world.folder.iterdir()) == []
     assert world.numbers() == [1]
+
+
+def test_point_6_files_of_payments_stay_as_long_as_a_replica_may_lag(world) -> None:
+    """Who lacks two payments is paid both again."""
+    world.kept = KEPT
+    files = [world.file(number) for number in (1, 2, 3)]
+    for number, file in enumerate(files, 1):
+        landed(pays(world, number, file))
+    assert {path.as_uri() for path in world.folder.iterdir()} == {file.path for file in files}
+    world.sql("UPDATE headgate.commits SET committed_at = committed_at - interval '1 hour'")
+    landed(pays(world, 4))
+    assert list(world.folder.iterdir()) == []
 
 
 class Overtaken:

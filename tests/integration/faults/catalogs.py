@@ -60,6 +60,9 @@ class CatalogOfChaos(Protocol):
     def rows(self, sink: Deployment) -> pa.Table:
         """By a reader that shares no code with the writers."""
 
+    def quarantined(self, sink: Deployment) -> list[pa.Table]:
+        """As ``Deployment.quarantined``."""
+
 
 class Catalog:
     """Of Iceberg tables."""
@@ -74,6 +77,9 @@ class Catalog:
 
     def rows(self, sink: Deployment) -> pa.Table:
         return sink.rows()
+
+    def quarantined(self, sink: Deployment) -> list[pa.Table]:
+        return sink.quarantined()
 
 
 class Sqlite(Catalog):

@@ -28,6 +28,7 @@ from integration.faults.other_kinds import Delta
 from integration.faults.stores import StoreOfChaos, store_of
 from integration.faults.strikes import Strikes
 from integration.faults.vending import VendedKeys
+from integration.sink_file import KEPT
 from rich.console import Console
 from rich.table import Table
 
@@ -65,12 +66,15 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
                 **catalog.properties,
             },
             "table": catalog.table,
+            **(KEPT if options.bad_every else {}),
         }
         own: dict[str, Any] = {"group": "rows", "partitions": PARTITIONS, "change": change}
         own["store"] = store.store if store is not None else None
         with Deployment(home, broker.bootstrap, ["rows"], **own) as sink:
             if options.table != ICEBERG:
                 sink.rows = lambda: catalog.rows(sink)  # type: ignore[method-assign]
+                sink.quarantined = lambda: catalog.quarantined(sink)  # type: ignore[method-assign]
+            sink.bad_every = options.bad_every
             sink.start(options.participants)
             strikes = Strikes(sink, broker, catalog, random.Random(options.seed), store=store)
             with sink.load(options.rate):
@@ -122,6 +126,7 @@ def document(
     return {
         "options": vars(options),
         "rows": judged.live_rows,
+        "quarantined": judged.total("in_quarantine"),
         "commits": judged.commits,
         "epochs": len(judged.epochs),
         "faults": {
@@ -159,6 +164,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--participants", type=int, default=3)
     parser.add_argument("--rate", type=int, default=1_000, help="records per second")
+    parser.add_argument("--bad-every", type=int, default=0, help="one record in so many is bad")
     parser.add_argument("--writer", choices=["in-process", "spark"], default="in-process")
     parser.add_argument("--table", choices=[ICEBERG, "delta"], default=ICEBERG)
     parser.add_argument(
@@ -185,7 +191,8 @@ def main() -> None:
         console.print(str(error), soft_wrap=True, markup=False)
         sys.exit(1)
     console.print(table_of(seen))
-    console.print(f"{seen['rows']} rows, {seen['epochs']} epochs: audit clean, oracle agrees")
+    held = f"{seen['rows']} rows, {seen['quarantined']} in the quarantine"
+    console.print(f"{held}, {seen['epochs']} epochs: audit clean, oracle agrees")
     console.print(f"longest time between commits {seen['gap_s']} s", soft_wrap=True)
     if options.catalog == "vending":
         console.print(f"keys that had expired were refused {seen['refused_keys']} times")

@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from integration.deployment import Deployment
 from integration.faults.catalogs import OUTAGE_S, PAUSED_IN_COMMIT, Fault
 from integration.faults.stores import StoreOfChaos
+from integration.sink_file import COORDINATES
 from object_store import BUCKET
 from store_proxy import HANGS, RESETS, StoreProxy, s3_error
 
@@ -61,8 +62,14 @@ class Delta:
     def rows(self, sink: Deployment) -> pa.Table:
         return self._table().to_pyarrow_table()
 
-    def _table(self) -> DeltaTable:
-        return DeltaTable(self._location, storage_options=self._options)
+    def quarantined(self, sink: Deployment) -> list[pa.Table]:
+        if not sink.settings.quarantine.keeps:
+            return []
+        rows = self._table("_quarantine").to_pyarrow_table(["topic", "partition", "offset"])
+        return [rows.rename_columns(list(COORDINATES))]
+
+    def _table(self, suffix: str = "") -> DeltaTable:
+        return DeltaTable(f"{self._location}{suffix}", storage_options=self._options)
 
     def _refuse(self, path: str) -> float:
         self._proxy.refuse("PUT|POST", SLOW, path=path)

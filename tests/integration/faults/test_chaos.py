@@ -38,17 +38,19 @@ def test_point_10_keys_that_live_for_40_s_are_renewed_before_they_expire(tmp_pat
 
 @pytest.mark.soak
 def test_point_6_so_is_one_on_a_delta_table(tmp_path: Path) -> None:
-    _is_clean(tmp_path, catalog="sqlite", store="s3", table="delta")
+    """With a quarantine beside it, which fails as the table does."""
+    _is_clean(tmp_path, catalog="sqlite", store="s3", table="delta", bad_every=50)
 
 
-def _is_clean(home: Path, **of: str) -> None:
+def _is_clean(home: Path, **of: Any) -> None:
     seen = _run(home, **of)
     assert seen["all"]["injected"] >= 1
     assert seen["rows"] > 0
+    assert bool(seen["quarantined"]) is bool(of.get("bad_every"))
 
 
 def _run(home: Path, **of: Any) -> Mapping[str, Any]:
-    own = {"table": "iceberg", "rate": 500, "writer": "in-process", "calm": False}
+    own = {"table": "iceberg", "rate": 500, "writer": "in-process", "calm": False, "bad_every": 0}
     brief = {"minutes": 0.01, "seed": 7, "participants": 2}
     return run(Namespace(**{**own, **brief, **of}), home, Console(width=100))
 

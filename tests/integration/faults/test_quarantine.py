@@ -6,13 +6,12 @@ import pytest
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.iceberg.rest_server import LyingProxy
+from integration.sink_file import KEPT
 
 from headgate.operations.audit import audit
 from headgate.operations.status import status
 
 pytestmark = pytest.mark.integration
-
-KEPT = {"quarantine": {"policy": "quarantine", "per_thousand_max": 1_000}}
 
 
 def test_x18_bad_records_go_into_the_quarantine_and_the_rest_is_committed(deploy: Deploy) -> None:

@@ -15,15 +15,13 @@ from integration.deployment import Deployment
 from integration.kinds.test_delta import delta
 from integration.oracle import assert_exactly_once, read_source
 from integration.readers import read_delta_with_duckdb
-from integration.sink_file import COLUMNS, COORDINATES
+from integration.sink_file import COLUMNS, COORDINATES, KEPT
 
 from headgate.operations.audit import audit
 from headgate.operations.cli import main
 from headgate.operations.status import status
 
 pytestmark = pytest.mark.integration
-
-KEPT = {"quarantine": {"policy": "quarantine", "per_thousand_max": 1_000}}
 
 
 def keeping(deploy: Deploy, location: Path) -> Deployment:

@@ -13,7 +13,6 @@ from confluent_kafka import Producer
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.kinds.test_delta_followers import (
-    KEPT,
     TABLES,
     judged,
     parked_and_resumed,
@@ -21,7 +20,7 @@ from integration.kinds.test_delta_followers import (
 )
 from integration.kinds.test_postgres import examined, postgres
 from integration.readers import read_postgres
-from integration.sink_file import COLUMNS, COORDINATES
+from integration.sink_file import COLUMNS, COORDINATES, KEPT
 from postgres_server import PostgresServer
 
 from headgate.operations.audit import audit
@@ -40,10 +39,11 @@ def locked(server: PostgresServer, table: str) -> Iterator[None]:
         yield
 
 
-def keeping(deploy: Deploy, folder: Path, server: PostgresServer) -> Deployment:
-    """A sink whose every fifth record is bad."""
-    sink = deploy({**postgres(folder, server), **KEPT})
+def keeping(deploy: Deploy, folder: Path, *servers: PostgresServer) -> Deployment:
+    """A sink whose every fifth record is bad; the last server has it in the end."""
+    sink = deploy({**postgres(folder, *servers), **KEPT})
     sink.bad_every = 5
+    server = servers[-1]
 
     def aside() -> list[pa.Table]:
         rows = read_postgres(server, PLACES, "db.rows_quarantine")

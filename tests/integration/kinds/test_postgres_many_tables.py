@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,18 @@ def value(at: TopicPartition, offset: int) -> bytes:
     return without_headers(at, offset)
 
 
-def settings_at(server: PostgresServer, lake: Path, text: str = BEGIN + MANY) -> SinkSettings:
+def settings_at(
+    servers: Sequence[PostgresServer], lake: Path, text: str = BEGIN + MANY
+) -> SinkSettings:
     text = text.replace('"delta"', '"postgres"').replace("LAKE", str(lake))
-    uri = f'[catalog.properties]\nuri = "postgresql://headgate@{server.host}/postgres"\n'
+    hosts = ",".join(server.host for server in servers)
+    uri = f'[catalog.properties]\nuri = "postgresql://headgate@{hosts}/postgres"\n'
     return parse(text.replace("COLUMNS", COLUMNS) + uri)
 
 
 @pytest.fixture
 def shop(server: PostgresServer, tmp_path: Path) -> Iterator[SinkInProcess]:
-    sink = SinkInProcess(settings_at(server, tmp_path / "staging"), value)
+    sink = SinkInProcess(settings_at([server], tmp_path / "staging"), value)
     yield sink
     sink.die()
 
@@ -130,7 +133,7 @@ def test_point_5_n1_tables_of_fields_are_made_of_what_records_show(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     text = (BEGIN + MANY).replace('"declared"', '"infer"').replace(DECLARED, "")
-    sink = SinkInProcess(settings_at(server, tmp_path / "staging", text), value)
+    sink = SinkInProcess(settings_at([server], tmp_path / "staging", text), value)
     try:
         for _ in range(2):
             sink.begin()
