@@ -17,7 +17,12 @@ from rich.text import Text
 from headgate.control_protocol.record import KEY_COUNTS
 from headgate.control_protocol.redaction import printable
 from headgate.operations.audit_report import AuditReport, Verdict
-from headgate.operations.status_report import BadRecord, PartitionStatus, StatusReport
+from headgate.operations.status_report import (
+    MEND_TABLES,
+    BadRecord,
+    PartitionStatus,
+    StatusReport,
+)
 from headgate.sink.condition import LastError
 
 if TYPE_CHECKING:
@@ -69,7 +74,9 @@ def show_tables(console: Console, report: TablesReport) -> None:
     )
     for table in report.tables:
         if table.reason:
-            console.print(f"{table.table} {table.state}: {table.reason}")
+            console.print(f"{table.table} {table.state}: {table.reason}", soft_wrap=True)
+    if counts["parked"]:
+        console.print(MEND_TABLES)
 
 
 def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> None:
@@ -324,7 +331,7 @@ def _plain(value: object) -> str:
 
 def show_notes(console: Console, notes: Sequence[str]) -> None:
     for note in notes:
-        console.print(Text.assemble(("not known ", "yellow"), note), soft_wrap=True)
+        console.print(Text.assemble(("note ", "yellow"), note), soft_wrap=True)
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:

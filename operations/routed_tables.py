@@ -19,6 +19,7 @@ from headgate.operations.follower_access import (
     iceberg_follower,
     opened_follower,
 )
+from headgate.operations.status_report import MEND_TABLES
 from headgate.operations.table_access import iceberg_of, opened_reader
 from headgate.sink.kind_shelf import KindShelf
 from headgate.sink.kinds import other_kind
@@ -130,7 +131,7 @@ def routed(settings: SinkSettings) -> str:
     if told:
         raise TableMissing(
             "; ".join(told),
-            "mend or restore them, then headgate tables SINK resume (docs/tables.md)",
+            MEND_TABLES,
         )
     return f"{len(history.filled)} were filled, and none of them is gone or parked"
 

@@ -26,6 +26,7 @@ from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.lag_ages import lag_ages
 from headgate.operations.routed_tables import told_of_routed
 from headgate.operations.status_report import (
+    MEND_TABLES,
     BadRecord,
     OffsetsReport,
     ParticipantStatus,
@@ -191,7 +192,8 @@ def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _Table:
             history = reader.history(newest)
             refused = refusal(settings, reader)
             owed = unpaid_debts(settings, reader, history.record)
-            notes.texts += map(settings.redacted, told_of_routed(settings, reader, history))
+            gone = told_of_routed(settings, reader, history)
+            notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
             bad = _bad_records(settings, reader, history, notes)
     except TableMissing:
         if not settings.table.create:
@@ -263,7 +265,7 @@ def _partitions(
             next_offset=offset,
             log_begin=log.begin if log is not None else None,
             log_end=log.end if log is not None else None,
-            lag=log.end - offset if log is not None else None,
+            lag=log.end - offset if log is not None and offset <= log.end else None,
         )
     if unread := sorted(logs.keys() - stored.keys()):
         notes.texts.append(f"not read yet: {', '.join(str(at) for at in unread)}")

@@ -9,10 +9,16 @@ from typing import Any
 from headgate.control_protocol.record import KeyCounts
 from headgate.sink.condition import LastError
 
+MEND_TABLES = "mend or restore them, then headgate tables SINK resume (docs/tables.md)"
+"""What to do about tables that are gone or parked."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """``next_offset`` by the table; ``log`` and ``lag`` (in offsets) when the source answers."""
+    """``next_offset`` by the table; ``log`` and ``lag`` (in offsets) when the source answers.
+
+    No lag where the log ends before that offset: it is another one, or was cut off.
+    """
 
     topic: str
     partition: int

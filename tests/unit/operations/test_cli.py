@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from unit.operations.filled_table import FilledTable
+from unit.operations.filled_table import TOPIC, FilledTable
 
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -17,6 +18,9 @@ from headgate.control_protocol.errors import (
     StopSink,
     Unreachable,
 )
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.testing import FakeSource, FakeTopics
+from headgate.operations import status
 from headgate.operations.cli import main
 from headgate.sink.load import load
 from headgate.sink.terminal import Redacting
@@ -187,6 +191,21 @@ def test_offsets(filled: FilledTable, sink_file: Path) -> None:
     ]
     assert result.exit_code == 3
     assert "HG-401 no broker answers at 127.0.0.1:1" in result.stderr
+
+
+def test_point_20_no_lag_is_told_where_the_log_ends_before_the_stored_offset(
+    filled: FilledTable, sink_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic was created anew, as HG-206 says: what the other log held is no lag below zero."""
+    filled.good_start()
+    source = FakeSource()
+    source.create(TOPIC, 2)
+    source.produce(TopicPartition(TOPIC, 0), 4)
+    source.produce(TopicPartition(TOPIC, 1), 12)
+    topics = FakeTopics(source, [TOPIC])
+    monkeypatch.setattr(status, "source_topics", lambda _: nullcontext(topics))
+    shown = json.loads(headgate("offsets", sink_file, "show", "--json").stdout)
+    assert [(p["log_end"], p["lag"]) for p in shown] == [(4, None), (12, 2)]
 
 
 def test_no_secret_is_shown(

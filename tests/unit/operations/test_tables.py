@@ -20,6 +20,7 @@ from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.operations import replay_tables, resume_tables
 from headgate.operations.cli import main
 from headgate.operations.replay_tables import GivenBack
+from headgate.operations.status_report import MEND_TABLES
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import load_catalog
@@ -122,6 +123,7 @@ def test_point_6_parked_and_missing_tables_are_named_with_why_and_end_not_well(d
     result = desk.asks()
     assert result.exit_code == 1
     assert "db.here parked: HG-201 was rolled back" in result.stdout
+    assert MEND_TABLES in result.stdout
     states = {name: each["state"] for name, each in desk.listed().items()}
     assert states == {"db.here": "parked", "db.back": "resuming", "db.gone": "missing"}
 
