@@ -157,6 +157,11 @@ def failed_batch(failure: str, said: LastError) -> LastError:
     return replace(said, code=code, text=f"a batch could not be written: {text}")
 
 
+def without_code(code: str, text: str) -> str:
+    """Return what is told beside the code, which begins what coordinators say."""
+    return text.removeprefix(f"{code} ")
+
+
 def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> LastError | None:
     """The newest one that counts; else the newest of all, which is past.
 
@@ -178,7 +183,8 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
                 batches[envelope.sender] = replace(batches[envelope.sender], past=True)
             case Notice(kind=NoticeKind.ERROR, code=code, text=text, next_try_ms=after_ms):
                 again_ms = None if after_ms is None else envelope.time_ms + after_ms
-                troubles = [replace(said, code=code, text=text, next_try_ms=again_ms)]
+                bare = without_code(code, text)
+                troubles = [replace(said, code=code, text=bare, next_try_ms=again_ms)]
             case StartCommit() | AckCommit() as goes_on if envelope.epoch > 0:
                 troubles = [replace(error, past=True) for error in troubles]
                 if isinstance(goes_on, AckCommit) and not goes_on.reason:

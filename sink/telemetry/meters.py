@@ -29,7 +29,7 @@ from headgate.control_protocol.whose_thread import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.state import State
 from headgate.sink.agreement import agreed, fingerprint
-from headgate.sink.condition import Condition, LastError
+from headgate.sink.condition import Condition, LastError, without_code
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry import progress
@@ -230,7 +230,8 @@ class CoordinatorMeters:
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
         now_ms, member = _wall_ms(), self._sender.member
-        told = LastError(code, self._settings.redacted(text), member, now_ms)
+        said = self._settings.redacted(without_code(code, text))
+        told = LastError(code, said, member, now_ms)
         if next_try_ms is not None:
             told = replace(told, next_try_ms=now_ms + next_try_ms)
         with self._lock:

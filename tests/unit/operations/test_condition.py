@@ -114,7 +114,7 @@ def test_point_20_a_crash_loop_is_failing_until_something_settles() -> None:
 
 
 def test_point_20_what_the_coordinator_tries_in_vain_is_shown_until_it_goes_on() -> None:
-    tries = said(Notice(NoticeKind.ERROR, "HG-401", "commit not confirmed"), 3)
+    tries = said(Notice(NoticeKind.ERROR, "HG-401", "HG-401 commit not confirmed"), 3)
     alive = said(ALIVE, 1)
     error = heard([said(START, 9), tries, alive], NOW, SILENCE).error
     assert error is not None

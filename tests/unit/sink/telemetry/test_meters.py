@@ -205,6 +205,9 @@ def test_point_2_trouble_is_a_state_until_something_settles(meters: SinkMeters, 
     life.trouble("HG-401 the catalog does not answer; tries again in 500 ms")
     assert kept.gauges()[names.ERROR_INFO, "HG-401"] == 1
     assert kept.gauges()[names.STATE, "failing"] == 1
+    error = life.progress.error
+    assert error is not None
+    assert error.text.startswith("the catalog"), "the code is told beside it"
     life.heard(envelope(ack(18)))
     assert (names.ERROR_INFO, "HG-401") not in kept.gauges()
     states = [v for (name, _), v in kept.gauges().items() if name == names.STATE]
