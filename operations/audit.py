@@ -302,14 +302,16 @@ class Inquiry:
         self._all_deleted = 0 < missing == deleted and not removed + skipped
         if self._all_deleted:
             return
+        why = [f"others deleted {removed} rows"] if removed else []
+        why += [f"persons deleted {deleted}"] if deleted else []
+        why += [f"the sink skipped {skipped}"] if skipped else []
+        absent = f"{missing} records of the source are absent"
         if missing and missing <= removed + skipped + deleted:
-            why = [f"others deleted {removed} rows"] if removed else []
-            why += [f"persons deleted {deleted}"] if deleted else []
-            why += [f"the sink skipped {skipped}"] if skipped else []
-            absent = f"{missing} records of the source are absent"
             self._unproven.append(f"{absent}, and {', '.join(why)}")
-        else:
-            self._findings += lost
+            return
+        self._findings += lost
+        if missing and why:
+            self._remarks.append(f"{absent}, of which {', '.join(why)}: which, nothing tells")
 
     def _judge(
         self,

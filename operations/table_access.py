@@ -97,11 +97,12 @@ def opened_reader(settings: SinkSettings) -> Iterator[TableReader]:
 def opened_evidence(settings: SinkSettings, *, asks_group: bool) -> Iterator[TableReader]:
     """The sink's table, to be examined. Raises as ``opened_reader``, and where the sink has filled
     a table that is gone what a start would stop with: the notes beside the group's offsets know."""
-    try:
-        with opened_reader(settings) as reader:
-            yield reader
-    except TableMissing as error:
-        raise (vanished(settings) if asks_group else None) or error from error
+    with ExitStack() as opening:
+        try:
+            reader = opening.enter_context(opened_reader(settings))
+        except TableMissing as error:
+            raise (vanished(settings) if asks_group else None) or error from error
+        yield reader  # what else is missing there is another table
 
 
 def iceberg_of(reader: TableReader) -> IcebergReader:

@@ -98,6 +98,21 @@ def test_point_6_a_claim_without_rows_over_records_is_a_loss(
     assert report.partitions[0].lost == 2
 
 
+def test_point_16_beside_what_is_lost_it_says_how_much_was_skipped(
+    filled: FilledTable, settings: SinkSettings, produced: Callable[[int, int], None]
+) -> None:
+    """Whoever looks for three records must know that two of them were never meant to be there."""
+    produced(0, 13)
+    produced(1, 10)
+    filled.good_start()
+    filled.write(1, 3, {0: 13, 1: 10}, [], skipped=2)
+    skips = replace(settings, quarantine=replace(settings.quarantine, policy=Disposal.SKIP))
+    report = audit(skips)
+    assert "record-lost" in whats(report)
+    absent = "3 records of the source are absent, of which the sink skipped 2"
+    assert any(text.startswith(absent) for text in report.remarks)
+
+
 def test_point_16_records_that_a_forged_status_skipped_are_not_well(
     filled: FilledTable, settings: SinkSettings, produced: Callable[[int, int], None]
 ) -> None:

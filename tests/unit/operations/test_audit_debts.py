@@ -12,13 +12,15 @@ from pyiceberg.table import Table
 from unit.operations.filled_table import ARROW, SINK, TOPIC, FilledTable
 
 from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import TableMissing, TableRecreated
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import payments
 from headgate.operations.audit import audit
 from headgate.operations.audit_report import AuditReport, Verdict
-from headgate.operations.follower_access import unpaid_debts
+from headgate.operations.follower_access import opened_follower, unpaid_debts
+from headgate.operations.table_access import opened_evidence
 from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import ensure_table
@@ -86,6 +88,30 @@ def test_d7_rows_that_are_owed_are_named_and_not_lost(owing: Owing) -> None:
     assert report.total("in_quarantine") == 2
     assert report.quarantined_rows == 0
     assert owing.owed() == 2
+
+
+def test_point_20_what_is_missing_beside_the_table_is_not_called_the_table(
+    owing: Owing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quarantine was renamed by hand: a start stops with that, whatever the group notes."""
+
+    def gone(*_: object) -> None:
+        raise TableRecreated("there is no table db.trips, but this sink has filled it")
+
+    monkeypatch.setattr("headgate.operations.table_access.refuse_gone", gone)
+    with (
+        pytest.raises(TableMissing, match=ASIDE),
+        opened_evidence(owing.settings, asks_group=True) as reader,
+    ):
+        owing.catalog.drop_table(ASIDE)
+        with opened_follower(owing.settings, reader, ASIDE):
+            pass
+    owing.catalog.drop_table("db.trips")
+    with (
+        pytest.raises(TableRecreated),
+        opened_evidence(owing.settings, asks_group=True),
+    ):
+        pass
 
 
 def test_d6_once_they_are_paid_nothing_is_owed(owing: Owing) -> None:
