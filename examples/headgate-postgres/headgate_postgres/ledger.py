@@ -103,6 +103,7 @@ class Ledger:
         here = _timeline(connection) * _POSITIONS
         record = decode(self._sink, said)
         last = None if position is not None else self._last(connection, facts)
+        head = last.position if last else position
         lineage = Lineage.FRESH if last is None else Lineage.TAG_MISSING
         return TableView(
             table=self._identifier,
@@ -110,8 +111,8 @@ class Ledger:
             location=location,
             schema_id=facts.layout_id,
             spec_id=0,
-            head=here + (last.position if last else position) if last or position else None,
-            tag=position and here + position,
+            head=None if head is None else here + head,
+            tag=None if position is None else here + position,
             record=record,
             lineage=lineage if position is None else Lineage.CONTAINS_TAG,
             branch_record=record if last is None else decode(self._sink, last.properties),
