@@ -307,13 +307,12 @@ class Inquiry:
         why = [f"others deleted {removed} rows"] if removed else []
         why += [f"persons deleted {deleted}"] if deleted else []
         why += [f"the sink skipped {skipped}"] if skipped else []
-        absent = f"{missing} records of the source are absent"
+        absent = f"{missing} records of the source are absent, and {', '.join(why)}"
         if missing and missing <= removed + skipped + deleted:
-            self._unproven.append(f"{absent}, and {', '.join(why)}")
+            self._unproven.append(absent)
             return
         self._findings += lost
-        if missing and why:
-            self._remarks.append(f"{absent}, of which {', '.join(why)}: which, nothing tells")
+        self._remarks += [f"{absent}: which, nothing tells"] if missing and why else []
 
     def _judge(
         self,

@@ -109,7 +109,7 @@ def test_point_16_beside_what_is_lost_it_says_how_much_was_skipped(
     skips = replace(settings, quarantine=replace(settings.quarantine, policy=Disposal.SKIP))
     report = audit(skips)
     assert "record-lost" in whats(report)
-    absent = "3 records of the source are absent, of which the sink skipped 2"
+    absent = "3 records of the source are absent, and the sink skipped 2: which"
     assert any(text.startswith(absent) for text in report.remarks)
 
 
