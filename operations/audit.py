@@ -304,15 +304,14 @@ class Inquiry:
         self._all_deleted = 0 < missing == deleted and not removed + skipped
         if self._all_deleted:
             return
-        why = [f"others deleted {removed} rows"] if removed else []
-        why += [f"persons deleted {deleted}"] if deleted else []
-        why += [f"the sink skipped {skipped}"] if skipped else []
+        reasons = (("others deleted", removed), ("persons deleted", deleted))
+        why = [f"{who} {rows}" for who, rows in (*reasons, ("the sink skipped", skipped)) if rows]
         absent = f"{missing} records of the source are absent, and {', '.join(why)}"
         if missing and missing <= removed + skipped + deleted:
             self._unproven.append(absent)
-            return
-        self._findings += lost
-        self._remarks += [f"{absent}: which, nothing tells"] if missing and why else []
+        else:
+            self._findings += lost
+            self._remarks += [f"{absent}: which, nothing tells"] if missing and why else []
 
     def _judge(
         self,
