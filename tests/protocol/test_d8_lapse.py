@@ -153,6 +153,17 @@ def test_of_very_many_the_older_ones_are_named_in_sums_that_fence_as_each_of_the
     assert f"2 rows of transaction {late.transaction} never came" in told.text
 
 
+def test_each_of_very_many_that_lapse_at_once_is_named_and_told() -> None:
+    """Those beyond the newest 500 went into sums at once: no log, and no record, named them."""
+    stored = replace(deciding(EPOCH - 1, LAPSED_MAX), lapsed=(owed(OTHER, EPOCH - 1, 1),))
+    late = tuple(owed(ONE, EPOCH - 1, n + 2) for n in range(LAPSED_MAX))
+    lapsed = lapsed_so_far(stored, late)
+    assert lapsed[1:] == late
+    told = told_lapsed(replace(stored, lapsed=lapsed), stored)
+    assert len(told) == LAPSED_MAX
+    assert len(lapsed_so_far(replace(stored, lapsed=lapsed), ())) == 2 + LAPSED_MAX // 2
+
+
 def heir() -> Coordinator:
     """A ledger's coordinator that judges nothing new. The one before let a routed table's debt
     lapse with its claim, and ended before its next decision."""

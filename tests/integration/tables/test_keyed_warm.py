@@ -81,7 +81,7 @@ def test_point_3_closing_ends_the_reading(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_u7_only_a_lead_is_read_ahead(tmp_path: Path) -> None:
-    """A payment without rows, or a person's claim, read a whole table that nobody asked for."""
+    """Payments without rows read whole tables, at once, that nobody had changed."""
     reading = Reading()
     world = _claimed(tmp_path, reading, warms=False)
     assert not [each for each in threading.enumerate() if each.name == "headgate-key-index"]
