@@ -80,9 +80,12 @@ class KindFollower:
         return outcome
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        """What is left over; a failure leaves orphans."""
+        """What is left over; a failure leaves orphans. What the newest payment was made of stays,
+        for a database that is restored without it."""
         try:
-            self._drafts.tidy(self.read().location, before, owed)
+            view = self.read()
+            paid = view.settled.transaction if view.settled else None
+            self._drafts.tidy(view.location, before, owed, paid)
         except (HeadgateError, OSError) as error:
             _log.warning("drafts were not cleared away: %s", first_line(error))
 

@@ -63,3 +63,35 @@ def test_d5_who_looks_at_a_table_beside_its_payment_does_not_move_what_that_was_
     others[0].join()
     assert isinstance(outcome, Refused)
     assert world.numbers() == []
+
+
+def test_d7_what_the_newest_payment_was_made_of_outlives_new_epochs(tmp_path: Path) -> None:
+    """A replica that is promoted without it is paid again, from its draft: a new epoch that had
+    seen it paid had cleared that away."""
+    world = DeltaWorld(tmp_path)
+    first = opened(world)
+    transaction = TransactionId(Epoch(1), TransactionNumber(1))
+    drafted = Draft(first.read(), transaction, Sender("member", "1"), (world.file(1),))
+    debts = first.draft(drafted)
+    landed(first.commit(CommitAttempt(first.read(), paid(1, 1), debts=debts)))
+    opened(world).tidy(Epoch(2), frozenset())
+    _lose_newest_version(tmp_path)
+    again = opened(world)
+    landed(again.commit(CommitAttempt(again.read(), paid(1, 1), debts=debts)))
+    assert world.numbers() == [1]
+    later = opened(world)
+    landed(later.commit(CommitAttempt(later.read(), paid(2, 1))))
+    later.tidy(Epoch(3), frozenset())
+    assert not list(tmp_path.rglob("1.json"))
+
+
+def opened(world: DeltaWorld) -> KindFollower:
+    table = world.open()
+    return KindFollower(
+        table, FixedColumns(table), Drafts({}, world.place.location, SinkName("sink"))
+    )
+
+
+def _lose_newest_version(folder: Path) -> None:
+    *_, newest = sorted(folder.rglob("_delta_log/*.json"))
+    newest.unlink()
