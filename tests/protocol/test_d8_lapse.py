@@ -25,6 +25,7 @@ from headgate.coordinator.actions import (
     DraftManifests,
     FollowersRead,
     PayDebts,
+    TidyDrafts,
 )
 from headgate.coordinator.debts import LAPSED_MAX, lapsed_so_far, unfenced
 from headgate.coordinator.payment import told_lapsed
@@ -48,6 +49,17 @@ def test_a_claim_lets_lapse_what_is_too_old() -> None:
     assert coordinator.attempt.record.debts == ()
     assert [debt.rows for debt in coordinator.attempt.record.lapsed] == [2]
     assert "never came into lake.one" in coordinator.told
+
+
+def test_no_epoch_clears_away_what_has_lapsed() -> None:
+    """Its rows can be written again as long as its manifest names them (I6): the epoch whose claim
+    let it lapse deleted that."""
+    coordinator = owing(AGE_MS + 1)
+    coordinator.until(Phase.CLAIMING)
+    (lapsed,) = coordinator.attempt.record.lapsed
+    while not coordinator.wants(TidyDrafts):
+        coordinator.goes_on()
+    assert coordinator.only(TidyDrafts).owed == {lapsed.manifest}
 
 
 def test_what_is_owed_is_as_old_as_its_files_and_not_as_whatever_might_have_come() -> None:
