@@ -204,9 +204,8 @@ def _listed(
 def undecided(table: Table, sink: SinkName, before: Epoch, owed: frozenset[str]) -> list[str]:
     """Manifests that coordinators of earlier epochs drafted and never decided (D2).
 
-    An earlier epoch decides nothing any more. What it decided was paid, or is ``owed`` or has lapsed
-    and named among it: what no snapshot lists belongs to nobody else. Only where storage can be
-    listed.
+    An earlier epoch decides nothing any more. What it decided was paid, or is among the ``owed``,
+    which has what lapsed; what no snapshot lists else is nobody's. Where storage can be listed.
     """
     root = f"{table.metadata.location}/metadata/headgate/{sink}"
     old = [path for path, epoch in _drafts_under(table, root) if epoch < before]
