@@ -8,6 +8,7 @@ the files to the table as those of any commit.
 from __future__ import annotations
 
 import json
+import re
 import time
 from base64 import b64decode, b64encode
 from collections import deque
@@ -17,7 +18,12 @@ from typing import Any
 from pyiceberg.io import FileIO
 
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.identifiers import Epoch, SinkName, draft_folder
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    SinkName,
+    TransactionId,
+    draft_folder,
+)
 from headgate.control_protocol.ports import Draft
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.table_history import FileRows
@@ -25,6 +31,7 @@ from headgate.tables.stores.files import delete_later, delete_quietly, open_file
 from headgate.tables.stores.listing import files_below
 
 KEPT_MS = 3_600_000
+_NAMED = re.compile(r"(\d+)-[^/]*/(\d+)\.json")
 
 
 class Drafts:
@@ -80,17 +87,33 @@ class Drafts:
             delete_later(self._files, self._paid.popleft()[1])
         self._paid.append((now_s, paths))
 
-    def tidy(self, location: str, before: Epoch, owed: frozenset[str]) -> None:
-        """Delete old ones of earlier epochs that nobody is owed: paid ones, or never decided."""
-        root = f"{location}/metadata/headgate/{self._sink}"
-        delete_quietly(self._files, [p for p in self._of_epochs(root, before) if p not in owed])
+    def tidy(
+        self,
+        location: str,
+        before: Epoch,
+        owed: frozenset[str],
+        newest: TransactionId | None = None,
+    ) -> None:
+        """Delete old ones of earlier epochs that nobody is owed: paid ones, or never decided.
 
-    def _of_epochs(self, root: str, before: Epoch) -> Iterator[str]:
+        Of the epoch of the ``newest`` payment only what is behind it."""
         until_ms = time.time() * 1000 - self._kept_ms
+        root = f"{location}/metadata/headgate/{self._sink}"
+        loose = [
+            path
+            for path, epoch, number in self._drafts_below(root, until_ms)
+            if epoch < before
+            and path not in owed
+            and not (newest and epoch == newest.epoch and number <= newest.number)
+        ]
+        delete_quietly(self._files, loose)
+
+    def _drafts_below(self, root: str, until_ms: float) -> Iterator[tuple[str, int, int]]:
+        """Those that are so old, with the epoch and the number of their transactions."""
         for path, at_ms in files_below(self._files, root):
-            epoch = path.removeprefix(f"{root}/").partition("-")[0]
-            if epoch.isdecimal() and int(epoch) < before and at_ms <= until_ms:
-                yield path
+            named = _NAMED.fullmatch(path.removeprefix(f"{root}/"))
+            if named and at_ms <= until_ms:
+                yield path, int(named[1]), int(named[2])
 
     def _rows(self, file: WrittenFile, columns: Sequence[str]) -> FileRows:
         def batches() -> Iterator[Any]:

@@ -19,6 +19,7 @@ from store_proxy import HANGS, RESETS, StoreProxy, s3_error
 
 from headgate.tables.delta.places import storage_options
 
+PLACES = ("topic", "partition", "offset")
 VERSION = r"_delta_log/(\d|_commit_).*json"
 DATA = r"\.parquet"
 SLOW = s3_error(503, "SlowDown")
@@ -65,7 +66,7 @@ class Delta:
     def quarantined(self, sink: Deployment) -> list[pa.Table]:
         if not sink.settings.quarantine.keeps:
             return []
-        rows = self._table("_quarantine").to_pyarrow_table(["topic", "partition", "offset"])
+        rows = self._table("_quarantine").to_pyarrow_table(columns=list(PLACES))
         return [rows.rename_columns(list(COORDINATES))]
 
     def _table(self, suffix: str = "") -> DeltaTable:
