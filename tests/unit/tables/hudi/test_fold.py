@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.control_protocol.errors import TableChanged
@@ -93,7 +95,9 @@ def test_u3_the_highest_offset_of_a_key_wins_whatever_file_it_came_in(
     late = files.rows((2, "b", "x", 0, 8))
     fold = Fold(KEY, [whole, half, none, dead, late])
     fold.look(live((1, "a", "x", 0), (2, "b", "x", 0), (9, "a", "x", 0)))
-    assert fold.counts() == KeyCounts(inserted=2, updated=1, deleted=1, absent=1, superseded=4)
+    counts = fold.counts()
+    assert counts == KeyCounts(inserted=2, updated=1, deleted=1, absent=1, superseded=4)
+    assert json.dumps(asdict(counts)), "the commit's record says them"
     folder = tmp_path / "new"
     folder.mkdir()
     paths = list(fold.rows(folder))
@@ -133,6 +137,7 @@ def test_u10_each_record_counts_once_and_files_with_others_are_refused(files: Fi
         Fold(KEY, [fewer, other]).counts()
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.booleans()), min_size=1),
     st.sets(st.tuples(st.integers(0, 5), st.sampled_from("ab"))),
