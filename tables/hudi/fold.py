@@ -155,8 +155,9 @@ class _Numbered:
 
 
 def _paired(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
+    """Return a number for each pair; less than 0 where one of the two is none."""
     at = _at(column, values)
-    return pa.array(np.where((numbers == _NONE) | (at == _NONE), _NONE, numbers * len(values) + at))
+    return pa.array(np.where(at == _NONE, _NONE, numbers * len(values) + at))
 
 
 def _at(column: _Column, values: pa.Array) -> _Numbers:
