@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,8 @@ _NONE = -1
 _BATCH_ROWS = 1 << 17
 
 _Numbers = npt.NDArray[np.int64]
-_Column = pa.Array | pa.ChunkedArray
+_Column = Any
+"""Of Arrow, in one piece or several."""
 
 
 class Fold:
