@@ -29,6 +29,7 @@ _NONE = -1
 """The number of what has none."""
 
 _BATCH_ROWS = 1 << 17
+_FILE = "file://"
 
 _Numbers = npt.NDArray[np.int64]
 _Column = Any
@@ -41,7 +42,7 @@ class Fold:
     def __init__(self, key: RowKey, files: Sequence[WrittenFile]) -> None:
         self._key = key
         self._claimed = sum(file.records for file in files)
-        self._paths = [file.path.removeprefix("file://") for file in files]
+        self._paths = [file.path for file in files]
         gone = [file.kind is FileKind.KEYS for file in files]
         read = [self._records(*told) for told in zip(self._paths, gone, strict=True)]
         lengths = [len(part) for part in read]
@@ -127,7 +128,7 @@ class Fold:
         if goes:
             coordinates = [*filter(None, [self._key.topic and _TOPIC]), _PARTITION, _OFFSET]
             columns = [*self._key.key, *coordinates]
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(_local(path)) as file:
             found = file.read(columns)
         return pa.table([found[name] for name in columns], [str(n) for n in range(len(columns))])
 
@@ -179,11 +180,15 @@ def _copy(path: str, chosen: npt.NDArray[np.bool_], folder: Path) -> str:
     """Write the chosen rows of a file into another."""
     copied, begin = folder / f"{uuid.uuid4()}.parquet", 0
     with (
-        pq.ParquetFile(path) as file,
+        pq.ParquetFile(_local(path)) as file,
         pq.ParquetWriter(copied, file.schema_arrow) as writer,
     ):
         for batch in file.iter_batches(_BATCH_ROWS):
             end = begin + len(batch)
             writer.write_batch(batch.filter(pa.array(chosen[begin:end])))
             begin = end
-    return str(copied)
+    return f"{_FILE}{copied}"
+
+
+def _local(path: str) -> str:
+    return path.removeprefix(_FILE)

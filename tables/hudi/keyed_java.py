@@ -92,7 +92,7 @@ class HudiKeyedJava(HudiJava):
             return rows
         path = folder / "going.parquet"
         pq.write_table(going, path)
-        keys = self._read([str(path)], self._columns(self._key.key))
+        keys = self._read([f"file://{path}"], self._columns(self._key.key))
         partition = self._key.partition
         return rows.union(keys.select(*(_going(each, keys, partition) for each in rows.schema)))
 

@@ -227,6 +227,10 @@ def test_point_2_deletes_of_keys_that_are_not_there_change_no_file(make: Make) -
     view = landed(commit(table, view, record(1, 2, 9), less))
     assert view.record.keys == KeyCounts(absent=2)
     assert world.data_files() == before
+    more = world.stage(gone((8, 0, 10), (1, 0, 11)), FileKind.KEYS)
+    view = landed(commit(table, view, record(1, 3, 12), more))
+    assert view.record.keys == KeyCounts(deleted=1, absent=1)
+    assert names(world) == {2: "b", 3: "c"}
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
