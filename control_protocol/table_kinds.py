@@ -79,8 +79,9 @@ class WantedTable:
     that the file declares; ``create``: whether a missing table is made of them. An idle sink
     commits at least once in ``renewed_ms`` all the same (0: perhaps never). ``by_spark``: whether
     Spark jobs write its files. ``key``: what names its rows, of a kind with ``Capability.KEYS``.
-    ``lead``: of a table that follows, what the file says under [table.properties] of the other one,
-    whose commits decide its rows.
+    ``lead``: of a quarantine what the file says under [table.properties] of the table whose commits
+    decide its rows; where a sink has many tables, of each what ``tables.create.properties`` says of
+    all. ``ledger``: of these it is the one that decides, and has no rows.
     """
 
     name: str
@@ -95,6 +96,7 @@ class WantedTable:
     by_spark: bool = False
     key: RowKey | None = None
     lead: Mapping[str, str] | None = None
+    ledger: bool = False
 
 
 class Dressing(Protocol):

@@ -7,7 +7,7 @@ sink file says (``table.type``), its object a callable without arguments that re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -106,6 +106,8 @@ def wanted_table(settings: SinkSettings) -> WantedTable:
         wanted = _declared(settings, settings.table)
     except ConfigurationError as error:
         raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
+    if settings.tables:
+        return replace(wanted, lead=_lead_properties(settings), ledger=True)
     return replace(wanted, key=_row_key(settings))
 
 
@@ -117,8 +119,9 @@ def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
     assert tables, "a sink of one table has no other follower"
     return replace(
         _wanted(settings, name, tables.location_of(name)),
+        properties=tables.create.properties,
         renewed_ms=tables.valid_through_refresh_ms,
-        lead=settings.table.properties,
+        lead=_lead_properties(settings),
     )
 
 
@@ -137,6 +140,7 @@ def wanted_made(
         columns=Struct((*own, *wanted.columns.fields)),
         properties={**wanted.properties, RAW_NAME_PROPERTY: raw},
         renewed_ms=settings.tables.valid_through_refresh_ms,
+        lead=_lead_properties(settings),
     )
 
 
@@ -151,7 +155,7 @@ def wanted_quarantine(settings: SinkSettings) -> WantedTable:
         create=True,
         columns=declared_columns(made.columns),
         comments=made.comments,
-        lead=settings.table.properties,
+        lead=_lead_properties(settings),
     )
 
 
@@ -176,6 +180,12 @@ def _wanted(settings: SinkSettings, name: str, location: str) -> WantedTable:
         renewed_ms=settings.coordinator.tag_refresh_interval_ms,
         by_spark=settings.spark.writes,
     )
+
+
+def _lead_properties(settings: SinkSettings) -> Mapping[str, str]:
+    """What the file says of the table that decides, or of all tables beside it."""
+    tables = settings.tables
+    return tables.create.properties if tables else settings.table.properties
 
 
 def _row_key(settings: SinkSettings) -> RowKey | None:

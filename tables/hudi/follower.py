@@ -17,10 +17,11 @@ from headgate.control_protocol.errors import TableChanged, Unreachable
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.tables.hudi import staged
-from headgate.tables.hudi.base_files import HudiDressing, stamp_of
+from headgate.tables.hudi.base_files import stamp_of
 from headgate.tables.hudi.commits import HudiCommits, refuse_lost
 from headgate.tables.hudi.java import HudiJava
-from headgate.tables.layouts import layout_id_of
+from headgate.tables.hudi.places import TableConfig
+from headgate.tables.layouts import file_facts, layout_id_of
 
 _CODEC = "zstd"
 
@@ -60,9 +61,9 @@ class HudiFollower(HudiCommits):
         java: HudiJava,  # noqa: ARG002
         instant: str,
     ) -> CommitAttempt | Refused:
-        dressing = self._place.config().dressing
+        config = self._place.config()
         self._paying = [file.path for file in attempt.files]
-        files = tuple(_dressed(file, dressing, instant) for file in attempt.files)
+        files = tuple(_dressed(file, config, instant) for file in attempt.files)
         return replace(attempt, files=files)
 
     def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
@@ -80,9 +81,11 @@ class HudiFollower(HudiCommits):
             self._swept = True
 
 
-def _dressed(file: WrittenFile, dressing: HudiDressing, instant: str) -> WrittenFile:
-    """Write a base file of the staged one's rows."""
-    path = dressing.path(stamp_of(dressing.location, instant), ())
+def _dressed(file: WrittenFile, config: TableConfig, instant: str) -> WrittenFile:
+    """Write a base file of the staged one's rows, which are of one partition."""
+    dressing = config.dressing
+    values = file_facts(file, config.columns, dressing.partition_by).partition.values()
+    path = dressing.path(stamp_of(dressing.location, instant), tuple(values))
     for announced, content in dressing.announced(path).items():
         place = _local(announced)
         place.parent.mkdir(parents=True, exist_ok=True)
