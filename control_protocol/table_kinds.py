@@ -44,6 +44,10 @@ class Capability(StrEnum):
     KEYS = "rows by key"
     """A commit takes key files beside row files (rules U1 to U4, U8 to U10)."""
 
+    KEYED_TABLES = "rows by key of many tables"
+    """What ``open`` returns takes key files too where the table follows and has a key; of a kind
+    with ``KEYS`` and ``MANY_TABLES``."""
+
     MAINTENANCE = "maintenance"
     MANY_TABLES = "many tables"
     """The kind is a ``ListingKind``, its tables follow (``FOLLOWERS``), and one of them may be a

@@ -29,8 +29,8 @@ from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.participant.settings import UnknownFields
 from headgate.sink.catalog_settings import Backend
 from headgate.sink.declaration import declared, quarantine_declaration
-from headgate.sink.routed_tables import one_table
-from headgate.sink.table_settings import ICEBERG, TableSettings
+from headgate.sink.routed_tables import one_table, section_of
+from headgate.sink.table_settings import ICEBERG, RecordColumns, TableSettings
 from headgate.sink.tables_settings import CreateFrom, TablesSettings
 from headgate.tables.layouts import declared_columns
 
@@ -108,7 +108,7 @@ def wanted_table(settings: SinkSettings) -> WantedTable:
         raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
     if settings.tables:
         return replace(wanted, lead=_lead_properties(settings), ledger=True)
-    return replace(wanted, key=_row_key(settings))
+    return replace(wanted, key=_row_key(settings.table.key, settings.table.record_columns))
 
 
 def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
@@ -117,10 +117,12 @@ def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
         return wanted_quarantine(settings)
     tables = settings.tables
     assert tables, "a sink of one table has no other follower"
+    section = section_of(tables, name)
     return replace(
         _wanted(settings, name, tables.location_of(name)),
         properties=tables.create.properties,
         renewed_ms=tables.valid_through_refresh_ms,
+        key=_row_key(section.key, tables.record_columns) if section else None,
         lead=_lead_properties(settings),
     )
 
@@ -140,6 +142,7 @@ def wanted_made(
         columns=Struct((*own, *wanted.columns.fields)),
         properties={**wanted.properties, RAW_NAME_PROPERTY: raw},
         renewed_ms=settings.tables.valid_through_refresh_ms,
+        key=_row_key(table.key, table.record_columns),
         lead=_lead_properties(settings),
     )
 
@@ -188,11 +191,8 @@ def _lead_properties(settings: SinkSettings) -> Mapping[str, str]:
     return tables.create.properties if tables else settings.table.properties
 
 
-def _row_key(settings: SinkSettings) -> RowKey | None:
-    table, places = settings.table, settings.table.record_columns
-    if not table.key:
-        return None
-    return RowKey(table.key, places.partition, places.offset, places.topic)
+def _row_key(key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
+    return RowKey(key, places.partition, places.offset, places.topic) if key else None
 
 
 def check_kind(settings: SinkSettings) -> None:
@@ -275,7 +275,7 @@ def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
     asked = {
         "[tables]": (Capability.MANY_TABLES, tables),
         "tables.atomic": (None, tables.atomic),
-        "tables.table.key": (None, tables.keyed),
+        "tables.table.key": (Capability.KEYED_TABLES, tables.keyed),
         'tables.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, _any_evolves(tables)),
         "tables.create.sort_by": (None, tables.create.sort_by),
         "quarantine.dead_letter_topic": (None, settings.quarantine.dead_letter_topic),

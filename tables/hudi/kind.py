@@ -23,7 +23,14 @@ class HudiKind:
     """Hudi tables below a path; Hudi's lock provider decides who commits."""
 
     guarantee = Guarantee.EXACTLY_ONCE
-    capabilities = frozenset({Capability.FOLLOWERS, Capability.KEYS, Capability.MANY_TABLES})
+    capabilities = frozenset(
+        {
+            Capability.FOLLOWERS,
+            Capability.KEYED_TABLES,
+            Capability.KEYS,
+            Capability.MANY_TABLES,
+        }
+    )
 
     def refuse(self, wanted: WantedTable) -> None:
         if find_spec("pyspark") is None:

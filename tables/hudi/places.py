@@ -92,9 +92,10 @@ class HudiPlace:
                 "write an absolute path, or file:///..., of a folder that every participant sees",
             )
         follows, given = wanted.lead is not None and not wanted.ledger, wanted.properties
+        keyed = wanted.key is not None
         if wanted.lead is not None:
-            given = following(wanted.name.rpartition(".")[2], wanted.lead, given)
-        settings = write_settings(wanted.name, given, keyed=wanted.key is not None)
+            given = following(wanted.name.rpartition(".")[2], wanted.lead, given, keyed=keyed)
+        settings = write_settings(wanted.name, given, keyed=keyed)
         spark = {key: each for key, each in wanted.storage.items() if key.startswith(SPARK)}
         return cls(wanted.name, folder, settings, spark, wanted.key, follows)
 

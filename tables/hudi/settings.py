@@ -54,7 +54,8 @@ _KNOW_THEIR_OWNER = (
 )
 """A lock of these is freed by its owner alone, or with its owner's session."""
 
-_OF_ROWS = ("hoodie.table.", "hoodie.index.", "hoodie.bucket.", "hoodie.datasource.")
+_OF_KEYS = ("hoodie.index.", "hoodie.bucket.")
+_OF_ROWS = ("hoodie.table.", "hoodie.datasource.", *_OF_KEYS)
 """Settings that say how a table's rows are kept and found; the rest says how one writes."""
 
 _LOCK_KEY = f"{LOCK}zookeeper.lock_key"
@@ -100,13 +101,16 @@ def write_settings(
     return {**_USUALLY, **given, **_ALWAYS}
 
 
-def following(table: str, lead: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def following(
+    table: str, lead: Mapping[str, str], own: Mapping[str, str], *, keyed: bool
+) -> dict[str, str]:
     """Return the properties of a table that follows another: it is written in the same way, under a
-    lock of its own. ``own`` says how its rows are kept."""
+    lock of its own. ``own`` says how its rows are kept, and found where it is ``keyed``."""
     taken = {key: value for key, value in lead.items() if not key.startswith(_OF_ROWS)}
     if _LOCK_KEY in taken:
         taken[_LOCK_KEY] = f"{taken[_LOCK_KEY]}_{table}"
-    return {**taken, **{key: value for key, value in own.items() if key.startswith(_OF_ROWS)}}
+    heeded = _OF_ROWS if keyed else tuple(each for each in _OF_ROWS if each not in _OF_KEYS)
+    return {**taken, **{key: value for key, value in own.items() if key.startswith(heeded)}}
 
 
 def refuse_idle(

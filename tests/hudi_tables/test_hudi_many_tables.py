@@ -14,11 +14,13 @@ from hudi_tables.world import ARCHIVED_SOON, QUICK, HudiWorld
 from many_tables import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source, value
 from sink_in_process import SinkInProcess
 
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.testing.contract.ledger import owing
 from headgate.control_protocol.testing.contract.world import claimed, landed
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit import audit
+from headgate.operations.audit_report import AuditReport
 from headgate.operations.tables import tables
 from headgate.sink.kinds import wanted_follower
 from headgate.sink.load import parse
@@ -171,6 +173,99 @@ def test_point_5_n1_tables_of_fields_are_made_of_what_records_show_with_partitio
         assert not audit(settings, with_source=False).findings
     finally:
         sink.die()
+
+
+CHANGES = """
+[tables]
+type = "delta"
+ledger = "db.ledger"
+[tables.create]
+schema = "declared"
+location = "LAKE/{table}"
+[[tables.route]]
+topic = "^shop\\\\.(?P<name>.+)$"
+to = "db.{name}"
+[[tables.table]]
+match = "db.orders"
+key = ["id"]
+columns = [{ name = "id", type = "long", required = true }, { name = "zone", type = "string" }]
+[[tables.table]]
+match = "db.returns"
+columns = COLUMNS
+[tables.record_columns]
+topic = "topic"
+partition = "partition"
+offset = "offset"
+[quarantine]
+policy = "quarantine"
+table = "db.rejected"
+per_thousand_max = 1000
+"""
+
+
+def changing(at: TopicPartition, offset: int) -> bytes | None:
+    """Keys come again and again, and some of their rows go; returns are only added."""
+    if at.topic == "shop.orders" and offset % 7 == 3:
+        return None
+    return json.dumps({"id": offset % 20, "zone": f"{offset}"}).encode()
+
+
+def fold(count: int) -> dict[int, str]:
+    """What so many records of orders come to."""
+    rows: dict[int, str] = {}
+    at = TopicPartition("shop.orders", 0)
+    for offset in range(count):
+        rows.pop(offset % 20, None)
+        if (told := changing(at, offset)) is not None:
+            rows[offset % 20] = json.loads(told)["zone"]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "index"), [("COPY_ON_WRITE", "SIMPLE"), ("MERGE_ON_READ", "BUCKET")]
+)
+def test_point_5_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_death(
+    said: Settings, lake: Path, spark: Any, kind: str, index: str
+) -> None:
+    begin = BEGIN.replace(', "events"', "")
+    settings = said(
+        begin + CHANGES,
+        **{"hoodie.table.type": kind, "hoodie.index.type": index},
+        **{"hoodie.bucket.index.num.buckets": "2"},
+    )
+    shop = SinkInProcess(settings, changing, lambda _, offset: str(offset % 20).encode())
+    try:
+        shop.begin()
+        shop.produce(50)
+        shop.until_settled()
+        place = HudiPlace.of(wanted_follower(settings, "db.orders"))
+        with HudiJava(place, place.config().schema)._locked():  # nobody can pay it
+            for _ in range(2):
+                shop.produce(25)
+                shop.until(lambda: shop.owed() == {"db.orders"} and shop.lag() == 0)
+            assert any("are owed to db.orders" in text for text in told(settings).remarks)
+            shop.die()
+        shop.begin()
+        shop.until_settled()
+        shop.produce(3)
+        shop.until_settled()
+        expected = fold(103)
+        found = spark.read.format("hudi").load(str(lake / "orders")).select("id", "zone")
+        assert dict(map(tuple, found.collect())) == expected
+        assert found.count() == len(expected)
+        assert {row["id"]: row["zone"] for row in by_rust(lake / "orders")} == expected
+        assert len(places(lake, "returns")) == 103
+        report = told(settings)
+        assert not report.findings
+        assert f"db.orders: each of {len(expected)} live rows has a key of its own" in report.proven
+        (orders,) = (each for each in tables(settings).tables if each.table == "db.orders")
+        assert (orders.state, orders.keys is not None) == ("open", True)
+    finally:
+        shop.die()
+
+
+def told(settings: SinkSettings) -> AuditReport:
+    return audit(settings, with_source=False)
 
 
 def test_point_5_n5_what_was_filled_is_known_when_the_decision_is_archived(

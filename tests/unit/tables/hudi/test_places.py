@@ -10,7 +10,7 @@ import pytest
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.control_protocol.kind_errors import HudiUnsafe, KindLacks, TableUnfit
-from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.table_kinds import RowKey, WantedTable
 from headgate.tables.hudi.columns import avro_of, changed, columns_of
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import HudiPlace, properties_of
@@ -133,10 +133,15 @@ def test_point_5_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
 
 
 def test_point_5_rows_of_a_follower_are_kept_as_its_own_properties_say(tmp_path: Path) -> None:
-    own = {**LOCK, "hoodie.write.lock.zookeeper.lock_key": "trips", KEY: "id"}
+    lock_key = "hoodie.write.lock.zookeeper.lock_key"
+    own = {**LOCK, lock_key: "trips", KEY: "id", "hoodie.index.type": "BLOOM"}
     place = HudiPlace.of(WantedTable("db.a", str(tmp_path), properties=own, lead=own))
     assert place.settings[KEY] == "id"
-    assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == "trips_a"
+    assert place.settings[lock_key] == "trips_a"
+    assert "hoodie.index.type" not in place.settings
+    key = RowKey(("id",), "at_partition", "at_offset")
+    keyed = HudiPlace.of(WantedTable("db.a", str(tmp_path), properties=own, lead=own, key=key))
+    assert keyed.settings["hoodie.index.type"] == "BLOOM"
     ledger = HudiPlace.of(WantedTable("db.l", str(tmp_path), lead=own, ledger=True))
     assert (ledger.follows, KEY in ledger.settings) == (False, False)
 
