@@ -227,7 +227,7 @@ def test_point_5_a_follower_s_rows_lie_in_their_partitions_under_its_record_key(
     assert world.numbers() == [1, 2]
     for number in (1, 2):
         (path,) = (world.folder / f"number={number}").glob("*.parquet")
-        keys = pq.read_table(path).column("_hoodie_record_key").to_pylist()
+        keys = pq.ParquetFile(path).read(["_hoodie_record_key"]).column(0).to_pylist()
         assert keys == ["0", "1", "2"]
 
 
