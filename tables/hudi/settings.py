@@ -43,6 +43,9 @@ _USUALLY = {
     f"{LOCK}num_retries": "2",
     f"{LOCK}client.num_retries": "1",
 }
+_SOON_AGAIN = {f"{LOCK}wait_time_ms": "5000", f"{LOCK}num_retries": "1"}
+"""A payment that does not get the lock is made again, and others wait behind it meanwhile."""
+
 _FOLDERS = (
     "hoodie.datasource.write.hive_style_partitioning",
     "hoodie.datasource.write.partitionpath.urlencode",
@@ -110,7 +113,8 @@ def following(
     if _LOCK_KEY in taken:
         taken[_LOCK_KEY] = f"{taken[_LOCK_KEY]}_{table}"
     heeded = _OF_ROWS if keyed else tuple(each for each in _OF_ROWS if each not in _OF_KEYS)
-    return {**taken, **{key: value for key, value in own.items() if key.startswith(heeded)}}
+    rows = {key: value for key, value in own.items() if key.startswith(heeded)}
+    return {**_SOON_AGAIN, **taken, **rows}
 
 
 def refuse_idle(
