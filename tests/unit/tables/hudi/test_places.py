@@ -128,6 +128,7 @@ def test_point_5_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
     place = HudiPlace.of(WantedTable("db.bad", str(tmp_path), lead=lead))
     assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == "trips_bad"
     assert place.settings["hoodie.keep.max.commits"] == "9"
+    assert place.settings["hoodie.write.lock.wait_time_ms"] == "5000"
     assert not {"hoodie.index.type", "hoodie.table.type", KEY} & place.settings.keys()
     assert place.files == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
 
