@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyiceberg.io import FileIO
@@ -29,12 +30,23 @@ class Drafts:
         self._files: FileIO = open_files(storage, location)
         self._sink = sink
 
-    def write(self, draft: Draft) -> Debt:
-        """Keep what the follower is owed."""
+    def write(self, draft: Draft) -> tuple[Debt, ...]:
+        """Keep what the follower is owed: its rows, and besides the keys that go (rule U2)."""
+        keys = [file for file in draft.files if file.kind is FileKind.KEYS]
+        debts = []
+        if rows := [file for file in draft.files if file.kind is FileKind.ROWS]:
+            debt = self._written(draft, rows, "")
+            debts.append(replace(debt, rows=sum(file.records for file in rows)))
+        if keys:
+            debt = self._written(draft, keys, "-keys")
+            debts.append(replace(debt, deletes=sum(file.records for file in keys)))
+        return tuple(debts)
+
+    def _written(self, draft: Draft, files: Sequence[WrittenFile], suffix: str) -> Debt:
         table, transaction = draft.table, draft.transaction
         folder = draft_folder(table.location, self._sink, transaction.epoch, draft.coordinator)
-        path = f"{folder}/{transaction.number}.json"
-        text = json.dumps([_form(file) for file in draft.files]).encode()
+        path = f"{folder}/{transaction.number}{suffix}.json"
+        text = json.dumps([_form(file) for file in files]).encode()
         store_files(self._files, {path: text})
         return Debt(
             transaction=transaction,
@@ -43,7 +55,6 @@ class Drafts:
             table=table.table,
             manifest=path,
             size_bytes=len(text),
-            rows=sum(file.records for file in draft.files),
             since_ms=draft.since_ms,
         )
 

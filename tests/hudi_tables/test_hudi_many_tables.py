@@ -26,6 +26,7 @@ from headgate.sink.kinds import wanted_follower
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.keyed_java import HudiKeyedJava
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import HudiPlace
 
@@ -239,7 +240,7 @@ def test_point_5_a_table_with_a_key_among_others_is_the_fold_of_its_topic_throug
         shop.produce(50)
         shop.until_settled()
         place = HudiPlace.of(wanted_follower(settings, "db.orders"))
-        with HudiJava(place, place.config().schema)._locked():  # nobody can pay it
+        with HudiKeyedJava(place, place.config().schema)._locked():  # nobody can pay it
             for _ in range(2):
                 shop.produce(25)
                 shop.until(lambda: shop.owed() == {"db.orders"} and shop.lag() == 0)

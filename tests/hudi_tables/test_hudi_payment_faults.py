@@ -127,7 +127,8 @@ def drafted(world: HudiWorld, file: WrittenFile) -> str:
     """What names the file until somebody pays it."""
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     draft = Draft(world.open().read(), transaction, Sender("member", "i"), (file,), since_ms=1)
-    return Drafts({}, world.wanted.location, SinkName("sink")).write(draft).manifest
+    (debt,) = Drafts({}, world.wanted.location, SinkName("sink")).write(draft)
+    return debt.manifest
 
 
 def lives_on(
