@@ -21,6 +21,7 @@ GOING_BACK_VERSION = 3
 OPERATOR = "operator"
 """The member that stands for a person who set offsets by hand; no process calls itself so."""
 REPLAY = "tables resume --replay"
+REREAD = "tables resume --reread"
 """The command that gives a table back what the quarantine took in for it (rule I6)."""
 UNNAMED = ""
 """The name of the one follower, the quarantine, in records of version 1."""
@@ -81,13 +82,16 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Up to where a table has been given back what the quarantine took in for it (rule I6).
+    """Up to where a table has been given back what it missed (rule I6).
 
-    ``offsets`` count in the topics of these ``topic_ids``: one that was created anew has others.
+    Of what the quarantine took in for it up to ``offsets``, which count in the topics of these
+    ``topic_ids``: one that was created anew has others. Of its debts that lapsed up to the
+    transaction ``lapsed``.
     """
 
-    offsets: Offsets
-    topic_ids: Mapping[str, TopicId]
+    offsets: Offsets = field(default_factory=Offsets)
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+    lapsed: TransactionId | None = None
 
     def passed(self, at: TopicPartition, topic_id: TopicId) -> int:
         """Return the partition's first offset that is not given back yet."""
@@ -138,7 +142,7 @@ class CommitRecord:
     fingerprint of what decides where and what a row is, ``going_back`` where a person is taking all
     tables back to, which is not done yet (rule D10). In a follower's: ``lead`` is the UUID of
     the table that decided (``None`` in records of version 1), ``replayed`` what it was given back
-    of the quarantine (rule I6; ``None``: nothing).
+    of what it had missed (rule I6; ``None``: nothing).
     """
 
     sink: SinkName
@@ -184,8 +188,8 @@ class CommitRecord:
 
     @property
     def replays(self) -> bool:
-        """Whether the commit gave quarantined records back (rule I6); no debt is paid by it."""
-        return self.command == REPLAY
+        """Whether the commit gave back what was missed (rule I6); no debt is paid by it."""
+        return self.command in (REPLAY, REREAD)
 
     def follower(self, table: str) -> str | None:
         """The UUID that the follower of this name had; version 1 tells no name."""

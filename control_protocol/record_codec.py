@@ -139,6 +139,8 @@ def encode(record: CommitRecord) -> dict[str, str]:
         if record.replayed
         else None,
     }
+    if record.replayed and (lapsed := record.replayed.lapsed):
+        optional |= {"reread-epoch": str(lapsed.epoch), "reread-transaction": str(lapsed.number)}
     values |= {name: value for name, value in optional.items() if value is not None}
     return {_key(record.sink, name): value for name, value in values.items()}
 
@@ -195,8 +197,14 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
 
 
 def _replayed(fields: _Fields) -> Replayed | None:
-    there = fields.optional_text("replayed") is not None
-    return Replayed(*_decode_offsets(fields, "replayed")) if there else None
+    if fields.optional_text("replayed") is None:
+        return None
+    offsets, topic_ids = _decode_offsets(fields, "replayed")
+    if fields.optional_text("reread-epoch") is None:
+        return Replayed(offsets, topic_ids)
+    epoch, number = fields.number("reread-epoch"), fields.number("reread-transaction")
+    lapsed = TransactionId(Epoch(epoch), TransactionNumber(number))
+    return Replayed(offsets, topic_ids, lapsed)
 
 
 def _followers(fields: _Fields) -> Mapping[str, str]:

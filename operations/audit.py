@@ -7,14 +7,14 @@ answers, also against the records it holds (``audit_source``). What cannot be kn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, TableChanged
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.operations.audit_chain import (
@@ -30,7 +30,7 @@ from headgate.operations.audit_files import (
     examine_row_count,
     of_other_sinks,
 )
-from headgate.operations.audit_quarantine import QuarantineEvidence, examine_quarantine
+from headgate.operations.audit_quarantine import QuarantineEvidence, examine_quarantine, lapsed
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_records
 from headgate.operations.audit_report import AuditReport, Finding, PartitionAudit
 from headgate.operations.audit_source import (
@@ -133,8 +133,8 @@ class Inquiry:
         self._findings += examine_chain(self._history)
         self._examine_moves()
         self._findings += examine_commits(self._reader, self._history, self._on_progress)
-        findings, self._damaged = examine_live(self._reader, self._files, self._on_progress)
-        self._findings += findings
+        live, self._damaged = examine_live(self._reader, self._files, self._on_progress)
+        self._findings += live
         self._examine_row_count()
         self._weigh_history()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
@@ -186,6 +186,7 @@ class Inquiry:
             self._aside, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
             self._deleted_rows += found.deleted_rows
+        self._findings += map(lapsed, self._still_lapsed(record))
         for topic in sorted(self._renewed):
             self._unproven.append(
                 f"{topic}: created anew under this sink, so that offsets name two records; only "
@@ -199,17 +200,19 @@ class Inquiry:
             told = seen is not None and at.topic not in self._renewed
             in_table = seen.partitions.get(at, SeenOffsets()) if seen and told else None
             aside = self._aside.upto(at, span[1]) if self._aside and told else None
-            partition, findings = self._judge(
-                at, span, source.witnesses.get(at), in_table, aside=aside
-            )
+            partition, new = self._judge(at, span, source.witnesses.get(at), in_table, aside=aside)
             self._partitions.append(partition)
-            lost += [finding for finding in findings if finding.what == "record-lost"]
-            self._findings += [finding for finding in findings if finding.what != "record-lost"]
+            lost += [finding for finding in new if finding.what == "record-lost"]
+            self._findings += [finding for finding in new if finding.what != "record-lost"]
         self._weigh_lost(lost)
         self._weigh_skipped()
         self._compare_counts(source)
         self._weigh_whole(record, seen)
         self._conclude(seen)
+
+    def _still_lapsed(self, record: CommitRecord) -> Sequence[Debt]:
+        """D8: what followers were owed and have not received since."""
+        return record.lapsed
 
     def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
         """The columns that say which record a row is of; the topic, where none names it."""
@@ -251,8 +254,8 @@ class Inquiry:
     def _weigh_whole(self, record: CommitRecord, seen: TableRecords | None) -> None:
         if seen is None or self._renewed:
             return
-        whole = whole_table(seen, seen.others, record, topics_of_others(self._history))
-        self._whole = whole
+        others = topics_of_others(self._history)
+        self._whole = whole = whole_table(seen, seen.others, record, others)
         self._findings += shared(whole, self._settings.table.shared_with)
         self._remarks.append(accounts(whole))
 
@@ -277,8 +280,7 @@ class Inquiry:
         missing = passed_over(self._history, self._allowed)
         for at in ranges:
             log = source.topics[at.topic].partitions[at.partition]
-            held = offsets.get(at)
-            expected = None if held is None else held - missing.get(at, BitMap64())
+            expected = offsets[at] - missing.get(at, BitMap64()) if at in offsets else None
             source.witnesses[at] = Witness(log, expected)
         return source
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import OnProgress, examine_commits, examine_live
@@ -91,6 +91,16 @@ def _examined(
     return evidence
 
 
+def lapsed(debt: Debt) -> Finding:
+    """What a follower was owed, and has not received (rule D8)."""
+    which = "transaction" if debt.manifest else "transactions up to"
+    return Finding(
+        "rows-lapsed",
+        f"{debt.said} of {which} {debt.transaction} were owed to {debt.table} for too long, and "
+        "are in no table",
+    )
+
+
 def _examine_debts(
     follower: FollowerReader,
     history: History,
@@ -99,7 +109,7 @@ def _examine_debts(
     *,
     lead: str,
 ) -> Iterator[Finding]:
-    """D7: what the table's record owes and the quarantine's does not show; D8: what has lapsed."""
+    """D7: what the table's record owes and the quarantine's does not show."""
     known = history.record
     for debt in record.debts:
         paid = known is not None and known.pays(debt, lead)
@@ -111,13 +121,6 @@ def _examine_debts(
             yield Finding("debt-missing", f"transaction {debt.transaction} cannot be paid: {error}")
         evidence.remarks.append(
             f"{debt.rows} rows of transaction {debt.transaction} are owed to the quarantine"
-        )
-    for debt in record.lapsed:
-        which = "transaction" if debt.manifest else "transactions up to"
-        yield Finding(
-            "rows-lapsed",
-            f"{debt.said} of {which} {debt.transaction} were owed to {debt.table} for too "
-            "long, and are in no table",
         )
 
 

@@ -129,6 +129,16 @@ def scan_draft(
             _count_in(into, batch, columns, file.path)
 
 
+def places_of(
+    rows: pa.RecordBatch, columns: tuple[str, str, str], wanted: Mapping[TopicPartition, BitMap64]
+) -> Iterator[int]:
+    """The places of rows whose records are among the wanted ones; ``rows`` without nulls there."""
+    values = (_column(rows, name).to_pylist() for name in columns)
+    for place, (topic, partition, offset) in enumerate(zip(*values, strict=True)):
+        if offset in wanted.get(TopicPartition(topic, partition), ()):
+            yield place
+
+
 def count_keys(
     reader: TableReader, key: tuple[str, ...], rows: int, memory_bytes: int
 ) -> tuple[int, int]:

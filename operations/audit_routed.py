@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import RetryLater
-from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.identifiers import TopicPartition, TransactionId
+from headgate.control_protocol.record import REPLAY, REREAD, CommitRecord, Debt
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.data.writers.diverted import DivertedRecords, given_back
 from headgate.operations.audit import Inquiry
@@ -52,6 +52,7 @@ class RoutedInquiry(Inquiry):
         super().__init__(settings, reader, on_progress)
         self._keyed = KeyedFollowers(settings, on_progress)
         self._compacted: Mapping[str, bool | None] = {}
+        self._reread: dict[str, TransactionId] = {}
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history, ledger=True)
@@ -81,10 +82,11 @@ class RoutedInquiry(Inquiry):
     ) -> None:
         self._tell_parked(record)
         absent = sorted(decided_tables(self._settings, self._history).keys() - tables.keys())
-        rows, complete = 0, self._history.complete and not record.lapsed
+        rows, complete = 0, self._history.complete
         for table in tables.values():
             brought, whole = self._examine_follower(table, columns, seen)
             rows, complete = rows + brought, complete and whole
+        complete = complete and not self._still_lapsed(record)
         self._put_again = self._records_put_again(tables)
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
         decided = sum(commit.record.records for commit in self._history.commits)
@@ -101,6 +103,13 @@ class RoutedInquiry(Inquiry):
                     f"the ledger decided {decided} rows, its tables received or are owed {rows}",
                 )
             )
+
+    def _still_lapsed(self, record: CommitRecord) -> Sequence[Debt]:
+        """I6: a table's record says up to which transaction what lapsed was written again."""
+        done = self._reread
+        return [
+            d for d in record.lapsed if d.follower not in done or d.transaction > done[d.follower]
+        ]
 
     def _tell_parked(self, record: CommitRecord) -> None:
         """I1: that a table takes nothing is no fault of the sink's."""
@@ -153,9 +162,15 @@ class RoutedInquiry(Inquiry):
         self._findings += [Finding(f.what, f"{history.table}: {f.evidence}") for f in found]
         lead = self._history.uuid
         paid = [commit.record for commit in history.commits if commit.record.lead == lead]
-        if again := sum(record.records for record in paid if record.replays):
+        if again := sum(record.records for record in paid if record.command == REPLAY):
             told = f"{history.table}: {again} records of the quarantine were put again"
             self._remarks.append(told)
+        if lapsed := sum(record.records for record in paid if record.command == REREAD):
+            self._remarks.append(
+                f"{history.table}: {lapsed} rows that had lapsed were written again"
+            )
+        if history.record and history.record.replayed and history.record.replayed.lapsed:
+            self._reread[history.uuid] = history.record.replayed.lapsed
         return sum(record.records for record in paid) - again + owed, history.complete
 
     # ------------------------------------------------------------------------------- keyed tables

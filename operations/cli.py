@@ -178,7 +178,7 @@ def audit(
 @sink_file
 @click.argument("action", type=click.Choice(["show", "resume"]), default="show")
 @click.argument("names", nargs=-1, metavar="[TABLE]...")
-@click.option("--replay/--reread", default=None, help="Put again what the quarantine took in.")
+@click.option("--replay/--reread", default=None, help="Put again what was quarantined, or lapsed.")
 @as_json_option
 @click.pass_context
 def tables(

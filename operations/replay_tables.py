@@ -9,7 +9,7 @@ whoever is interrupted, or comes second, finds what has been done; and the sink 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
@@ -37,12 +37,12 @@ from headgate.data.writers.put import chunk_of
 from headgate.data.writers.whole import write_put
 from headgate.operations.actor import actor, tell
 from headgate.operations.asked_tables import start_of, with_what_is_needed
+from headgate.operations.paid_tables import PaidTables, record_of
 from headgate.operations.table_access import opened_catalog, refuse_other_kind
 from headgate.participant.embedding import Record
 from headgate.sink.planning import iceberg_planning
 from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import RouteSettings
-from headgate.tables.iceberg.table import IcebergTable
 
 PORTION = 10_000
 """So many records are in memory, and come by one commit."""
@@ -113,21 +113,21 @@ class _Desk:
     def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
         self._settings = settings
         self._catalog = catalog
-        self._ledger = self._table(settings.tables.ledger).read()
+        self._tables = PaidTables(settings, catalog)
         self._aside = self._diverted(settings.quarantine.table)
 
     def waiting(self) -> Iterator[str]:
         """The tables that the quarantine holds records for, and that are not parked, nor have a
         key."""
-        parked, routing = self._parked(), self._settings.tables.routing
+        parked, routing = self._tables.parked(), self._settings.tables.routing
         return (n for n in self._aside.tables() if n not in parked and not routing.key_of(n))
 
     def give_back(self, name: str) -> GivenBack:
         """One commit for each portion; the table's own record says where the next one begins."""
         places, given = self._aside.places(name), GivenBack(name)
         while True:
-            view = self._view(name)
-            before = _record(view).replayed
+            _, view = self._tables.in_order(name)
+            before = record_of(view).replayed
             left = [place for place in places if not given_back(place, before)]
             if not left:
                 return given
@@ -140,22 +140,19 @@ class _Desk:
             bad = len(portion) - records
             given = GivenBack(name, given.records + records, given.left + bad)
 
-    def _table(self, name: str) -> IcebergTable:
-        return IcebergTable(self._catalog, name, self._settings.name, self._settings.table.branch)
-
     def _diverted(self, name: str) -> DivertedRecords:
         """Raises ``ReplayRefused``, ``ReplayUnfit``."""
         sink, branch = self._settings.name, self._settings.table.branch
         table = self._catalog.load_table(name)
-        view = self._table(name).seen(table)
+        view = self._tables.table(name).seen(table)
         if view.lineage is not Lineage.CONTAINS_TAG or view.record is None:
             raise ReplayRefused(
                 f"the quarantine {name} is not as sink {sink} left it: {view.lineage.value}",
                 "start the sink: its error names what was done to the quarantine",
             )
-        if view.record.lead != self._ledger.uuid:
+        if view.record.lead != self._tables.ledger.uuid:
             raise ReplayRefused(
-                f"the quarantine {name} was paid by another table than {self._ledger.table}",
+                f"the quarantine {name} was paid by another table than {self._tables.ledger.table}",
                 "start the sink: its error says what to do",
             )
         found = DivertedRecords(table, sink, branch, view.record)
@@ -166,26 +163,6 @@ class _Desk:
                 f"add the column {MEANT_FOR} (string); it is filled from then on",
             )
         return found
-
-    def _parked(self) -> Mapping[str, str]:
-        record = self._ledger.record
-        return {each.table: each.why for each in record.parked} if record else {}
-
-    def _view(self, name: str) -> TableView:
-        """The table, as the ledger left it. Raises ``ReplayRefused``."""
-        if why := self._parked().get(name):
-            raise ReplayRefused(
-                f"{name} is parked: {why}", "headgate tables SINK resume TABLE --replay opens it"
-            )
-        view = self._table(name).read()
-        paid = view.record is not None and view.record.lead == self._ledger.uuid
-        if view.lineage is not Lineage.CONTAINS_TAG or not paid:
-            raise ReplayRefused(
-                f"{name} is not as sink {self._settings.name} left it, or has not been paid yet",
-                "start the sink: it pays the table, or parks it and says why (headgate tables "
-                "SINK); then ask again",
-            )
-        return view
 
     def _written(self, name: str, portion: Sequence[Place]) -> BatchWritten:
         """The portion's records in files of the table. Raises ``WriteFailed``, ``StopSink``."""
@@ -202,7 +179,7 @@ class _Desk:
         batch = Batch(
             number=1,
             transaction=self._aside.record.transaction,
-            table=start_of(self._ledger, folder),
+            table=start_of(self._tables.ledger, folder),
             ranges=ranges,
             target_file_bytes=settings.coordinator.target_file_bytes,
             topic_ids=self._aside.record.topic_ids,
@@ -224,15 +201,16 @@ class _Desk:
         self, view: TableView, files: tuple[WrittenFile, ...], records: int, upto: Replayed
     ) -> None:
         """One call, again where the sink has paid the table meanwhile; nobody else replays so."""
-        table = self._table(view.table)
-        reason, before = "", _record(view).replayed
+        table = self._tables.table(view.table)
+        reason, before = "", record_of(view).replayed
         for _ in range(_TRIES):
-            record = _given_back(_record(view), records, upto)
+            record = _given_back(record_of(view), records, upto)
             outcome = table.commit(CommitAttempt(view, record, files))
             if isinstance(outcome, Landed):
                 return
-            reason, view = outcome.reason, self._view(view.table)
-            now = _record(view)
+            reason = outcome.reason
+            _, view = self._tables.in_order(view.table)
+            now = record_of(view)
             if now.replayed == upto and not isinstance(outcome, Refused):
                 return
             if now.replayed != before or not isinstance(outcome, Refused):
@@ -259,17 +237,12 @@ def _upto(
         topic_id = aside.topic_ids.get(at.topic)
         passed = known.passed(at, topic_id) if topic_id is not None else 0
         offsets[at] = max(passed, done.get(at, 0) if at in unfinished else end)
-    return Replayed(Offsets(offsets), aside.topic_ids)
+    return Replayed(Offsets(offsets), aside.topic_ids, known.lapsed)
 
 
 def _given_back(record: CommitRecord, records: int, upto: Replayed) -> CommitRecord:
     """The table's record stays what its last payment made it, but for what was given back."""
     return replace(record, records=records, replayed=upto, command=REPLAY, actor=actor())
-
-
-def _record(view: TableView) -> CommitRecord:
-    assert view.record is not None, "refused before"
-    return view.record
 
 
 def _only_to(settings: SinkSettings, name: str) -> SinkSettings:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import click
 
-from headgate.control_protocol.replay_errors import RereadRefused
 from headgate.operations.rendering import show_tables
 from headgate.operations.resume_tables import resume_and_open, resume_tables
 from headgate.operations.tables import tables
@@ -34,28 +33,28 @@ def show(
 
 
 def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None) -> None:
-    """``replay``: also put again what the quarantine took in; ``False``: read again what lapsed."""
-    if replay is False:
-        raise RereadRefused(
-            "what lapsed (headgate audit names it) is not read again for one table alone: whether "
-            "a payment that somebody slept through brought it after all cannot be told for certain",
-            "headgate audit names ranges and rows; send those records to the topic again, or "
-            "headgate rollback takes all tables back before them",
-        )
-    if not replay:
+    """``replay``: also put again what the quarantine took in; ``False``: also what lapsed."""
+    if replay is None:
         _tell_resumed(resume_tables(settings, names))
-        return
-    from headgate.operations.replay_tables import refuse_replay, replay_tables
+    elif replay:
+        from headgate.operations.replay_tables import refuse_replay, replay_tables
 
-    refuse_replay(settings, names)
-    _tell_resumed(resume_and_open(settings, names))
-    given = replay_tables(settings, names)
-    for each in given:
-        click.echo(f"replayed: {each}")
-    if not given:
-        click.echo("replayed: nothing waits in the quarantine")
+        refuse_replay(settings, names)
+        _tell_resumed(resume_and_open(settings, names))
+        _tell("replayed", replay_tables(settings, names), "nothing waits in the quarantine")
+    else:
+        from headgate.operations.reread_tables import refuse_reread, reread_tables
+
+        refuse_reread(settings, names)
+        _tell_resumed(resume_and_open(settings, names))
+        _tell("reread", reread_tables(settings, names), "nothing has lapsed")
 
 
 def _tell_resumed(names: Sequence[str]) -> None:
     for name in names:
         click.echo(f"resumed: {name}")
+
+
+def _tell(what: str, given: Sequence[object], nothing: str) -> None:
+    for each in given or (nothing,):
+        click.echo(f"{what}: {each}")

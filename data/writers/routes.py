@@ -181,7 +181,8 @@ def check_route(route: Route, where: str) -> None:
     if unknown:
         raise RouteUnfit(
             f"{where}: to = {route.to!r} names {unknown[0]!r}, which the route does not have",
-            f"known are {', '.join(sorted(known))}; patterns name others, as (?P<name>...)",
+            f"known are {', '.join(sorted(known))}; patterns, which begin with ^, name others, as "
+            "(?P<name>...)",
         )
     plain = _PLACEHOLDER.sub("x", route.to)
     if "{" in plain or "}" in plain or not all(plain.split(".")) or plain.count(".") < 1:

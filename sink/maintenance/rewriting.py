@@ -80,20 +80,30 @@ def target_bytes(table: Table, named: int, otherwise: int) -> int:
 
 
 class Rewriting:
-    """For one loaded table. ``stopped`` is asked now and then."""
+    """For one loaded table. ``stopped`` is asked now and then. ``born``: whether the rows are the
+    table's already, so that in version 3 they keep their ids."""
 
     def __init__(
-        self, table: Table, sink: SinkName, size_bytes: int, stopped: Callable[[], bool]
+        self,
+        table: Table,
+        sink: SinkName,
+        size_bytes: int,
+        stopped: Callable[[], bool] = lambda: False,
+        *,
+        born: bool = True,
     ) -> None:
         self._table = table
         self._size_bytes = size_bytes
         self._stopped = stopped
-        self._numbered = isinstance(table.metadata, TableMetadataV3)
+        self._numbered = born and isinstance(table.metadata, TableMetadataV3)
         self._shape = _shape(table, numbered=self._numbered)
         self._columns = schema_to_pyarrow(table.schema())
-        self._prefix = f"{sinks_folder(table, sink)}/compacted/{uuid.uuid4()}"
+        folder = "compacted" if born else "reread"
+        self._prefix = f"{sinks_folder(table, sink)}/{folder}/{uuid.uuid4()}"
 
-    def rewrite(self, choice: Choice, on_portion: Callable[[int, int], None]) -> Rewritten:
+    def rewrite(
+        self, choice: Choice, on_portion: Callable[[int, int], None] = lambda *_: None
+    ) -> Rewritten:
         """Write each portion. Raises ``Stopped`` and what storage raises; then no file is left."""
         since_s = now_s()
         done: list[tuple[SmallFile, ...]] = []

@@ -180,6 +180,15 @@ def test_i6_what_a_table_was_given_back_is_kept_with_the_topics_ids() -> None:
         record_codec.decode(SINK, summary)
 
 
+def test_i6_up_to_where_lapsed_debts_were_written_again_is_kept() -> None:
+    given = Replayed(lapsed=TransactionId(Epoch(4), TransactionNumber(17)))
+    followed = replace(record(Offsets()), replayed=given)
+    summary = record_codec.encode(followed)
+    assert record_codec.decode(SINK, summary) == followed
+    with pytest.raises(RecordUnreadable, match=r"orders\.reread-epoch is no number"):
+        record_codec.decode(SINK, summary | {"headgate.orders.reread-epoch": "x"})
+
+
 def owed(number: int, **fields: object) -> Debt:
     values: dict[str, object] = {
         "transaction": TransactionId(Epoch(5), TransactionNumber(number)),

@@ -103,6 +103,8 @@ class Shop:
         debts = tuple(debt for name, at in rows.items() for debt in self.drafts(record, name, at))
         view = self.ledger.read()
         owed = (*other.pop("still", ()), *debts)
+        if view.record:
+            other = {"lapsed": view.record.lapsed, "followers": view.record.followers, **other}
         attempt = CommitAttempt(view, replace(record, debts=owed, **other))
         assert isinstance(self.ledger.commit(attempt), Landed)
         return debts

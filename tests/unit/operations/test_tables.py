@@ -17,9 +17,10 @@ from headgate.control_protocol.identifiers import SinkName, TransactionId
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.record import CommitRecord, Debt, Parked
 from headgate.control_protocol.testing.contract.world import landed, record
-from headgate.operations import replay_tables, resume_tables
+from headgate.operations import replay_tables, reread_tables, resume_tables, tables_command
 from headgate.operations.cli import main
 from headgate.operations.replay_tables import GivenBack
+from headgate.operations.reread_tables import Reread
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import load_catalog
@@ -211,13 +212,22 @@ def test_point_6_a_table_that_is_gone_is_asked_for_only_by_name_and_where_it_can
     assert asked == [("db.gone",)]
 
 
-def test_point_6_reread_is_refused_by_name_and_nobody_is_asked(
-    desk: Desk, asked: list[tuple[str, ...]]
+def test_point_6_reread_resumes_first(
+    desk: Desk, asked: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parks(desk, one="HG-201 was rolled back")
-    result = desk.asks("resume", "db.one", "--reread")
-    assert result.exit_code == 2
-    assert "HG-163" in result.output
+    assert "HG-164 tables.record_columns names no topic" in desk.asks("resume", "--reread").output
+    desk.write('[tables.record_columns]\ntopic = "t"\npartition = "p"\noffset = "o"\n')
+    monkeypatch.setattr(tables_command, "resume_and_open", lambda _, names: tuple(names))
+    monkeypatch.setattr(
+        reread_tables, "reread_tables", lambda _, names: tuple(Reread(n, 7, 2) for n in names)
+    )
+    told = desk.asks("resume", "db.one", "--reread").stdout.splitlines()
+    assert told == [
+        "resumed: db.one",
+        "reread: db.one: 7 rows written again; 2 were there already",
+    ]
+    assert desk.asks("resume", "--reread").stdout == "reread: nothing has lapsed\n"
     assert asked == []
 
 

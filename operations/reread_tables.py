@@ -1,0 +1,248 @@
+"""Writes again what a table was owed for too long (rules D8, I6).
+
+The rows lie in the files of the lapsed debts, which nothing names any more but the ledger: whoever
+clears orphans away may take them. So they are written into new files, without those rows that a
+payment brought after all which somebody slept through; the columns that tell a row's record decide.
+One catalog call adds them, which requires the table's tag and head as they were read, and its
+record says up to which transaction that was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyroaring import BitMap64
+
+from headgate.control_protocol.errors import ConfigurationError, RetryLater
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
+from headgate.control_protocol.record import REREAD, Debt, Replayed
+from headgate.control_protocol.replay_errors import ReplayUnfit, RereadRefused
+from headgate.operations.actor import actor, tell
+from headgate.operations.audit_records import (
+    TableRecords,
+    places_of,
+    scan_draft,
+    scan_records,
+)
+from headgate.operations.paid_tables import PaidTables, record_of
+from headgate.operations.table_access import opened_catalog, refuse_other_kind
+from headgate.sink.maintenance.rewriting import Rewriting, target_bytes
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.lapsed_files import portions_of
+from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.iceberg.small_files import Choice
+from headgate.tables.stores.files import delete_quietly
+
+_TRIES = 5
+_ELSEWISE = (
+    "send those records to the topic again (headgate audit names transactions and rows), or take "
+    "all tables back before them with headgate rollback"
+)
+_GONE = "files of what lapsed are gone"
+Columns = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """What one table got of what had lapsed. ``there``: rows that it had after all."""
+
+    table: str
+    rows: int = 0
+    there: int = 0
+
+    def __str__(self) -> str:
+        there = f"; {self.there} were there already" if self.there else ""
+        return f"{self.table}: {self.rows} rows written again{there}"
+
+
+def refuse_reread(settings: SinkSettings, names: Collection[str] = ()) -> Columns:
+    """Return the columns that tell which record a row is of, in every table of the sink.
+
+    Raises ``ReplayUnfit`` where there are none, and for tables with a key: what they have taken
+    since may be newer. Raises ``ConfigurationError`` for a sink of one table.
+    """
+    refuse_other_kind(settings)
+    if not settings.tables:
+        raise ConfigurationError("this sink fills one table", "only tables of routes are parked")
+    if keyed := sorted(name for name in names if settings.tables.routing.key_of(name)):
+        raise ReplayUnfit(
+            f"{', '.join(keyed)} has a key, and later records may have replaced or deleted rows of "
+            "what lapsed",
+            "have the source send those keys again (a snapshot of its table), or take all tables "
+            "back with headgate rollback",
+        )
+    columns = settings.tables.record_columns.coordinates
+    if columns is None:
+        raise ReplayUnfit(
+            "tables.record_columns names no topic, partition and offset: which rows a late payment "
+            "has brought after all cannot be told",
+            _ELSEWISE,
+        )
+    return columns
+
+
+def reread_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Reread, ...]:
+    """Write again what has lapsed of these tables; without names, of all that are in order.
+
+    Raises ``ReplayUnfit``, ``ReplayRefused``, ``RereadRefused`` where the rows are not to be had,
+    ``RetryLater`` where the sink has to pay first or somebody else is faster, and what tables and
+    storage raise. What was written again until then is, once.
+    """
+    columns = refuse_reread(settings, names)
+    with opened_catalog(settings) as catalog:
+        desk = _Desk(settings, catalog, columns)
+        written = tuple(map(desk.write_again, sorted(names) if names else desk.waiting()))
+    tell(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
+    return written
+
+
+class _Desk:
+    """The ledger as it was read, and one table after the other."""
+
+    def __init__(self, settings: SinkSettings, catalog: Catalog, columns: Columns) -> None:
+        self._settings = settings
+        self._tables = PaidTables(settings, catalog)
+        self._columns = columns
+        record = self._tables.ledger.record
+        self._lapsed = tuple(debt for debt in record.lapsed if debt.records) if record else ()
+
+    def waiting(self) -> Sequence[str]:
+        """Tables of routes, without a key, that debts have lapsed of, and that were not replaced
+        since."""
+        ledger, settings = record_of(self._tables.ledger), self._settings
+        names = {
+            debt.table for debt in self._lapsed if ledger.follower(debt.table) == debt.follower
+        }
+        names -= {settings.quarantine.table, *self._tables.parked()}
+        return sorted(name for name in names if not settings.tables.routing.key_of(name))
+
+    def write_again(self, name: str) -> Reread:
+        """By one call; from the beginning where the table has moved meanwhile."""
+        reason = ""
+        for _ in range(_TRIES):
+            table, view = self._tables.in_order(name)
+            if not (debts := self._uncovered(view)):
+                return Reread(name)
+            files, there = self._written(table, debts)
+            rows = sum(file.records for file in files)
+            upto = replace(
+                record_of(view).replayed or Replayed(), lapsed=max(d.transaction for d in debts)
+            )
+            record = replace(
+                record_of(view), records=rows, replayed=upto, command=REREAD, actor=actor()
+            )
+            outcome = self._tables.table(name).commit(CommitAttempt(view, record, tuple(files)))
+            if isinstance(outcome, Landed):
+                return Reread(name, rows, there)
+            reason = outcome.reason
+            if isinstance(outcome, Refused):
+                delete_quietly(table.io, [file.path for file in files])
+                continue
+            if record_of(self._tables.in_order(name)[1]).replayed == upto:
+                return Reread(name, rows, there)
+            break
+        raise RetryLater(
+            f"{name} was not given what had lapsed: {reason}",
+            "ask again: rows that came after all are seen, and are not written twice",
+        )
+
+    def _uncovered(self, view: TableView) -> tuple[Debt, ...]:
+        """What lapsed of this table, and was not written again yet.
+
+        Raises ``RereadRefused`` for what is named no more, and ``RetryLater`` while a payment that
+        somebody slept through may still land, or older debts are still owed.
+        """
+        record, of = record_of(view), f"what lapsed of {view.table}"
+        done = record.replayed.lapsed if record.replayed else None
+        owed = [debt for debt in self._lapsed if debt.table == view.table]
+        if owed and all(debt.follower != view.uuid for debt in owed):
+            raise RereadRefused(f"{of} was owed to a table of that name that is gone", _ELSEWISE)
+        debts = [
+            debt
+            for debt in owed
+            if debt.follower == view.uuid and (done is None or debt.transaction > done)
+        ]
+        if sums := [debt for debt in debts if not debt.manifest]:
+            raise RereadRefused(
+                f"{of} up to transaction {sums[-1].transaction} was so much that the ledger counts "
+                f"it only: {sums[-1].said}",
+                _ELSEWISE,
+            )
+        ledger = record_of(self._tables.ledger)
+        upto = max((debt.transaction for debt in debts), default=None)
+        older = [
+            d for d in ledger.debts if d.follower == view.uuid and upto and d.transaction <= upto
+        ]
+        if older or not all(record.pays(debt, self._tables.ledger.uuid) for debt in debts):
+            raise RetryLater(
+                f"{view.table} is still owed what is no newer than what lapsed",
+                "start the sink, or wait for its next payment; then ask again",
+            )
+        return tuple(debts)
+
+    def _written(self, table: Table, debts: Sequence[Debt]) -> tuple[list[WrittenFile], int]:
+        """The debts' rows in new files, and how many of them the table has already."""
+        sink, branch = self._settings.name, self._settings.table.branch
+        reader = IcebergReader(table, sink, branch)
+        wanted = TableRecords()
+        try:
+            for debt in debts:
+                scan_draft(reader.drafted(debt.manifest, self._columns), self._columns, wanted)
+            found = scan_records(
+                reader, self._columns, frozenset(), rewound={}, on_progress=lambda *_: None
+            )
+        except FileNotFoundError as error:
+            raise RereadRefused(f"{_GONE}: {error}", _ELSEWISE) from error
+        except (ValueError, NotImplementedError) as error:  # as equality deletes are not
+            why = f"the table's rows cannot be read here: {error}"
+            raise RereadRefused(why, _ELSEWISE) from error
+        if wanted.foreign_rows:
+            raise RereadRefused(
+                f"{wanted.foreign_rows} rows of what lapsed do not say which record they are of",
+                _ELSEWISE,
+            )
+        there = {
+            at: both
+            for at, seen in wanted.partitions.items()
+            if at in found.partitions and (both := seen.offsets & found.partitions[at].offsets)
+        }
+        dead = self._places(reader, debts, there) if there else {}
+        size_bytes = target_bytes(table, 0, self._settings.coordinator.target_file_bytes)
+        try:
+            portions = portions_of(table, [debt.manifest for debt in debts], dead)
+            choice = Choice(None, portions, frozenset(), (), 0)
+            rewritten = Rewriting(table, sink, size_bytes, born=False).rewrite(choice)
+        except ValueError as error:
+            raise RereadRefused(str(error), _ELSEWISE) from error
+        except FileNotFoundError as error:
+            raise RereadRefused(f"{_GONE}: {error}", _ELSEWISE) from error
+        written = list(rewritten.written.files) if rewritten.written else []
+        if rewritten.unfit:
+            delete_quietly(table.io, [file.path for file in written])
+            path, why = next(iter(rewritten.unfit.items()))
+            raise RereadRefused(
+                f"{path} does not fit the table's columns of today: {why}", _ELSEWISE
+            )
+        return written, sum(map(len, there.values()))
+
+    def _places(
+        self,
+        reader: IcebergReader,
+        debts: Sequence[Debt],
+        there: Mapping[TopicPartition, BitMap64],
+    ) -> dict[str, BitMap64]:
+        """By file the positions of the rows that are in the table already."""
+        found: dict[str, BitMap64] = {}
+        for debt in debts:
+            for file in reader.drafted(debt.manifest, self._columns):
+                begin = 0
+                for batch in file.batches():
+                    places = (begin + place for place in places_of(batch, self._columns, there))
+                    found.setdefault(file.path, BitMap64()).update(places)
+                    begin += batch.num_rows
+        return found
