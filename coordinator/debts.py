@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from headgate.control_protocol.debts_codec import DEBTS_MAX
 from headgate.control_protocol.errors import FollowerForeign, TableRecreated
 from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
 from headgate.control_protocol.record import CommitRecord, Debt
@@ -45,12 +46,15 @@ def lapsed_so_far(stored: CommitRecord | None, late: Iterable[Debt]) -> tuple[De
     A sum stands for all that one follower never received: ``rows`` of them, and ``deletes``, no
     manifest, and the newest of their transactions, which is the one that fences.
     """
-    lapsed = (*(stored.lapsed if stored else ()), *late)
+    anew = tuple(late)
+    lapsed = (*(stored.lapsed if stored else ()), *anew)
     if len(lapsed) <= LAPSED_MAX:
         return lapsed
-    newest = lapsed[-LAPSED_MAX // 2 :]
+    # What lapses now is named once, to be told of, but for what a record could not be read with.
+    named = min(max(LAPSED_MAX // 2, len(anew)), DEBTS_MAX // 2)
+    newest = lapsed[-named:]
     sums: dict[str, Debt] = {}
-    for debt in lapsed[: -LAPSED_MAX // 2]:
+    for debt in lapsed[:-named]:
         before = sums.pop(debt.follower, None)
         rows, deletes, last = debt.rows, debt.deletes, debt
         if before:

@@ -215,6 +215,10 @@ def told_lapsed(after: CommitRecord, before: CommitRecord | None) -> tuple[Tell,
 
 
 def tidied(term: Term) -> tuple[Action, ...]:
-    """What dead coordinators drafted and never decided is of an epoch below this one's."""
-    owed = frozenset(debt.manifest for debt in term.debts if debt.manifest)
-    return (TidyDrafts(term.epoch, owed),) if term.followers else ()
+    """What dead coordinators drafted and never decided is of an epoch below this one's.
+
+    What lapsed was decided: its rows can be written again from there (I6).
+    """
+    lapsed = term.view.record.lapsed if term.view.record else ()
+    kept = frozenset(debt.manifest for debt in (*term.debts, *lapsed) if debt.manifest)
+    return (TidyDrafts(term.epoch, kept),) if term.followers else ()

@@ -23,6 +23,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Tabl
 from headgate.control_protocol.record import REREAD, Debt, Replayed
 from headgate.control_protocol.replay_errors import ReplayUnfit, RereadRefused
 from headgate.operations.actor import actor, tell
+from headgate.operations.audit_chain import renewed_topics
 from headgate.operations.audit_records import (
     TableRecords,
     places_of,
@@ -108,6 +109,9 @@ class _Desk:
         self._settings = settings
         self._tables = PaidTables(settings, catalog)
         self._columns = columns
+        ledger = catalog.load_table(settings.tables.ledger)
+        history = IcebergReader(ledger, settings.name, settings.table.branch).history()
+        self._renewed = renewed_topics(history)
         record = self._tables.ledger.record
         self._lapsed = tuple(debt for debt in record.lapsed if debt.records) if record else ()
 
@@ -211,6 +215,12 @@ class _Desk:
             for at, seen in wanted.partitions.items()
             if at in found.partitions and (both := seen.offsets & found.partitions[at].offsets)
         }
+        if anew := sorted(self._renewed & {at.topic for at in there}):
+            raise RereadRefused(
+                f"{', '.join(anew)} was created anew since the sink began: offsets name two "
+                "records, and which of them the table has cannot be told",
+                _ELSEWISE,
+            )
         dead = self._places(reader, debts, there) if there else {}
         size_bytes = target_bytes(table, 0, self._settings.coordinator.target_file_bytes)
         try:

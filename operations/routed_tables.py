@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -22,13 +21,12 @@ from headgate.operations.follower_access import (
 from headgate.operations.table_access import iceberg_of, opened_reader
 from headgate.sink.kind_shelf import KindShelf
 from headgate.sink.kinds import other_kind
+from headgate.sink.routed_tables import pattern_of
 from headgate.sink.settings import SinkSettings
 from headgate.sink.shelf import IcebergShelf, Shelf
 from headgate.sink.table_settings import ICEBERG
 from headgate.sink.tables_settings import OnMissing
 from headgate.tables.iceberg.catalog import rights_taken
-
-_PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
 def filled_tables(
@@ -174,7 +172,7 @@ def loaded_tables(catalog: Catalog, names: Iterable[str]) -> dict[str, Table]:
 
 def _named(settings: SinkSettings, catalog: Catalog) -> Iterator[str]:
     """What there is under names that a route can make."""
-    patterns = [_pattern(route.to) for route in settings.tables.route]
+    patterns = [pattern_of(route.to) for route in settings.tables.route]
     for namespace in _namespaces(settings, catalog):
         try:
             tables = catalog.list_tables(namespace)
@@ -188,17 +186,12 @@ def _named(settings: SinkSettings, catalog: Catalog) -> Iterator[str]:
 
 def _namespaces(settings: SinkSettings, catalog: Catalog) -> set[str]:
     wanted = {route.to.rpartition(".")[0] for route in settings.tables.route}
-    plain = {name for name in wanted if not _PLACEHOLDER.search(name)}
-    patterns = [_pattern(name) for name in wanted - plain]
+    plain = {name for name in wanted if "{" not in name}
+    patterns = [pattern_of(name) for name in wanted - plain]
     if not patterns:
         return plain
     there = (".".join(found) for found in catalog.list_namespaces())
     return plain | {name for name in there if any(p.fullmatch(name) for p in patterns)}
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    parts = [re.escape(part) for part in _PLACEHOLDER.split(text)]
-    return re.compile("[a-z0-9_]+".join(parts))
 
 
 def _loaded(catalog: Catalog, name: str) -> Table | None:

@@ -105,8 +105,7 @@ def opened_evidence(settings: SinkSettings, *, asks_group: bool) -> Iterator[Tab
 
 
 def iceberg_of(reader: TableReader) -> IcebergReader:
-    """Return the reader where only Iceberg can be meant: the settings refuse many tables of any
-    other kind."""
+    """Return the reader where only Iceberg can be meant."""
     assert isinstance(reader, IcebergReader)
     return reader
 

@@ -32,9 +32,10 @@ def iceberg_table(
     gates: Gates | None = None,
     *,
     memory: IndexMemory | None = None,
+    leads: bool = False,
 ) -> IcebergTable:
     """``gates``: where its commits and what maintains it meet; ``memory``: what the indexes of all
-    keyed tables share."""
+    keyed tables share; ``leads``: whether its coordinator commits to it."""
     upkeep = Upkeep(
         catalog,
         gate=(gates or Gates()).of(identifier),
@@ -49,6 +50,7 @@ def iceberg_table(
         readd_dropped=schema.readd_dropped,
         upkeep=upkeep,
         keyed=_keyed(settings, identifier, memory),
+        warms=leads,
     )
 
 

@@ -61,7 +61,7 @@ class IcebergTables:
         maintained: Maintained | None,
     ) -> Coordinated:
         catalog, gates = self._catalog, Gates()
-        table = iceberg_table(settings, catalog, settings.table.identifier, gates)
+        table = iceberg_table(settings, catalog, settings.table.identifier, gates, leads=True)
         opening.callback(table.close)
         maker = (
             TableMaker(settings, IcebergShelf(catalog), filled=lambda: table.read().filled)

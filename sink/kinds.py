@@ -229,10 +229,11 @@ def _any_evolves(tables: TablesSettings) -> bool:
 
 def _check_places(settings: SinkSettings) -> None:
     """Tables without a catalog are found by what their names become."""
-    if not settings.tables.create.location.endswith("/{table}"):
+    location = settings.tables.create.location
+    if not location.endswith("/{table}") or location.count("{table}") > 1:
         raise TablesUnfit(
-            f"tables.create.location does not end with /{{table}}, and tables of kind "
-            f"{settings.tables.type} are found by it",
+            f"tables.create.location does not end with /{{table}}, or has it twice, and tables of "
+            f"kind {settings.tables.type} are found by it",
             'write "s3://lake/{namespace}/{table}", or an absolute path',
         )
     for each in settings.tables.table:

@@ -6,7 +6,6 @@ participant that reads a topic finds its table there. Others when a participant 
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -20,7 +19,7 @@ from headgate.control_protocol.ports import SourceTopics, TopicState
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_changes import Changed, Want
 from headgate.data.writers.routes import names_of
-from headgate.sink.routed_tables import one_table, section_of
+from headgate.sink.routed_tables import ONE_NAME, one_table, section_of
 from headgate.sink.settings import SinkSettings
 from headgate.sink.shelf import Shelf
 from headgate.sink.tables_settings import CreateFrom, OneTableSettings, OnMissing, TablesSettings
@@ -30,7 +29,6 @@ COUNTED_S = 60.0
 AGAIN_S = 60.0
 """A table that could not be made is tried again after that."""
 
-_LITERAL = re.compile(r"[\w.-]+")
 _log = redacted_logger(__name__)
 
 
@@ -66,7 +64,7 @@ class TableMaker:
         wanted = {target.table: target.raw for target in named.values()}
         self._by_topic = frozenset(wanted)
         for each in self._settings.tables.table:
-            if each.columns and _LITERAL.fullmatch(each.match):
+            if each.columns and ONE_NAME.fullmatch(each.match):
                 wanted.setdefault(each.match, each.match)
         for table, raw in sorted(wanted.items()):
             if table not in self._there and self._now_s() >= self._refused.get(table, 0.0):

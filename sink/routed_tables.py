@@ -22,7 +22,7 @@ from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFie
 from headgate.sink.catalog_settings import Backend
 from headgate.sink.column_rules import check_columns, rules_of_columns
 from headgate.sink.declaration import check_declaration
-from headgate.sink.table_settings import ColumnSettings, TableSettings
+from headgate.sink.table_settings import ICEBERG, ColumnSettings, TableSettings
 from headgate.sink.tables_settings import (
     CreateFrom,
     OneTableSettings,
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from headgate.data.writers.plan import SourcePlan
     from headgate.sink.settings import SinkSettings
 
+_PLACEHOLDER = re.compile(r"\{\w+\}")
+ONE_NAME = re.compile(r"[\w.-]+")
+"""A section for one table, rather than a pattern for several."""
 _ONE_OF = re.compile(r"[^(),\s|]+(?:\|[^(),\s|]+)+")
 
 
@@ -56,6 +59,7 @@ def check_tables(settings: SinkSettings) -> None:
     _check_others(settings)
     _check_limits(settings)
     _check_creation(settings)
+    _check_places(settings)
     for each in tables.table:
         _check_one(settings, each)
 
@@ -157,6 +161,47 @@ def _check_creation(settings: SinkSettings) -> None:
         )
 
 
+def _check_places(settings: SinkSettings) -> None:
+    """Two tables in one place take what the other one is owed for their own."""
+    tables = settings.tables
+    names = [route.to for route in tables.routing.routes]
+    if tables.type != ICEBERG:
+        names += [tables.ledger, settings.quarantine.table]
+    elif tables.create.schema is CreateFrom.OFF:
+        return
+    places = [("tables.create", tables.create.location)]
+    places += [
+        (f"tables.table {each.match!r}", each.location)
+        for each in tables.table
+        if not ONE_NAME.fullmatch(each.match)
+    ]
+    for part, of in (("namespace", 0), ("table", 2)):
+        told = {name.rpartition(".")[of] for name in names}
+        several = len(told) > 1 or any("{" in each for each in told)
+        for where, location in places:
+            if several and location and f"{{{part}}}" not in location:
+                raise TablesUnfit(
+                    f"{where}: location = {location!r} is the same for several tables",
+                    f"write {{{part}}} into it",
+                )
+    _check_aside(settings, [location for _, location in places if location])
+
+
+def _check_aside(settings: SinkSettings, places: Collection[str]) -> None:
+    tables, aside = settings.tables, settings.quarantine
+    for place in places if aside.location else ():
+        if tables.location_of(aside.table, place) == aside.location.rstrip("/"):
+            continue
+        for route in tables.routing.routes:
+            made = pattern_of(tables.location_of(route.to, place))
+            if made.fullmatch(aside.location.rstrip("/")):
+                raise TablesUnfit(
+                    f"quarantine.location = {aside.location!r} may be that of a table to which a "
+                    f"route leads ({route.to})",
+                    "name a place of its own",
+                )
+
+
 def _check_limits(settings: SinkSettings) -> None:
     tables = settings.tables
     if tables.max < 1 or tables.new_per_minute_max < 1:
@@ -223,6 +268,11 @@ def _check_one(settings: SinkSettings, each: OneTableSettings) -> None:
             check_declaration(one_table(settings.tables, "any.table", each))
         except ConfigurationError as error:
             raise type(error)(f"{where}: {error.message}", error.hint) from None
+
+
+def pattern_of(text: str) -> re.Pattern[str]:
+    """What a route's name, or a place that is made of it, may become."""
+    return re.compile("[a-z0-9_]+".join(map(re.escape, _PLACEHOLDER.split(text))))
 
 
 def section_of(tables: TablesSettings, table: str) -> OneTableSettings | None:

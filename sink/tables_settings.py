@@ -127,9 +127,9 @@ class CreateSettings:
     location: str = field(
         default="",
         metadata=about(
-            "Location of tables that are made; {namespace} and {table} stand for their names. "
-            "Empty: the catalog's choice. Tables of a kind without a catalog, the ledger among "
-            "them, are found by it; it ends with /{table} then."
+            "Location of tables that are made; {namespace} and {table} stand for their names, and "
+            "no two may have one. Empty: the catalog's choice. Tables of a kind without a catalog, "
+            "the ledger among them, are found by it; it ends with /{table} then."
         ),
     )
 

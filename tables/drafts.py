@@ -7,6 +7,7 @@ Who pays gives the files to the table as those of any commit.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,12 +16,19 @@ from typing import Any
 from pyiceberg.io import FileIO
 
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.identifiers import Epoch, SinkName, draft_folder
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    SinkName,
+    TransactionId,
+    draft_folder,
+)
 from headgate.control_protocol.ports import Draft
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.table_history import FileRows
 from headgate.tables.stores.files import delete_later, delete_quietly, open_files, store_files
 from headgate.tables.stores.listing import files_below
+
+_NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
 
 
 class Drafts:
@@ -71,16 +79,31 @@ class Drafts:
         """Delete drafts that nobody asks for any more."""
         delete_later(self._files, paths)
 
-    def tidy(self, location: str, before: Epoch, owed: frozenset[str]) -> None:
-        """Delete those of earlier epochs that nobody is owed: they were paid, or never decided."""
-        root = f"{location}/metadata/headgate/{self._sink}"
-        delete_quietly(self._files, [p for p in self._of_epochs(root, before) if p not in owed])
+    def tidy(
+        self,
+        location: str,
+        before: Epoch,
+        owed: frozenset[str],
+        newest: TransactionId | None = None,
+    ) -> None:
+        """Delete those of earlier epochs that nobody is owed: they were paid, or never decided.
 
-    def _of_epochs(self, root: str, before: Epoch) -> Iterator[str]:
+        Of the epoch of the ``newest`` payment only what is behind it."""
+        root = f"{location}/metadata/headgate/{self._sink}"
+        loose = [
+            path
+            for path, epoch, number in self._drafts_below(root)
+            if epoch < before
+            and path not in owed
+            and not (newest and epoch == newest.epoch and number <= newest.number)
+        ]
+        delete_quietly(self._files, loose)
+
+    def _drafts_below(self, root: str) -> Iterator[tuple[str, int, int]]:
+        """Each with the epoch and the number of its transaction."""
         for path, _ in files_below(self._files, root):
-            epoch = path.removeprefix(f"{root}/").partition("-")[0]
-            if epoch.isdecimal() and int(epoch) < before:
-                yield path
+            if named := _NAMED.fullmatch(path.removeprefix(f"{root}/")):
+                yield path, int(named[1]), int(named[2])
 
     def _rows(self, file: WrittenFile, columns: Sequence[str]) -> FileRows:
         def batches() -> Iterator[Any]:

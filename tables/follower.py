@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from threading import Lock
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import HeadgateError, Unreachable
@@ -28,26 +29,33 @@ _log = redacted_logger(__name__)
 
 
 class KindFollower:
-    """``ports.Follower``. ``lead`` is the same table, as one that may be asked for new columns."""
+    """``ports.Follower``. ``lead`` is the same table, as one that may be asked for new columns.
+
+    Who drafts or tidies beside a slow payment waits for its end: a kind's table serves one thread.
+    """
 
     def __init__(self, table: FollowingTable, lead: Lead, drafts: Drafts) -> None:
         self._table = table
         self._lead = lead
         self._drafts = drafts
         self._paid: list[str] = []
+        self._one = Lock()
 
     def read(self) -> TableView:
-        return self._table.read()
+        with self._one:
+            return self._table.read()
 
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
-        return self._lead.evolve(base, columns)
+        with self._one:
+            return self._lead.evolve(base, columns)
 
     def draft(self, draft: Draft) -> tuple[Debt, ...]:
         """D2."""
         name = draft.table.table
-        if self._table.read().uuid != draft.table.uuid:
+        if self.read().uuid != draft.table.uuid:
             raise Unreachable(f"{name} is another table now; nothing was drafted")
-        self._table.refuse_files(draft.files)
+        with self._one:
+            self._table.refuse_files(draft.files)
         try:
             return self._drafts.write(draft)
         except Exception as error:
@@ -64,16 +72,20 @@ class KindFollower:
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(f"nothing was sent: a draft could not be read: {first_line(error)}")
         files = (*attempt.files, *drafted)
-        outcome = self._table.commit(replace(attempt, files=files, debts=()))
+        with self._one:
+            outcome = self._table.commit(replace(attempt, files=files, debts=()))
         if isinstance(outcome, Landed):
             self._drafts.forget(self._paid)
             self._paid = paths
         return outcome
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        """What is left over; a failure leaves orphans."""
+        """What is left over; a failure leaves orphans. What the newest payment was made of stays,
+        for a database that is restored without it."""
         try:
-            self._drafts.tidy(self._table.read().location, before, owed)
+            view = self.read()
+            paid = view.settled.transaction if view.settled else None
+            self._drafts.tidy(view.location, before, owed, paid)
         except (HeadgateError, OSError) as error:
             _log.warning("drafts were not cleared away: %s", first_line(error))
 

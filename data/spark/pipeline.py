@@ -68,8 +68,9 @@ def one_stage(plan: WriterPlan) -> bool:
 
 def _distributed(plan: WriterPlan) -> bool:
     """Rows of an unpartitioned table have no places to be brought to, unless it is sorted; those
-    of many tables have. Changes are written where they are read, with the keys that go."""
-    if plan.source.changes is not None:
+    of many tables have. Changes are written where they are read, with the keys that go, and so is
+    what other tables of their sink take."""
+    if plan.source.has_keys:
         return False
     if plan.source.routing is not None:
         return plan.shaping.distribution in (Distribution.HASH, Distribution.RANGE)

@@ -204,8 +204,8 @@ def _listed(
 def undecided(table: Table, sink: SinkName, before: Epoch, owed: frozenset[str]) -> list[str]:
     """Manifests that coordinators of earlier epochs drafted and never decided (D2).
 
-    An earlier epoch decides nothing any more. What it decided is owed, was paid, or has lapsed:
-    what no snapshot lists and nobody is owed belongs to nobody. Only where storage can be listed.
+    An earlier epoch decides nothing any more. What it decided was paid, or is among the ``owed``,
+    which has what lapsed; what no snapshot lists else is nobody's. Where storage can be listed.
     """
     root = f"{table.metadata.location}/metadata/headgate/{sink}"
     old = [path for path, epoch in _drafts_under(table, root) if epoch < before]

@@ -78,8 +78,7 @@ class IcebergTable:
     """``Lead`` and ``Follower`` over any pyiceberg catalog. Its opener closes the catalog.
 
     A branch that does not exist begins at main's head; the first claim makes it. What the table's
-    owner wants cleared away is done by a thread, after commits, and so is the first reading of a
-    key index; without ``threads`` within them.
+    owner wants cleared away is done by a thread, after commits; without ``threads`` within them.
     """
 
     def __init__(
@@ -93,8 +92,10 @@ class IcebergTable:
         upkeep: Upkeep | None = None,
         threads: bool = True,
         keyed: KeyedRows | None = None,
+        warms: bool = False,
     ) -> None:
-        """``keyed``: how records replace rows, where the table has a key."""
+        """``keyed``: how records replace rows, where the table has a key; ``warms``: whether a
+        thread reads its index from the first commit on, though that may have brought no rows."""
         self._catalog = catalog
         self._identifier = identifier
         self._sink = sink
@@ -104,7 +105,7 @@ class IcebergTable:
         self._malformed = 0
         self._readd_dropped = readd_dropped
         self._keyed = keyed
-        self._warms = threads
+        self._warms = warms
 
     def read(self) -> TableView:
         return self.seen(self._load())

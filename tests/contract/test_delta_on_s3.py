@@ -105,9 +105,12 @@ def test_point_5_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     draft = Draft(table.read(), transaction, Sender("member", "1"), (world.file(7),))
     (debt,) = follower.draft(draft)
+    behind = TransactionId(Epoch(1), TransactionNumber(2))
+    (undecided,) = follower.draft(replace(draft, transaction=behind))
     said = replace(record(1, 1), lead="uuid-of-the-lead")
     landed(follower.commit(CommitAttempt(follower.read(), said, debts=(debt,))))
     assert world.numbers() == [7]
     follower.tidy(Epoch(2), frozenset())
+    assert len(drafts.read(debt.manifest)) == 1
     with pytest.raises(FileNotFoundError):
-        drafts.read(debt.manifest)
+        drafts.read(undecided.manifest)

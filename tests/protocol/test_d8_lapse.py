@@ -25,6 +25,7 @@ from headgate.coordinator.actions import (
     DraftManifests,
     FollowersRead,
     PayDebts,
+    TidyDrafts,
 )
 from headgate.coordinator.debts import LAPSED_MAX, lapsed_so_far, unfenced
 from headgate.coordinator.payment import told_lapsed
@@ -48,6 +49,17 @@ def test_a_claim_lets_lapse_what_is_too_old() -> None:
     assert coordinator.attempt.record.debts == ()
     assert [debt.rows for debt in coordinator.attempt.record.lapsed] == [2]
     assert "never came into lake.one" in coordinator.told
+
+
+def test_no_epoch_clears_away_what_has_lapsed() -> None:
+    """Its rows can be written again as long as its manifest names them (I6): the epoch whose claim
+    let it lapse deleted that."""
+    coordinator = owing(AGE_MS + 1)
+    coordinator.until(Phase.CLAIMING)
+    (lapsed,) = coordinator.attempt.record.lapsed
+    while not coordinator.wants(TidyDrafts):
+        coordinator.goes_on()
+    assert coordinator.only(TidyDrafts).owed == {lapsed.manifest}
 
 
 def test_what_is_owed_is_as_old_as_its_files_and_not_as_whatever_might_have_come() -> None:
@@ -151,6 +163,17 @@ def test_of_very_many_the_older_ones_are_named_in_sums_that_fence_as_each_of_the
     assert not unfenced(follower(ONE, EPOCH - 1, 501), lapsed[:2], ())
     (told,) = told_lapsed(replace(stored, lapsed=lapsed), stored)
     assert f"2 rows of transaction {late.transaction} never came" in told.text
+
+
+def test_each_of_very_many_that_lapse_at_once_is_named_and_told() -> None:
+    """Those beyond the newest 500 went into sums at once: no log, and no record, named them."""
+    stored = replace(deciding(EPOCH - 1, LAPSED_MAX), lapsed=(owed(OTHER, EPOCH - 1, 1),))
+    late = tuple(owed(ONE, EPOCH - 1, n + 2) for n in range(LAPSED_MAX))
+    lapsed = lapsed_so_far(stored, late)
+    assert lapsed[1:] == late
+    told = told_lapsed(replace(stored, lapsed=lapsed), stored)
+    assert len(told) == LAPSED_MAX
+    assert len(lapsed_so_far(replace(stored, lapsed=lapsed), ())) == 2 + LAPSED_MAX // 2
 
 
 def heir() -> Coordinator:

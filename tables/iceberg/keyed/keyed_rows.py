@@ -17,6 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
 from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.key_errors import KeyIndexFull
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_kinds import RowKey
 from headgate.control_protocol.whose_thread import for_the_same_sink
@@ -184,11 +185,22 @@ class KeyedRows:
             return self._read.get(target.path) or self._reader.rows(table.io, columns, target)
 
         for target, found in zip(new, in_turn(keys, new, _ahead(new)), strict=True):
-            self._index.add(target.path, found)
+            try:
+                self._index.add(target.path, found)
+            except KeyIndexFull:
+                self._give_up()
+                raise
             if self._closing:
                 raise TimeoutError("the coordinator ends")
         self._stands_at = head.snapshot_id
         return head
+
+    def _give_up(self) -> None:
+        """The table is parked, or the sink stops: other tables have need of the memory."""
+        self._index, self._stands_at = self._new_index(), None
+        self._dead.clear()
+        self._read.clear()
+        self._take(0)
 
     def _change(self, table: Table, columns: Columns, file: WrittenFile) -> Change:
         deletes = file.kind is FileKind.KEYS

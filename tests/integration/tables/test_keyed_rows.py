@@ -23,7 +23,9 @@ from headgate.control_protocol.key_errors import KeyChanged, KeyIndexFull
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
 from headgate.control_protocol.record import KeyCounts
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.keyed.index_memory import IndexMemory
 from headgate.tables.iceberg.keyed.key_index import ROW_BYTES
+from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
 from headgate.tables.iceberg.table import IcebergTable
 
 pytestmark = pytest.mark.integration
@@ -187,6 +189,27 @@ def test_u7_more_rows_than_memory_may_hold_stop_the_sink_and_commit_nothing(
     with pytest.raises(KeyIndexFull, match="raise changes"):
         world.commit([put(1)])
     assert world.loaded().current_snapshot() == head
+
+
+def test_u7_a_table_that_has_no_room_leaves_that_of_the_others(tmp_path: Path) -> None:
+    """It is parked (I1): what it had begun to read was kept, and parked all other keyed tables."""
+    worlds = []
+    for name, rows in (("large", 9), ("small", 2)):
+        (tmp_path / name).mkdir()
+        world = KeyedWorld.made(local_catalog(tmp_path / name).catalog, 3)
+        for n in range(rows):
+            world.commit([put(n)])
+        worlds.append(world)
+    memory, by = IndexMemory(8 * ROW_BYTES), KeyedBy(("id",), "from_partition", "from_offset")
+    large, small = worlds
+    for world in worlds:
+        keyed = KeyedRows(by, memory=memory)
+        world.table = IcebergTable(world.catalog, NAME, SINK, threads=False, keyed=keyed)
+    for _ in range(2):
+        with pytest.raises(KeyIndexFull):
+            large.commit([put(1)])
+    assert small.commit([put(1), put(7)]) == KeyCounts(inserted=1, updated=1)
+    assert small.commit([put(1)]) == KeyCounts(updated=1)
 
 
 @pytest.mark.spark

@@ -80,13 +80,23 @@ def test_point_3_closing_ends_the_reading(tmp_path: Path, monkeypatch: pytest.Mo
     assert "the coordinator ends" in outcome.reason
 
 
-def _claimed(folder: Path, reading: Reading) -> KeyedWorld:
+def test_u7_only_a_lead_is_read_ahead(tmp_path: Path) -> None:
+    """Payments without rows read whole tables, at once, that nobody had changed."""
+    reading = Reading()
+    world = _claimed(tmp_path, reading, warms=False)
+    assert not [each for each in threading.enumerate() if each.name == "headgate-key-index"]
+    assert reading.count == 0
+    _commits(world)
+    assert reading.count == 4
+
+
+def _claimed(folder: Path, reading: Reading, *, warms: bool = True) -> KeyedWorld:
     """A table of four data files that another coordinator has just claimed."""
     world = KeyedWorld.made(local_catalog(folder).catalog, 3)
     for number in range(4):
         world.commit([Event((number,), "a"), Event((9,), "b")])
     keyed = KeyedRows(KeyedBy(("id",), "from_partition", "from_offset"), reading)
-    world.table = IcebergTable(world.catalog, NAME, SINK, keyed=keyed)
+    world.table = IcebergTable(world.catalog, NAME, SINK, keyed=keyed, warms=warms)
     assert isinstance(world.table.commit(world.attempt(())), Landed)
     return world
 

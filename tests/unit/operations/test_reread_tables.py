@@ -13,6 +13,7 @@ from unit.operations.filled_table import catalog_properties, sink_file_text
 from unit.operations.routed_shop import CLICKS, FILE, ORDERS, Shop
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
+from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
 from headgate.control_protocol.record import Debt, Parked
 from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit, RereadRefused
@@ -119,6 +120,18 @@ def test_point_6_some_rows_of_a_file_are_there(shop: Shop, settings: SinkSetting
     table.append(type(table.scan().to_arrow()).from_pylist([row | {"offset": 4}], schema=arrow))
     assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 2, there=1),)
     assert offsets(shop) == [2, 3, 4, 5]
+
+
+def test_point_6_offsets_of_a_topic_that_was_created_anew_tell_nothing(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    """The table had a record of that number, of the new topic: the old one was left out for it,
+    and told to be there."""
+    debts = shop.decides({CLICKS: [4]}, topic_ids={"shop": TopicId("topic-id-2")})
+    assert isinstance(shop.table(CLICKS).commit(shop.payment(CLICKS, debts)), Landed)
+    with pytest.raises(RereadRefused, match="shop was created anew"):
+        reread_tables(settings, [CLICKS])
+    assert offsets(shop) == [2, 4]
 
 
 def test_point_6_while_it_may_still_be_paid_nothing_is_written(

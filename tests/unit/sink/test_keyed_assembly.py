@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,14 @@ from local_catalog import local_catalog
 from unit.operations.test_audit_keyed import SINK_FILE
 
 from headgate.control_protocol.key_errors import KeyIndexFull
+from headgate.control_protocol.ports import Landed
+from headgate.control_protocol.testing.source import FakeSource, FakeTopics
 from headgate.sink.agreement import agreed
 from headgate.sink.followers import iceberg_table
+from headgate.sink.iceberg_tables import IcebergTables
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.keyed.changed_keys import KeyReader
 
 
 def settings(home: Path, more: str = "") -> SinkSettings:
@@ -39,3 +45,24 @@ def test_p11_participants_agree_on_what_changes_mean(tmp_path: Path) -> None:
     assert plain == agreed(settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n"))
     for said in ('envelope = "dms"', 'tombstones = "skip"', 'on_truncate = "skip"'):
         assert agreed(settings(tmp_path, f"[changes]\n{said}\n")) != plain
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_u7_who_only_claims_reads_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, leads: bool
+) -> None:
+    """As the payment that refreshes an idle follower (V2)."""
+    catalog = local_catalog(tmp_path).catalog
+    world = KeyedWorld.made(catalog, 2)
+    world.commit([Event((1,), "a")])
+    tables, reads = IcebergTables(settings(tmp_path), catalog), list[object]()
+    monkeypatch.setattr(KeyReader, "rows", lambda *asked: reads.append(asked))
+    before = set(threading.enumerate())
+    with ExitStack() as opening:
+        topics = FakeTopics(FakeSource(), [])
+        coordinated = tables.coordinated(settings(tmp_path), topics, opening, None)
+        table = coordinated.table if leads else tables.lead()
+        assert isinstance(table.commit(world.attempt(())), Landed)
+        for thread in set(threading.enumerate()) - before:
+            thread.join()
+    assert len(reads) == int(leads)

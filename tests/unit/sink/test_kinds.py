@@ -164,6 +164,8 @@ def test_point_5_ledger_quarantine_and_tables_are_found_by_their_names() -> None
     routed = wanted_follower(settings, "db.orders")
     assert (routed.location, routed.create) == ("/lake/db/orders", False)
     assert agreed(settings)["table.type"] == "delta"
+    said = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/lake/db/ledger_quarantine"')
+    assert said.quarantine.location == "/lake/db/ledger_quarantine"
     apart = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/aside/bad"')
     assert wanted_follower(apart, "db.ledger_quarantine").location == "/aside/bad"
 
@@ -184,6 +186,21 @@ def test_point_5_what_records_show_stands_before_declared_columns_of_a_table_tha
             f'{REFRESHED}[tables.create]\nlocation = "/lake/{{table}}/t"',
             TablesUnfit,
             "does not end",
+        ),
+        (
+            f'{REFRESHED}[tables.create]\nlocation = "/lake/{{namespace}}/{{table}}/{{table}}"',
+            TablesUnfit,
+            "or has it twice",
+        ),
+        (
+            f'{REFRESHED}{PLACED}[quarantine]\ntable = "other.orders"'.replace("{namespace}/", ""),
+            TablesUnfit,
+            "the same for several tables",
+        ),
+        (
+            f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/lake/db/orders/"',
+            TablesUnfit,
+            "may be that of a table",
         ),
         (PLACED, ConfigurationError, "could be gone from the table's log"),
         (

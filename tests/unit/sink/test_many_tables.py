@@ -93,6 +93,11 @@ def test_point_3_participants_agree_on_the_routes_and_a_sink_of_one_table_says_n
     assert not any(name.startswith("tables.") for name in agreed(parse(ONE_TABLE)))
 
 
+def placed(location: str, to: str = 'to = "db.{name}"') -> str:
+    text = FILE.replace('to = "db.{name}"', to)
+    return text.replace("[tables.create]\n", f'[tables.create]\nlocation = "{location}"\n')
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "why"),
     [
@@ -106,6 +111,13 @@ def test_point_3_participants_agree_on_the_routes_and_a_sink_of_one_table_says_n
         (FILE + '[coordinator]\non_rollback = "follow-table"\n', TablesUnfit, "go back"),
         (FILE.replace('schema = "declared"', ""), TablesUnfit, "no table is made"),
         (FILE.replace('type = "long" }]', 'type = "lang" }]'), ConfigurationError, "lang"),
+        (placed("s3://lake/all"), TablesUnfit, "write {table} into it"),
+        (placed("s3://lake/{table}", 'to = "{name}.t"'), TablesUnfit, "write {namespace} into it"),
+        (
+            FILE.replace('(orders|a_b)"\n', '(orders|a_b)"\nlocation = "s3://lake/{namespace}"\n'),
+            TablesUnfit,
+            "tables.table 'db.(orders|a_b)': location = 's3://lake/{namespace}' is the same",
+        ),
     ],
 )
 def test_point_3_what_cannot_be_is_refused_by_name(
@@ -114,6 +126,15 @@ def test_point_3_what_cannot_be_is_refused_by_name(
     error = refusal(text)
     assert type(error) is kind
     assert why in f"{error.message} {error.hint}"
+
+
+def test_point_3_tables_of_one_namespace_or_one_table_need_no_more_in_their_places() -> None:
+    """Two in one place had drafts of one name: one was paid what the other was owed."""
+    assert parse(placed("s3://lake/{table}")).tables
+    one = placed("s3://lake/all", 'to = "db.orders"')
+    assert parse(one).tables
+    own = FILE.replace('(orders|a_b)"\n', 'orders"\nlocation = "s3://lake/orders"\n')
+    assert parse(own).tables
 
 
 BEHIND = FILE.replace('writer = "in-process"', 'writer = "spark"').replace(

@@ -15,13 +15,22 @@ from unit.data.writers.test_routed import SINK, Desk, rows_in, some
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.ports import BatchFailed, BatchNeeds, BatchWritten
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchNeeds,
+    BatchOutcome,
+    BatchWritten,
+)
 from headgate.data.envelopes.changes import Changes, Tombstones
+from headgate.data.spark.pipeline import one_stage
 from headgate.data.writers import many_files, routed
-from headgate.data.writers.plan import Plans, SourcePlan
+from headgate.data.writers.plan import Plans, SourcePlan, WriterPlan
 from headgate.data.writers.routed_plans import RoutedPlans
 from headgate.data.writers.routes import Route, Routing
+from headgate.data.writers.shaping import Distribution
 from headgate.data.writers.table_stock import IcebergStock
+from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.sink.declaration import quarantine_declaration
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
@@ -95,6 +104,27 @@ def desk(tmp_path: Path) -> Iterator[KeyedDesk]:
     ensure_table(local.catalog, "db.q", quarantine_declaration())
     yield KeyedDesk(local, BY_TOPIC)
     local.catalog.close()
+
+
+class Tasks(KeyedDesk):
+    """As Spark's tasks write."""
+
+    def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
+        assert plan.shaping.distribution is Distribution.HASH
+        assert one_stage(plan)
+        return super().written(plan, batch, chunk)
+
+
+def test_u2_changes_are_written_where_they_are_read_whatever_the_ledger_asks_for(
+    desk: KeyedDesk,
+) -> None:
+    """A catalog may give every new table this property: with it no batch ever came to its end."""
+    with desk.local.catalog.load_table("db.ledger").transaction() as transaction:
+        transaction.set_properties({"write.distribution-mode": "hash"})
+    desk.made("db.orders", "db.logs")
+    tasks = Tasks(desk.local, BY_TOPIC)
+    outcome = written(tasks, {"shop.orders": [some(1), None], "logs": [some(2)]})
+    assert keys_of(outcome, "db.orders") == [("key", "shop.orders", 0, 1)]
 
 
 def written(desk: KeyedDesk, topics: dict[str, list[Any]]) -> BatchWritten:
