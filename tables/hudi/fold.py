@@ -1,185 +1,194 @@
-"""What a keyed commit changes, found by Spark: of each key its last record (rules U3, U8 to U10).
+"""What a keyed commit changes: of each key its last record (rules U3, U8 to U10).
 
-Data frames are PySpark's, which has no types here.
+It is found in Arrow, by keys, places and offsets alone: Spark would sort whole rows for it. Of the
+rows that the table has, too, only the keys are asked, and where their records came from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from headgate.control_protocol.columns import Column
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from headgate.control_protocol.errors import TableChanged
+from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.table_kinds import RowKey
-from headgate.tables.hudi.columns import quoted
-from headgate.tables.hudi.keys import DELETES
 
 _TOPIC, _PARTITION, _OFFSET = "_topic", "_partition", "_offset"
 
-_PLACE, _ROW, _RECORDS, _FIRST, _LAST = "place", "row", "records", "first", "last"
-_LIVE, _LIVE_FIRST, _LIVE_LAST = "live", "live_first", "live_last"
+_NONE = -1
+"""The number of what has none."""
 
+_BATCH_ROWS = 1 << 17
+_FILE = "file://"
 
-def coordinates(key: RowKey) -> Sequence[Column]:
-    """Return the columns of a key file behind those of the key."""
-    topic = (Column(_TOPIC, "string"),) if key.topic else ()
-    return (*topic, Column(_PARTITION, "int"), Column(_OFFSET, "long"))
+_Numbers = npt.NDArray[np.int64]
+_Column = Any
+"""Of Arrow, in one piece or several."""
 
 
 class Fold:
-    """The changes of one commit. ``rows`` have the table's columns, ``gone`` those of key files;
-    ``live`` is the table as the commit finds it."""
+    """The changes of one commit, whose files are there; ``look`` comes before ``counts``."""
 
-    def __init__(self, key: RowKey, rows: Any, gone: Any, live: Any) -> None:
+    def __init__(self, key: RowKey, files: Sequence[WrittenFile]) -> None:
         self._key = key
-        self._columns = rows.schema
-        self._folded = self._fold(rows, gone, live).persist()
+        self._claimed = sum(file.records for file in files)
+        self._paths = [file.path for file in files]
+        gone = [file.kind is FileKind.KEYS for file in files]
+        read = [self._records(*told) for told in zip(self._paths, gone, strict=True)]
+        lengths = [len(part) for part in read]
+        self._goes = np.repeat(gone, lengths)
+        self._begins = np.cumsum([0, *lengths])
+        columns, of_key = pa.concat_tables(read, promote_options="permissive").columns, len(key.key)
+        self._values = columns[:of_key]
+        self._keys, self._places = _Numbered(self._values), _Numbered(columns[of_key:-1])
+        number, place, offset = self._keys.numbers, self._places.numbers, _numbers(columns[-1])
+        newest = np.full(self._keys.count, _NONE)
+        np.maximum.at(newest, number, offset)
+        wins = np.flatnonzero(offset == newest[number])
+        self._last = np.empty(self._keys.count, np.int64)
+        self._last[number[wins]] = wins
+        self._place = place[self._last]
+        self._live = np.zeros(self._keys.count, bool)
+        self._moved = np.zeros(self._keys.count, bool)
+        self._moved[number[place != self._place[number]]] = True
 
-    def close(self) -> None:
-        self._folded.unpersist()
+    @property
+    def asked(self) -> list[str]:
+        """The columns of the table that ``look`` takes."""
+        return [*self._key.key, *filter(None, [self._key.topic]), self._key.partition]
 
-    def counts(self, claimed: int) -> KeyCounts:
-        """Count what becomes of the records, of which statuses have claimed so many.
+    def look(self, rows: Iterable[pa.RecordBatch]) -> None:
+        """Take note of rows that the table has, of ``asked`` columns in that order."""
+        for batch in rows:
+            of_key = len(self._key.key)
+            found = self._keys.find(batch.columns[:of_key])
+            there = np.flatnonzero(found != _NONE)
+            found = found[there]
+            self._live[found] = True
+            places = [column.take(pa.array(there)) for column in batch.columns[of_key:]]
+            other = self._places.find(places) != self._place[found]
+            # Rows of others say nothing of where they come from, and are not asked (U8).
+            told = np.asarray(pc.is_valid(places[-1]))
+            self._moved[found[other & told]] = True
 
-        Raises ``KeyInTwoPartitions``, ``TableChanged``.
-        """
-        from pyspark.sql import functions as f
-
-        goes, there = f.col(_ROW).isNull(), f.col(_LIVE).isNotNull()
-
-        def number(of: Any) -> Any:
-            return f.coalesce(f.sum(of.cast("long")), f.lit(0))
-
-        records, keys, moved, going, deleted, updated = self._folded.agg(
-            number(f.col(_RECORDS)),
-            f.count(f.lit(1)),
-            number(_several_places()),
-            number(goes),
-            number(goes & there),
-            number(~goes & there),
-        ).first()
-        if records != claimed:
+    def counts(self) -> KeyCounts:
+        """Count what becomes of the records. Raises ``KeyInTwoPartitions``, ``TableChanged``."""
+        records, keys = len(self._goes), self._keys.count
+        if records != self._claimed:
             raise TableChanged(
                 f"the files of the transaction have {records} records, their writers wrote "
-                f"{claimed}",
+                f"{self._claimed}",
                 "somebody changed them; start the sink again, which writes them again",
             )
-        if moved:
+        if moved := _count(self._moved):
             raise KeyInTwoPartitions(
                 f"{moved} keys have records in two partitions, and no order tells which is newer",
                 "nothing of them is in the table; produce each key to one partition",
             )
+        goes = self._goes[self._last]
+        going, there = _count(goes), _count(self._live)
+        deleted = _count(goes & self._live)
         return KeyCounts(
-            inserted=keys - going - updated,
-            updated=updated,
+            inserted=keys - going - (there - deleted),
+            updated=there - deleted,
             deleted=deleted,
             absent=going - deleted,
             superseded=records - keys,
         )
 
-    def changed(self) -> Any:
-        """Return rows of the table's columns, one of each key that changes; those that go say
-        ``DELETES`` for their partition."""
-        from pyspark.sql import functions as f
+    def rows(self, folder: Path) -> Iterator[str]:
+        """Yield files of the rows that come: those staged, or new ones in ``folder`` without what
+        is superseded."""
+        last = np.zeros(len(self._goes), bool)
+        last[self._last] = True
+        spans = zip(self._paths, self._begins[:-1], self._begins[1:], strict=True)
+        for path, begin, end in spans:
+            chosen = last[begin:end] & ~self._goes[begin:end]
+            if chosen.any():
+                yield path if chosen.all() else _copy(path, chosen, folder)
 
-        goes = f.col(_ROW).isNull()
-        found = self._folded.where(~goes | f.col(_LIVE).isNotNull())
-        keys = {name: f.col(_nth(n)) for n, name in enumerate(self._key.key)}
+    def going(self) -> pa.Table:
+        """Return the keys of live rows that go."""
+        rows = self._last[self._goes[self._last] & self._live]
+        return pa.table(self._values, names=list(self._key.key)).take(rows)
 
-        def going(column: Any) -> Any:
-            if column.name == self._key.partition:
-                return f.lit(DELETES).cast(column.dataType)
-            return keys.get(column.name, _nothing(column.dataType))
-
-        return found.select(
-            *(
-                f.when(goes, going(column))
-                .otherwise(f.col(_ROW).getField(column.name))
-                .alias(column.name)
-                for column in self._columns
-            )
-        )
-
-    def _fold(self, rows: Any, gone: Any, live: Any) -> Any:
-        from pyspark.sql import functions as f
-
-        key = self._key
-        whole = f.struct(*(_column(column.name) for column in self._columns))
-        of_rows = rows.select(
-            *self._keys(),
-            _place(key.topic, key.partition).alias(_PLACE),
-            _column(key.offset).cast("long").alias(_OFFSET),
-            whole.alias(_ROW),
-        )
-        of_gone = gone.select(
-            *self._keys(),
-            _place(_TOPIC if key.topic else "", _PARTITION).alias(_PLACE),
-            _column(_OFFSET),
-            f.lit(None).cast(of_rows.schema[_ROW].dataType).alias(_ROW),
-        )
-        nth = [_nth(n) for n in range(len(key.key))]
-        newest = (
-            of_rows.unionByName(of_gone)
-            .groupBy(*nth)
-            .agg(
-                f.max_by(_ROW, _OFFSET).alias(_ROW),
-                f.count(f.lit(1)).alias(_RECORDS),
-                f.min(_PLACE).alias(_FIRST),
-                f.max(_PLACE).alias(_LAST),
-            )
-        )
-        # Rows of others say nothing of where they come from, and are not asked (U8).
-        known = f.when(_column(key.partition).isNotNull(), _place(key.topic, key.partition))
-        there = (
-            live.select(*self._keys(), known.alias(_PLACE))
-            .join(newest.select(*nth), nth)
-            .groupBy(*nth)
-            .agg(
-                f.count(f.lit(1)).alias(_LIVE),
-                f.min(_PLACE).alias(_LIVE_FIRST),
-                f.max(_PLACE).alias(_LIVE_LAST),
-            )
-        )
-        return newest.join(there, nth, "left")
-
-    def _keys(self) -> list[Any]:
-        """The key's columns, by names that none of the table's can be mistaken for."""
-        return [_column(name).alias(_nth(n)) for n, name in enumerate(self._key.key)]
+    def _records(self, path: str, goes: bool) -> pa.Table:  # noqa: FBT001 - of each file one
+        """Return keys and coordinates, whatever the file calls them."""
+        columns = [*self.asked, self._key.offset]
+        if goes:
+            coordinates = [*filter(None, [self._key.topic and _TOPIC]), _PARTITION, _OFFSET]
+            columns = [*self._key.key, *coordinates]
+        with pq.ParquetFile(_local(path)) as file:
+            found = file.read(columns)
+        return pa.table([found[name] for name in columns], [str(n) for n in range(len(columns))])
 
 
-def _several_places() -> Any:
-    from pyspark.sql import functions as f
+class _Numbered:
+    """Numbers for the values of one or several columns, from 0 on: equal ones have the same."""
 
-    first = f.col(_FIRST)
-    others = (f.col(each) != first for each in (_LAST, _LIVE_FIRST, _LIVE_LAST))
-    last, one, other = (f.coalesce(each, f.lit(False)) for each in others)  # noqa: FBT003
-    return last | one | other
+    def __init__(self, columns: Sequence[_Column]) -> None:
+        first, *others = columns
+        self._first = pc.unique(first)
+        self._others: list[tuple[pa.Array, pa.Array]] = []
+        self.numbers, self.count = _at(first, self._first), len(self._first)
+        for column in others:
+            values = pc.unique(column)
+            paired = _paired(self.numbers, column, values)
+            pairs = pc.unique(paired)
+            self._others.append((values, pairs))
+            self.numbers, self.count = _at(paired, pairs), len(pairs)
 
-
-def _place(topic: str, partition: str) -> Any:
-    from pyspark.sql import functions as f
-
-    named = _column(topic) if topic else f.lit("")
-    return f.struct(named.alias("topic"), _column(partition).cast("long").alias("partition"))
-
-
-def _nothing(kind: Any) -> Any:
-    """A value of the type that nobody reads; a required column takes no null."""
-    from pyspark.sql import functions as f
-
-    if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
-        return f.lit("1970-01-01").cast(kind)
-    text = kind.typeName() in ("string", "binary")
-    return (f.lit("") if text else f.lit(0)).cast(kind)
+    def find(self, columns: Sequence[_Column]) -> _Numbers:
+        """Return the numbers of these values, ``_NONE`` for others."""
+        first, *others = columns
+        found = _at(first, self._first)
+        for column, (values, pairs) in zip(others, self._others, strict=True):
+            found = _at(_paired(found, column, values), pairs)
+        return found
 
 
-def _column(name: str) -> Any:
-    from pyspark.sql import functions as f
+def _paired(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
+    """Return a number for each pair; less than 0 where one of the two is none."""
+    at = _at(column, values)
+    return pa.array(np.where(at == _NONE, _NONE, numbers * len(values) + at))
 
-    return f.col(quoted(name))
+
+def _at(column: _Column, values: pa.Array) -> _Numbers:
+    """Return which of the values each is, ``_NONE`` where it is none of them."""
+    return _numbers(pc.index_in(column.cast(values.type), values).fill_null(_NONE))
 
 
-def _nth(n: int) -> str:
-    return f"key_{n}"
+def _numbers(column: _Column) -> _Numbers:
+    return np.asarray(column.cast(pa.int64()))
+
+
+def _count(chosen: npt.NDArray[np.bool_]) -> int:
+    return int(np.count_nonzero(chosen))
+
+
+def _copy(path: str, chosen: npt.NDArray[np.bool_], folder: Path) -> str:
+    """Write the chosen rows of a file into another."""
+    copied, begin = folder / f"{uuid.uuid4()}.parquet", 0
+    with (
+        pq.ParquetFile(_local(path)) as file,
+        pq.ParquetWriter(copied, file.schema_arrow) as writer,
+    ):
+        for batch in file.iter_batches(_BATCH_ROWS):
+            end = begin + len(batch)
+            writer.write_batch(batch.filter(pa.array(chosen[begin:end])))
+            begin = end
+    return f"{_FILE}{copied}"
+
+
+def _local(path: str) -> str:
+    return path.removeprefix(_FILE)

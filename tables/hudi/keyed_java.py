@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.control_protocol.columns import Column
 from headgate.control_protocol.errors import Unreachable
-from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.record import KeyCounts
-from headgate.tables.hudi.columns import spark_columns
-from headgate.tables.hudi.fold import Fold, coordinates
+from headgate.control_protocol.table_kinds import RowKey
+from headgate.tables.hudi.columns import quoted, spark_columns
+from headgate.tables.hudi.fold import Fold
 from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.keys import GENERATOR, index_of, key_settings
+from headgate.tables.hudi.keys import DELETES, GENERATOR, index_of, key_settings
 from headgate.tables.hudi.places import HudiPlace
 
 
@@ -39,15 +45,14 @@ class HudiKeyedJava(HudiJava):
 
         Raises ``KeyInTwoPartitions``, ``TableChanged``, and what Java raises.
         """
-        fold = self._fold(files)
-        try:
-            counts = fold.counts(sum(file.records for file in files))
-            if counts.inserted + counts.updated + counts.deleted:
-                self._statuses = self._written(meta, instant, fold.changed())
-            else:
-                self.nothing(meta, instant)
-        finally:
-            fold.close()
+        fold = Fold(self._key, files)
+        fold.look(self._live(meta, fold.asked, files))
+        counts = fold.counts()
+        if not counts.inserted + counts.updated + counts.deleted:
+            self.nothing(meta, instant)
+            return counts
+        with TemporaryDirectory(dir=self._place.staged) as folder:
+            self._statuses = self._written(meta, instant, self._changed(fold, Path(folder)))
         return counts
 
     def brought(self) -> list[Path]:
@@ -56,23 +61,46 @@ class HudiKeyedJava(HudiJava):
 
     # ------------------------------------------------------------------------------------ of Java
 
-    def _fold(self, files: Sequence[WrittenFile]) -> Fold:
-        key = self._place.key
-        assert key is not None, "chosen for it"
-        columns = self._place.config().columns
-        gone = spark_columns([*(columns[name] for name in key.key), *coordinates(key)])
-        return Fold(
-            key,
-            self._read(files, FileKind.ROWS, spark_columns(columns.fields)),
-            self._read(files, FileKind.KEYS, gone),
-            self.rows(),
-        )
+    def _live(
+        self, meta: Any, columns: Sequence[str], files: Sequence[WrittenFile]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield these columns of the table's rows, maybe of those alone whose keys are in files."""
+        slices = self.latest_slices(meta)
+        if any(each.logged for each in slices):
+            yield from self._merged(columns, files)
+            return
+        for each in slices:
+            with pq.ParquetFile(each.path) as file:
+                for batch in file.iter_batches(columns=columns):
+                    yield batch.select(columns)
 
-    def _read(self, files: Sequence[WrittenFile], kind: FileKind, columns: str) -> Any:
-        paths = [file.path for file in files if file.kind is kind]
-        if not paths:
-            return self._session.createDataFrame([], columns)
-        return self._session.read.schema(columns).parquet(*paths)
+    def _merged(self, columns: Sequence[str], files: Sequence[WrittenFile]) -> list[pa.RecordBatch]:
+        """Only Hudi reads its logs; Spark leaves out what no file has the key of."""
+        keys = self._columns(self._key.key)
+        asked = self._read([file.path for file in files], keys)
+        names = [column.name for column in keys]
+        rows = self.rows().select(*map(quoted, columns)).join(asked, names, "left_semi")
+        found: list[pa.RecordBatch] = rows.select(*map(quoted, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
+        return found
+
+    def _changed(self, fold: Fold, folder: Path) -> Any:
+        """Return rows of the table's columns, one of each key that changes; those that go say
+        ``DELETES`` for their partition."""
+        rows = self._read(fold.rows(folder), self._place.config().columns.fields)
+        going = fold.going()
+        if not going:
+            return rows
+        path = folder / "going.parquet"
+        pq.write_table(going, path)
+        keys = self._read([f"file://{path}"], self._columns(self._key.key))
+        partition = self._key.partition
+        return rows.union(keys.select(*(_going(each, keys, partition) for each in rows.schema)))
+
+    def _read(self, paths: Iterable[str], columns: Sequence[Column]) -> Any:
+        told, found = spark_columns(columns), list(paths)
+        if not found:
+            return self._session.createDataFrame([], told)
+        return self._session.read.schema(told).parquet(*found)
 
     def _written(self, meta: Any, instant: str, rows: Any) -> list[Any]:
         """Return Hudi's status of each file."""
@@ -116,9 +144,34 @@ class HudiKeyedJava(HudiJava):
         return [status.getStat() for status in self._statuses]
 
     def _settings(self) -> Mapping[str, str]:
-        config, key, given = self._place.config(), self._place.key, self._place.settings
-        assert key is not None, "chosen for it"
+        config, given = self._place.config(), self._place.settings
         index = index_of(self._place.name, given)
         by = config.dressing.partition_by
         generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
-        return {**given, **key_settings(key, index, config.keys, by), **generator}
+        return {**given, **key_settings(self._key, index, config.keys, by), **generator}
+
+    @property
+    def _key(self) -> RowKey:
+        assert self._place.key is not None, "chosen for it"
+        return self._place.key
+
+    def _columns(self, names: Iterable[str]) -> list[Column]:
+        columns = self._place.config().columns
+        return [columns[name] for name in names]
+
+
+def _going(column: Any, keys: Any, partition: str) -> Any:
+    """The value of a column in a row that goes: nobody reads those behind the key's."""
+    from pyspark.sql import functions as f
+
+    if column.name in keys.columns:
+        return f.col(quoted(column.name))
+    value = DELETES if column.name == partition else _nothing(column.dataType)
+    return f.lit(value).cast(column.dataType).alias(column.name)
+
+
+def _nothing(kind: Any) -> Any:
+    """A required column takes no null."""
+    if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
+        return "1970-01-01"
+    return "" if kind.typeName() in ("string", "binary") else 0

@@ -199,17 +199,20 @@ def test_point_2_the_last_record_of_a_key_wins_whatever_file_it_came_in(
     reader.close()
 
 
-def test_point_2_a_key_in_two_partitions_stops_the_sink(make: Make) -> None:
-    world = make()
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_point_2_a_key_in_two_partitions_stops_the_sink(make: Make, kind: str) -> None:
+    world = make(kind)
     table, view = three(world)
+    again = world.stage(rows((2, "b", 0, 3)))  # into a log file, where there are such
+    view = landed(commit(table, view, record(1, 2, 4), again))
     for told in (rows((1, "b", 1, 9)), rows((7, "b", 1, 9), (7, "c", 0, 9))):
         with pytest.raises(KeyInTwoPartitions):
-            commit(table, view, record(1, 2, 9), world.stage(told))
+            commit(table, view, record(1, 3, 9), world.stage(told))
     with pytest.raises(KeyInTwoPartitions):
-        commit(table, view, record(1, 2, 9), world.stage(gone((1, 2, 4)), FileKind.KEYS))
+        commit(table, view, record(1, 3, 9), world.stage(gone((1, 2, 4)), FileKind.KEYS))
     short = world.stage(rows((1, "b", 0, 9)))
     with pytest.raises(TableChanged):
-        commit(table, view, record(1, 2, 9), replace(short, records=2))
+        commit(table, view, record(1, 3, 9), replace(short, records=2))
     heir = world.open()
     claimed(heir, epoch=2)  # rolls back what the attempts have left
     assert names(world) == {1: "a", 2: "b", 3: "c"}
@@ -224,6 +227,10 @@ def test_point_2_deletes_of_keys_that_are_not_there_change_no_file(make: Make) -
     view = landed(commit(table, view, record(1, 2, 9), less))
     assert view.record.keys == KeyCounts(absent=2)
     assert world.data_files() == before
+    more = world.stage(gone((8, 0, 10), (1, 0, 11)), FileKind.KEYS)
+    view = landed(commit(table, view, record(1, 3, 12), more))
+    assert view.record.keys == KeyCounts(deleted=1, absent=1)
+    assert names(world) == {2: "b", 3: "c"}
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])

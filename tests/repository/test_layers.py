@@ -69,7 +69,11 @@ ADAPTERS = {
         "headgate.sink.shelf",
         "headgate.sink.starting",
     },
-    "pyspark": {"headgate.data.spark", "headgate.tables.hudi.fold", "headgate.tables.hudi.jvm"},
+    "pyspark": {
+        "headgate.data.spark",
+        "headgate.tables.hudi.jvm",
+        "headgate.tables.hudi.keyed_java",
+    },
     "sqlglot": {"headgate.data.transform.select_text"},
     "botocore": {"headgate.tables.iceberg.catalog", "headgate.tables.stores.s3_store"},
     "pyarrow": {
