@@ -44,6 +44,10 @@ class Capability(StrEnum):
     KEYS = "rows by key"
     """A commit takes key files beside row files (rules U1 to U4, U8 to U10)."""
 
+    KEYED_TABLES = "rows by key of many tables"
+    """What ``open`` returns takes key files too where the table follows and has a key; of a kind
+    with ``KEYS`` and ``MANY_TABLES``."""
+
     MAINTENANCE = "maintenance"
     MANY_TABLES = "many tables"
     """The kind is a ``ListingKind``, its tables follow (``FOLLOWERS``), and one of them may be a
@@ -79,8 +83,9 @@ class WantedTable:
     that the file declares; ``create``: whether a missing table is made of them. An idle sink
     commits at least once in ``renewed_ms`` all the same (0: perhaps never). ``by_spark``: whether
     Spark jobs write its files. ``key``: what names its rows, of a kind with ``Capability.KEYS``.
-    ``lead``: of a table that follows, what the file says under [table.properties] of the other one,
-    whose commits decide its rows.
+    ``lead``: of a quarantine what the file says under [table.properties] of the table whose commits
+    decide its rows; where a sink has many tables, of each what ``tables.create.properties`` says of
+    all. ``ledger``: of these it is the one that decides, and has no rows.
     """
 
     name: str
@@ -95,6 +100,7 @@ class WantedTable:
     by_spark: bool = False
     key: RowKey | None = None
     lead: Mapping[str, str] | None = None
+    ledger: bool = False
 
 
 class Dressing(Protocol):

@@ -24,6 +24,7 @@ from headgate.kafka.cluster import Cluster
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare
 from headgate.operations.audit_keys import (
+    DEATHS_UNTOLD,
     NOT_FOLDED,
     Told,
     offsets_behind,
@@ -57,9 +58,7 @@ class KeyedInquiry(Inquiry):
     def examine_table(self) -> None:
         super().examine_table()
         if other_kind(self._settings):
-            self._unproven.append(
-                "which rows each commit made die is not told by this kind of table"
-            )
+            self._unproven.append(DEATHS_UNTOLD)
             return
         self._take(told_of_deaths(iceberg_of(self._reader), self._history, self._on_progress))
 

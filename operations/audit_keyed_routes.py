@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from pyroaring import BitMap64
 
@@ -15,10 +16,11 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.table_history import History, LiveFile
+from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.operations.audit_files import OnProgress
 from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare
 from headgate.operations.audit_keys import (
+    DEATHS_UNTOLD,
     NOT_FOLDED,
     Told,
     told_of_deaths,
@@ -34,10 +36,11 @@ from headgate.tables.iceberg.reader import IcebergReader
 
 @dataclass(slots=True)
 class KeyedFollower:
-    """One keyed table. ``offsets``: up to where it was paid; ``fold``: its comparison."""
+    """One keyed table. ``offsets``: up to where it was paid; ``fold``: its comparison, with an
+    Iceberg ``reader``."""
 
     name: str
-    reader: IcebergReader
+    reader: IcebergReader | None
     history: History
     offsets: Offsets
     whole: bool = True
@@ -62,13 +65,17 @@ class KeyedFollowers:
         return target.table if target is not None and self.has(target.table) else None
 
     def examine(
-        self, reader: IcebergReader, history: History, files: list[LiveFile], *, damaged: bool
+        self, reader: TableReader, history: History, files: list[LiveFile], *, damaged: bool
     ) -> None:
-        """The table alone: its commits, its rows, its keys."""
+        """The table alone: its commits, its rows, its keys; which rows died is Iceberg's to say."""
         name = history.table
-        found = KeyedFollower(name, reader, history, _paid_upto(history), not damaged)
-        self.tables[name] = found
-        self._say(name, told_of_deaths(reader, history, self.on_progress))
+        known = reader if isinstance(reader, IcebergReader) else None
+        whole = known is not None and not damaged
+        self.tables[name] = KeyedFollower(name, known, history, _paid_upto(history), whole)
+        if known is not None:
+            self._say(name, told_of_deaths(known, history, self.on_progress))
+        else:
+            self.told.unproven.append(f"{name}: {DEATHS_UNTOLD}")
         live_rows = sum(-file.records if file.deletes else file.records for file in files)
         self._say(name, told_of_rows(history, live_rows))
         if damaged:
@@ -111,7 +118,7 @@ class KeyedFollowers:
         try:
             table.fold = fold_and_compare(
                 self.settings,
-                table.reader,
+                cast("IcebergReader", table.reader),
                 source,
                 lambda records: self.on_progress("source records", records, 0),
             )

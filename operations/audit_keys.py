@@ -16,6 +16,7 @@ from headgate.operations.audit_report import Finding
 from headgate.operations.fold.comparison import Fault
 from headgate.tables.iceberg.reader import IcebergReader
 
+DEATHS_UNTOLD = "which rows each commit made die is not told by this kind of table"
 NOT_FOLDED = (
     "a keyed table holds the last record of each key: that none of them is missing, and none "
     "outdated, was not compared with the source"

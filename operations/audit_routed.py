@@ -136,7 +136,7 @@ class RoutedInquiry(Inquiry):
         self._deleted_rows += history.deleted_rows
         others = {other.snapshot_id for other in history.foreign if other.sink is not None}
         if keyed := self._keyed.has(history.table):
-            self._keyed.examine(iceberg_of(reader), history, files, damaged=bool(damaged))
+            self._keyed.examine(reader, history, files, damaged=bool(damaged))
             columns = None
         left_out = damaged | {file.path for file in files if file.added_by in others}
         absent = [n for n in columns or () if n not in reader.columns()]
@@ -277,9 +277,10 @@ class RoutedInquiry(Inquiry):
             self._remarks.append(
                 f"{debt.said} of transaction {debt.transaction} are owed to {history.table}"
             )
-            if keyed:
-                findings += examine_owed(iceberg_of(reader.reader), debt, lead)
-            findings += _examine_debt(reader, debt.manifest, columns, seen) if columns else []
+            if keyed and isinstance(reader.reader, IcebergReader):
+                findings += examine_owed(reader.reader, debt, lead)
+            else:
+                findings += _examine_debt(reader, debt.manifest, columns, seen)
         return rows, findings
 
 
@@ -307,10 +308,13 @@ def _examine_files(reader: IcebergReader, debt: Debt) -> list[Finding]:
 
 
 def _examine_debt(
-    reader: FollowerReader, manifest: str, columns: Columns, seen: TableRecords
+    reader: FollowerReader, manifest: str, columns: Columns | None, seen: TableRecords
 ) -> list[Finding]:
+    """Read the rows that are owed; without columns only whether the debt can be read."""
     try:
-        scan_draft(reader.drafted(manifest, columns), columns, seen)
+        files = reader.drafted(manifest, columns or ())
+        if columns:
+            scan_draft(files, columns, seen)
     except FileNotFoundError as error:
         return [Finding("debt-missing", f"{manifest} cannot be paid: {error}")]
     return []

@@ -95,6 +95,6 @@ class KindTables:
             opening.callback(followers.close)
         sources = MakingTopics(topics, maker) if maker else topics
         coordinated = Coordinated(as_lead(table, self._kind), followers, sources)
-        if isinstance(table, StampingTable):
+        if isinstance(table, StampingTable) and not settings.tables:  # no file is a ledger's
             return replace(coordinated, stamp=table.stamp)
         return coordinated

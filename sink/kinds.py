@@ -7,7 +7,7 @@ sink file says (``table.type``), its object a callable without arguments that re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -29,8 +29,8 @@ from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.participant.settings import UnknownFields
 from headgate.sink.catalog_settings import Backend
 from headgate.sink.declaration import declared, quarantine_declaration
-from headgate.sink.routed_tables import one_table
-from headgate.sink.table_settings import ICEBERG, TableSettings
+from headgate.sink.routed_tables import one_table, section_of
+from headgate.sink.table_settings import ICEBERG, RecordColumns, TableSettings
 from headgate.sink.tables_settings import CreateFrom, TablesSettings
 from headgate.tables.layouts import declared_columns
 
@@ -106,7 +106,9 @@ def wanted_table(settings: SinkSettings) -> WantedTable:
         wanted = _declared(settings, settings.table)
     except ConfigurationError as error:
         raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
-    return replace(wanted, key=_row_key(settings))
+    if settings.tables:
+        return replace(wanted, lead=_lead_properties(settings), ledger=True)
+    return replace(wanted, key=_row_key(settings.table.key, settings.table.record_columns))
 
 
 def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
@@ -115,10 +117,13 @@ def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
         return wanted_quarantine(settings)
     tables = settings.tables
     assert tables, "a sink of one table has no other follower"
+    section = section_of(tables, name)
     return replace(
         _wanted(settings, name, tables.location_of(name)),
+        properties=tables.create.properties,
         renewed_ms=tables.valid_through_refresh_ms,
-        lead=settings.table.properties,
+        key=_row_key(section.key, tables.record_columns) if section else None,
+        lead=_lead_properties(settings),
     )
 
 
@@ -137,6 +142,8 @@ def wanted_made(
         columns=Struct((*own, *wanted.columns.fields)),
         properties={**wanted.properties, RAW_NAME_PROPERTY: raw},
         renewed_ms=settings.tables.valid_through_refresh_ms,
+        key=_row_key(table.key, table.record_columns),
+        lead=_lead_properties(settings),
     )
 
 
@@ -151,7 +158,7 @@ def wanted_quarantine(settings: SinkSettings) -> WantedTable:
         create=True,
         columns=declared_columns(made.columns),
         comments=made.comments,
-        lead=settings.table.properties,
+        lead=_lead_properties(settings),
     )
 
 
@@ -178,11 +185,14 @@ def _wanted(settings: SinkSettings, name: str, location: str) -> WantedTable:
     )
 
 
-def _row_key(settings: SinkSettings) -> RowKey | None:
-    table, places = settings.table, settings.table.record_columns
-    if not table.key:
-        return None
-    return RowKey(table.key, places.partition, places.offset, places.topic)
+def _lead_properties(settings: SinkSettings) -> Mapping[str, str]:
+    """What the file says of the table that decides, or of all tables beside it."""
+    tables = settings.tables
+    return tables.create.properties if tables else settings.table.properties
+
+
+def _row_key(key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
+    return RowKey(key, places.partition, places.offset, places.topic) if key else None
 
 
 def check_kind(settings: SinkSettings) -> None:
@@ -266,7 +276,7 @@ def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
     asked = {
         "[tables]": (Capability.MANY_TABLES, tables),
         "tables.atomic": (None, tables.atomic),
-        "tables.table.key": (None, tables.keyed),
+        "tables.table.key": (Capability.KEYED_TABLES, tables.keyed),
         'tables.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, _any_evolves(tables)),
         "tables.create.sort_by": (None, tables.create.sort_by),
         "quarantine.dead_letter_topic": (None, settings.quarantine.dead_letter_topic),

@@ -111,7 +111,11 @@ class CreateSettings:
         ),
     )
     properties: Mapping[str, str] = field(
-        default_factory=Properties, metadata=about("Iceberg properties of tables that are made.")
+        default_factory=Properties,
+        metadata=about(
+            "Iceberg properties of tables that are made, or those of another kind of table; Hudi's "
+            "say how all of them are written, the ledger among them: docs/hudi.md."
+        ),
     )
     sort_by: tuple[str, ...] = field(
         default=(),

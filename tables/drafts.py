@@ -13,6 +13,7 @@ import time
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyiceberg.io import FileIO
@@ -30,8 +31,12 @@ from headgate.control_protocol.table_history import FileRows
 from headgate.tables.stores.files import delete_later, delete_quietly, open_files, store_files
 from headgate.tables.stores.listing import files_below
 
+<<<<<<< HEAD
 KEPT_MS = 3_600_000
 _NAMED = re.compile(r"(\d+)-[^/]*/(\d+)\.json")
+=======
+_NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
+>>>>>>> main
 
 
 class Drafts:
@@ -53,12 +58,23 @@ class Drafts:
         self._kept_ms = kept_ms
         self._paid: deque[tuple[float, Collection[str]]] = deque()
 
-    def write(self, draft: Draft) -> Debt:
-        """Keep what the follower is owed."""
+    def write(self, draft: Draft) -> tuple[Debt, ...]:
+        """Keep what the follower is owed: its rows, and besides the keys that go (rule U2)."""
+        keys = [file for file in draft.files if file.kind is FileKind.KEYS]
+        debts = []
+        if rows := [file for file in draft.files if file.kind is FileKind.ROWS]:
+            debt = self._written(draft, rows, "")
+            debts.append(replace(debt, rows=sum(file.records for file in rows)))
+        if keys:
+            debt = self._written(draft, keys, "-keys")
+            debts.append(replace(debt, deletes=sum(file.records for file in keys)))
+        return tuple(debts)
+
+    def _written(self, draft: Draft, files: Sequence[WrittenFile], suffix: str) -> Debt:
         table, transaction = draft.table, draft.transaction
         folder = draft_folder(table.location, self._sink, transaction.epoch, draft.coordinator)
-        path = f"{folder}/{transaction.number}.json"
-        text = json.dumps([_form(file) for file in draft.files]).encode()
+        path = f"{folder}/{transaction.number}{suffix}.json"
+        text = json.dumps([_form(file) for file in files]).encode()
         store_files(self._files, {path: text})
         return Debt(
             transaction=transaction,
@@ -67,7 +83,6 @@ class Drafts:
             table=table.table,
             manifest=path,
             size_bytes=len(text),
-            rows=sum(file.records for file in draft.files),
             since_ms=draft.since_ms,
         )
 

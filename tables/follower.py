@@ -56,7 +56,7 @@ class KindFollower:
         with self._one:
             self._table.refuse_files(draft.files)
         try:
-            return (self._drafts.write(draft),)
+            return self._drafts.write(draft)
         except Exception as error:
             raise Unreachable(
                 f"{name}: what it is owed could not be written: {first_line(error)}"
@@ -87,7 +87,7 @@ class KindFollower:
             _log.warning("drafts were not cleared away: %s", first_line(error))
 
     def strike_off(self, debts: Sequence[Debt]) -> None:
-        """No follower of such a kind has a key, and so no key files."""
+        """Key files are the kind's own to remove, once what they say has landed."""
 
     def close(self) -> None:
         self._table.close()

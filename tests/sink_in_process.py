@@ -39,15 +39,18 @@ from headgate.sink.settings import SinkSettings
 TURN_MS = 10
 _PATIENCE_S = 120.0
 
-Value = Callable[[TopicPartition, int], bytes]
+Value = Callable[[TopicPartition, int], bytes | None]
 
 
 class SinkInProcess:
     """One life of a participant with its coordinator after the other, on tables that stay."""
 
-    def __init__(self, settings: SinkSettings, value: Value) -> None:
+    def __init__(
+        self, settings: SinkSettings, value: Value, key: Value = lambda _, __: None
+    ) -> None:
         self.settings = settings
         self.value = value
+        self.key = key
         self.clock = FakeClock()
         self.server = FakeLogServer(self.clock)
         self.source = FakeSource()
@@ -174,11 +177,11 @@ class _Writer:
         batch, self._batch = self._batch, None
         if batch is None:
             return None
-        source, value = self._sink.source, self._sink.value
+        source, value, key = self._sink.source, self._sink.value, self._sink.key
         records = [
             [
-                Record(at.topic, at.partition, r.offset, 1_000, value(at, r.offset), None, [])
-                for r in source.records(at, span)
+                Record(at.topic, at.partition, n, 1_000, value(at, n), key(at, n), [])
+                for n in (record.offset for record in source.records(at, span))
             ]
             for at, span in batch.ranges.items()
         ]

@@ -120,6 +120,12 @@ def _spark(kind: Type) -> str:
 
 
 def _field(column: Column, inside: Path, comment: str | None = None) -> dict[str, Any]:
+    if not column.name.isidentifier():
+        raise ConfigurationError(
+            f"column {dotted((*inside, column.name))!r}: Avro, which says the columns of a Hudi "
+            "table, has no such name",
+            "letters, digits and _ make one, and no digit begins it; `from` reads another field",
+        )
     form = {"name": column.name, "type": _value(column, (*inside, column.name))}
     if not column.required:
         form["default"] = None

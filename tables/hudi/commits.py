@@ -14,6 +14,7 @@ from pathlib import Path
 
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
 from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.filled_tables import filled_after, filled_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.kind_errors import TableUnfit
@@ -26,7 +27,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record_codec import decode, encode, sink_of, topics_of
+from headgate.control_protocol.record_codec import decode, sink_of, topics_of
 from headgate.tables.hudi import forks
 from headgate.tables.hudi.columns import changed
 from headgate.tables.hudi.java import HudiJava, Instant, Statistics
@@ -127,7 +128,8 @@ class HudiCommits:
         self._refuse_risen(lambda instant: java.completed(meta, instant))
         forks.refuse_fork(self._place.name, self._sink, ours)
         self._refuse_changed(config, newest)
-        found = decode(self._sink, ours[0].said) if ours else None
+        said = ours[0].said if ours else {}
+        found, filled = decode(self._sink, said), filled_of(self._sink, said)
         tag, record, lineage = (
             ours[0].completed if ours else None,
             found,
@@ -135,7 +137,7 @@ class HudiCommits:
         )
         kept = self._kept(java, meta)
         if kept and kept.tag > (tag or 0):
-            tag, record = kept.tag, kept.record
+            tag, record, filled = kept.tag, kept.record, kept.filled
             lineage = self._lineage(java, meta, kept, below=found is not None)
         return TableView(
             table=self._place.name,
@@ -153,6 +155,7 @@ class HudiCommits:
                 for each in reversed(newest)
                 if (sink := sink_of(each.said)) not in (None, self._sink)
             },
+            filled=filled,
         )
 
     def _refuse_filled(self, view: TableView) -> TableView:
@@ -279,25 +282,25 @@ class HudiCommits:
         self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, instant: str
     ) -> CommitOutcome:
         refused: list[Refused] = []
+        record = attempt.record
+        filled = filled_after(record, attempt.base.filled, attempt.forgets)
+        coming = Kept(instant, 0, record, filled)
 
         def check() -> None:
             if refusal := self._refusal(attempt, java, instant):
                 refused.append(refusal)
                 raise _Moved(refusal.reason)
-            self._reservations.announce(Kept(instant, 0, attempt.record))
+            self._reservations.announce(coming)
 
         try:
-            told = {
-                **encode(attempt.record),
-                forks.follows(self._sink): str(attempt.base.tag or ""),
-            }
+            told = {**coming.said, forks.follows(self._sink): str(attempt.base.tag or "")}
             self._answer(lambda: java.commit(instant, attempt.files, told, check))
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             java.close()
             if refused:
                 return refused[0]
-            return self._judged(attempt, java, instant, error)
-        return self._landed(attempt, config, java, instant)
+            return self._judged(attempt, java, coming, error)
+        return self._landed(attempt, config, java, coming)
 
     def _refusal(self, attempt: CommitAttempt, java: HudiJava, instant: str) -> Refused | None:
         """Inside of Hudi's lock: the table is what the attempt was made for, and its files lie
@@ -313,23 +316,24 @@ class HudiCommits:
         return self._lost(attempt, java)
 
     def _judged(
-        self, attempt: CommitAttempt, java: HudiJava, instant: str, error: Exception
+        self, attempt: CommitAttempt, java: HudiJava, coming: Kept, error: Exception
     ) -> CommitOutcome:
         """H7, H11: what fails behind the commit fails a call that has landed."""
         if isinstance(error, ConnectionError):
             return Unknown(repr(error))
         try:
             config, java = self._opened()
-            landed = java.landed(java.meta(), instant)
+            landed = java.landed(java.meta(), coming.instant)
             if config.uuid == attempt.base.uuid and landed is not None:
-                return self._landed(attempt, config, java, instant)
+                return self._landed(attempt, config, java, coming)
         except Exception as later:  # noqa: BLE001 - it is not known then
             return Unknown(f"{said(error)}, and then: {said(later)}")
         return Unknown(said(error))
 
     def _landed(
-        self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, instant: str
+        self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, coming: Kept
     ) -> CommitOutcome:
+        instant, record = coming.instant, coming.record
         self._refuse_risen(instant.__eq__)
         try:
             meta = java.meta()
@@ -339,11 +343,12 @@ class HudiCommits:
                 self._view(config, java),
                 head=tag,
                 tag=tag,
-                record=attempt.record,
-                branch_record=attempt.record,
+                record=record,
+                branch_record=record,
                 lineage=Lineage.CONTAINS_TAG,
+                filled=coming.filled,
             )
-            self._reservations.keep(Kept(instant, tag, attempt.record))
+            self._reservations.keep(replace(coming, tag=tag))
             self._begun.discard(instant)
             self._tidy(java, instant)
             self._done(attempt)

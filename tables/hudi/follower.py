@@ -14,18 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.control_protocol.errors import TableChanged, Unreachable
-from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.tables.hudi import staged
-from headgate.tables.hudi.base_files import HudiDressing, stamp_of
+from headgate.tables.hudi.base_files import stamp_of
 from headgate.tables.hudi.commits import HudiCommits, refuse_lost
 from headgate.tables.hudi.java import HudiJava
-from headgate.tables.layouts import layout_id_of
+from headgate.tables.hudi.keyed import HudiKeyedTable
+from headgate.tables.hudi.places import TableConfig
+from headgate.tables.layouts import file_facts, layout_id_of
 
 _CODEC = "zstd"
 
 
-class HudiFollower(HudiCommits):
+class _Following(HudiCommits):
     """``table_kinds.FollowingTable``; the rest as ``HudiCommits``."""
 
     _paying: Sequence[str] = ()
@@ -33,11 +35,11 @@ class HudiFollower(HudiCommits):
     _swept = False
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """As ``table_kinds.FollowingTable``."""
+        """As ``table_kinds.FollowingTable``; key files tell of no columns but the key's."""
         layout_id = self._place.config().layout_id
         for file in files:
             try:
-                if layout_id_of(file) == layout_id:
+                if file.kind is FileKind.KEYS or layout_id_of(file) == layout_id:
                     continue
                 why = "was written for other columns than the table has now"
             except ValueError as error:
@@ -52,23 +54,8 @@ class HudiFollower(HudiCommits):
         if lost := refuse_lost(attempt.files):
             raise Unreachable(f"{self._place.name} cannot be paid: {lost.reason}")
         self._evict(java)
-        return self._reserved(java)
-
-    def _brought(
-        self,
-        attempt: CommitAttempt,
-        java: HudiJava,  # noqa: ARG002
-        instant: str,
-    ) -> CommitAttempt | Refused:
-        dressing = self._place.config().dressing
         self._paying = [file.path for file in attempt.files]
-        files = tuple(_dressed(file, dressing, instant) for file in attempt.files)
-        return replace(attempt, files=files)
-
-    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
-        """Base files of one attempt: the next writes others."""
-        lost = refuse_lost(attempt.files)
-        return replace(lost, for_good=False) if lost else None
+        return self._reserved(java)
 
     def _done(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
         """As their drafts, staged files go when the payment behind theirs has landed: a table that
@@ -80,9 +67,34 @@ class HudiFollower(HudiCommits):
             self._swept = True
 
 
-def _dressed(file: WrittenFile, dressing: HudiDressing, instant: str) -> WrittenFile:
-    """Write a base file of the staged one's rows."""
-    path = dressing.path(stamp_of(dressing.location, instant), ())
+class HudiFollower(_Following):
+    """One that rows are appended to."""
+
+    def _brought(
+        self,
+        attempt: CommitAttempt,
+        java: HudiJava,  # noqa: ARG002
+        instant: str,
+    ) -> CommitAttempt | Refused:
+        config = self._place.config()
+        files = tuple(_dressed(file, config, instant) for file in attempt.files)
+        return replace(attempt, files=files)
+
+    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+        """Base files of one attempt: the next writes others."""
+        lost = refuse_lost(attempt.files)
+        return replace(lost, for_good=False) if lost else None
+
+
+class HudiKeyedFollower(_Following, HudiKeyedTable):
+    """One whose rows have a key: each attempt to pay it folds and upserts what it is owed."""
+
+
+def _dressed(file: WrittenFile, config: TableConfig, instant: str) -> WrittenFile:
+    """Write a base file of the staged one's rows, which are of one partition."""
+    dressing = config.dressing
+    values = file_facts(file, config.columns, dressing.partition_by).partition.values()
+    path = dressing.path(stamp_of(dressing.location, instant), tuple(values))
     for announced, content in dressing.announced(path).items():
         place = _local(announced)
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -31,6 +31,9 @@ class HudiKeyedTable(HudiCommits):
     ) -> None:
         super().__init__(place, sink, answer, java)
 
+    def _renewed(self) -> None:
+        self._place.hold_buckets()
+
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
         """What attempts before this one have left goes first: they land no more."""
         for begun in sorted(self._begun):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib.util import find_spec
 
 from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
@@ -14,13 +15,22 @@ from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
 from headgate.tables.hudi.keys import refuse_row_key
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.settings import KEY, refuse_idle, table_type
+from headgate.tables.stores.files import open_files
+from headgate.tables.stores.listing import folders_in
 
 
 class HudiKind:
     """Hudi tables below a path; Hudi's lock provider decides who commits."""
 
     guarantee = Guarantee.EXACTLY_ONCE
-    capabilities = frozenset({Capability.FOLLOWERS, Capability.KEYS})
+    capabilities = frozenset(
+        {
+            Capability.FOLLOWERS,
+            Capability.KEYED_TABLES,
+            Capability.KEYS,
+            Capability.MANY_TABLES,
+        }
+    )
 
     def refuse(self, wanted: WantedTable) -> None:
         if find_spec("pyspark") is None:
@@ -36,7 +46,8 @@ class HudiKind:
             raise ConfigurationError(
                 "table.location is missing: a Hudi table is found by it", "write its folder"
             )
-        refuse_idle(wanted.properties, wanted.storage, create=wanted.create)
+        section = "table.properties" if wanted.lead is None else "tables.create.properties"
+        refuse_idle(section, wanted.properties, wanted.storage, create=wanted.create)
         if wanted.key and KEY in wanted.properties:
             raise ConfigurationError(
                 f"table.properties.{KEY} is set, and table.key as well", "remove the first"
@@ -77,12 +88,20 @@ class HudiKind:
 
         return HudiReader(HudiPlace.of(wanted), sink)
 
+    def names(self, like: WantedTable) -> Collection[str]:
+        parent = HudiPlace.of(like).folder.parent
+        try:
+            return folders_in(open_files({}, str(parent)), str(parent))
+        except OSError as error:
+            raise Unreachable(f"{parent} cannot be listed: {error}") from error
+
     def _create(self, place: HudiPlace, wanted: WantedTable) -> None:
         """Another process may be first: what there is then is read, and judged."""
         from headgate.tables.hudi.creation import create
         from headgate.tables.hudi.jvm import said
 
         schema = avro_of(place.table, wanted.columns, wanted.comments)
+        place.keep(wanted.properties)
         try:
             create(place, schema, wanted.partition_by, table_type(wanted.properties))
         except HudiMissing:

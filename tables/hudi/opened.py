@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.hudi.commits import HudiCommits
-from headgate.tables.hudi.follower import HudiFollower
+from headgate.tables.hudi.follower import HudiFollower, HudiKeyedFollower
 from headgate.tables.hudi.keyed import HudiKeyedTable
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.table import HudiSinkTable
@@ -12,5 +12,5 @@ from headgate.tables.hudi.table import HudiSinkTable
 
 def open_table(place: HudiPlace, sink: SinkName) -> HudiCommits:
     if place.follows:
-        return HudiFollower(place, sink)
+        return HudiKeyedFollower(place, sink) if place.key else HudiFollower(place, sink)
     return HudiKeyedTable(place, sink) if place.key else HudiSinkTable(place, sink)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -25,8 +26,8 @@ from headgate.tables.hudi.keys import (
     refuse_other_key,
     refuse_row_key,
 )
-from headgate.tables.hudi.settings import SPARK, TIME_ZONE, following, write_settings
-from headgate.tables.stores.local import local_path
+from headgate.tables.hudi.settings import OURS, SPARK, TIME_ZONE, following, write_settings
+from headgate.tables.stores.local import local_path, write_whole
 
 _TABLE = "hoodie.table."
 _WRITE = "hoodie.datasource.write."
@@ -34,6 +35,7 @@ _HIVE_STYLE = f"{_WRITE}hive_style_partitioning"
 _URL_ENCODED = f"{_WRITE}partitionpath.urlencode"
 _VERSION_MIN = 8
 _NAME = "hoodie.table.name"
+_KEPT = "properties.json"
 _PROPERTIES = ("hoodie.properties", "hoodie.properties.backup")
 _TRIES = 40
 _PAUSE_S = 0.05
@@ -89,10 +91,11 @@ class HudiPlace:
                 f"table.location cannot be {wanted.location!r} for a Hudi table",
                 "write an absolute path, or file:///..., of a folder that every participant sees",
             )
-        follows, given = wanted.lead is not None, wanted.properties
+        follows, given = wanted.lead is not None and not wanted.ledger, wanted.properties
+        keyed = wanted.key is not None
         if wanted.lead is not None:
-            given = following(wanted.name.rpartition(".")[2], wanted.lead)
-        settings = write_settings(wanted.name, given, keyed=wanted.key is not None)
+            given = following(wanted.name.rpartition(".")[2], wanted.lead, given, keyed=keyed)
+        settings = write_settings(wanted.name, given, keyed=keyed)
         spark = {key: each for key, each in wanted.storage.items() if key.startswith(SPARK)}
         return cls(wanted.name, folder, settings, spark, wanted.key, follows)
 
@@ -137,7 +140,9 @@ class HudiPlace:
                 layout_id=config.layout_id,
                 columns=config.columns,
                 location=self.files,
+                partition_by=() if self.key else config.dressing.partition_by,
                 values=NoEmptyKeys(self.key.key) if self.key else None,
+                properties=self._kept(),
             )
         return Layout(
             uuid=config.uuid,
@@ -146,6 +151,7 @@ class HudiPlace:
             location=self.location,
             partition_by=config.dressing.partition_by,
             dressing=config.dressing,
+            properties=self._kept(),
         )
 
     def _properties(self) -> Mapping[str, str]:
@@ -202,11 +208,6 @@ class HudiPlace:
         self._refuse_columns(columns, dressing, keys)
         if self.key:
             self._refuse_key(found, columns, partitions)
-        if self.follows and (partitions or keys):
-            raise TableUnfit(
-                f"Hudi table {self.name} has partitions or a record key, and follows another",
-                "a quarantine has neither; name one that is not there, and it is made",
-            )
         return TableConfig(
             uuid=self._identity(),
             schema=schema,
@@ -259,6 +260,23 @@ class HudiPlace:
                 f"says {wanted or 'no buckets'}: keys would be there twice",
                 "write the index of [table.properties] as it was",
             )
+
+    def keep(self, properties: Mapping[str, str]) -> None:
+        """Keep those of ours beside a table that is about to be made; Hudi takes its own alone."""
+        kept = {key: value for key, value in properties.items() if key.startswith(OURS)}
+        try:
+            write_whole(self.aux / _KEPT, json.dumps(kept))
+        except OSError as error:
+            raise Unreachable(f"nothing can be kept beside {self.name}: {error}") from error
+
+    def _kept(self) -> Mapping[str, str]:
+        try:
+            found: dict[str, str] = json.loads((self.aux / _KEPT).read_text())
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
+        return found
 
     def _held(self, name: str, text: str) -> str:
         """Return what the first who asked has said, of this table."""

@@ -29,6 +29,7 @@ from headgate.control_protocol.table_history import (
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.columns import quoted
 from headgate.tables.hudi.java import HudiJava, Instant, Slice, Statistics
+from headgate.tables.hudi.keys import BUCKET, index_of
 from headgate.tables.hudi.opened import open_table
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.layouts import with_absent
@@ -121,6 +122,12 @@ class HudiReader:
         return any(each.logged for each in self._slices)
 
     @cached_property
+    def _in_logs(self) -> bool:
+        """Whether new rows go to the logs of their buckets, where Hudi counts them as updates."""
+        index = index_of(self._place.name, self._place.settings)
+        return self._config.merges_on_read and index == BUCKET
+
+    @cached_property
     def _whole(self) -> LiveFile:
         rows, size = int(self._java.rows().count()), sum(each.size for each in self._slices)
         path = str(self._place.folder)
@@ -162,7 +169,8 @@ class HudiReader:
         brought = self._java.statistics(self._meta, instant.requested)
         rows = sum(each.rows for each in brought)
         if record.keys:  # Hudi counts rows of rewritten files, too: what became of keys is compared
-            rows = record.records if _agree(record.keys, brought) else rows
+            agree = _agree(record.keys, brought, exactly=not self._in_logs)
+            rows = record.records if agree else rows
         return SinkCommit(
             snapshot_id=instant.completed,
             committed_ms=_ms(instant),
@@ -186,12 +194,15 @@ class HudiReader:
         )
 
 
-def _agree(keys: KeyCounts, brought: list[Statistics]) -> bool:
-    """Whether Hudi says of its files what the record says of its keys."""
-    return (keys.inserted, keys.updated, keys.deleted) == (
-        sum(each.inserted for each in brought),
-        sum(each.updated for each in brought),
-        sum(each.deleted for each in brought),
+def _agree(keys: KeyCounts, brought: list[Statistics], *, exactly: bool) -> bool:
+    """Whether Hudi says of its files what the record says of its keys; ``exactly``: and which rows
+    were there before."""
+    inserted = sum(each.inserted for each in brought)
+    written = inserted + sum(each.updated for each in brought)
+    return (
+        keys.inserted + keys.updated == written
+        and keys.deleted == sum(each.deleted for each in brought)
+        and (keys.inserted == inserted or not exactly)
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import uuid
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from headgate.control_protocol.filled_tables import filled_of, filled_property
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, encode
 from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.stores.local import write_whole
 
 REMEMBERED = timedelta(hours=4)
 """Longer than any participant writes behind the end of its transaction."""
@@ -30,6 +32,15 @@ class Kept:
     instant: str
     tag: int
     record: CommitRecord
+    filled: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def said(self) -> Mapping[str, str]:
+        """What the commit says of itself; no commit of a ledger forgets what the one before
+        remembered (N5)."""
+        sink = self.record.sink
+        filled = {filled_property(sink, name): uuid for name, uuid in self.filled.items()}
+        return {**filled, **encode(self.record)}
 
 
 class Reservations:
@@ -105,17 +116,14 @@ class Reservations:
             told = json.loads(path.read_text())
         except FileNotFoundError:
             return None
-        record = decode(self._sink, told["record"])
-        return Kept(told["instant"], told["tag"], record) if record else None
+        said = told["record"]
+        record, filled = decode(self._sink, said), filled_of(self._sink, said)
+        return Kept(told["instant"], told["tag"], record, filled) if record else None
 
 
 def _keep(path: Path, kept: Kept) -> None:
-    """Whole, or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    told = {"instant": kept.instant, "tag": kept.tag, "record": encode(kept.record)}
-    written = path.with_name(f".{uuid.uuid4()}")
-    written.write_text(json.dumps(told))
-    written.replace(path)
+    told = {"instant": kept.instant, "tag": kept.tag, "record": kept.said}
+    write_whole(path, json.dumps(told))
 
 
 def _note(folder: Path, instant: str) -> None:

@@ -9,6 +9,8 @@ from headgate.control_protocol.kind_errors import HudiUnsafe
 from headgate.tables.hudi.keys import INDEX, index_of
 
 HOODIE = "hoodie."
+OURS = "headgate."
+"""How properties begin that headgate keeps beside the table."""
 SPARK = "spark."
 LOCK = "hoodie.write.lock."
 PROVIDER = "hoodie.write.lock.provider"
@@ -41,6 +43,9 @@ _USUALLY = {
     f"{LOCK}num_retries": "2",
     f"{LOCK}client.num_retries": "1",
 }
+_SOON_AGAIN = {f"{LOCK}wait_time_ms": "5000", f"{LOCK}num_retries": "1"}
+"""A payment that does not get the lock is made again, and others wait behind it meanwhile."""
+
 _FOLDERS = (
     "hoodie.datasource.write.hive_style_partitioning",
     "hoodie.datasource.write.partitionpath.urlencode",
@@ -52,11 +57,13 @@ _KNOW_THEIR_OWNER = (
 )
 """A lock of these is freed by its owner alone, or with its owner's session."""
 
-_OF_ROWS = ("hoodie.table.", "hoodie.index.", "hoodie.bucket.", "hoodie.datasource.")
+_OF_KEYS = ("hoodie.index.", "hoodie.bucket.")
+_OF_ROWS = ("hoodie.table.", "hoodie.datasource.", *_OF_KEYS)
 """Settings that say how a table's rows are kept and found; the rest says how one writes."""
 
 _LOCK_KEY = f"{LOCK}zookeeper.lock_key"
 
+_WHERE = "[table.properties], or tables.create.properties"
 _RUN_BY_OTHERS = ("hoodie.compact.inline", "hoodie.clustering.inline")
 _NOT_OF_APPENDS = ("BLOOM", "GLOBAL_BLOOM", "BUCKET")
 
@@ -70,7 +77,7 @@ def write_settings(
         if given.get(key, value).upper() != value.upper():
             raise HudiUnsafe(
                 f"{table}: {key} = {given[key]}, but commits of headgate need {value}",
-                f"remove {key} from [table.properties]",
+                f"remove {key} from {_WHERE}",
             )
     for key in _RUN_BY_OTHERS:
         if given.get(key, "false").lower() != "false":
@@ -91,36 +98,45 @@ def write_settings(
         raise HudiUnsafe(
             f"{table}: {PROVIDER} is {provider or 'not set'}; a lock that others can free fences "
             "nobody",
-            f"set it in [table.properties] to {_KNOW_THEIR_OWNER[0]}, with {LOCK}zookeeper.url, "
-            "port and base_path",
+            f"set it in {_WHERE} to {_KNOW_THEIR_OWNER[0]}, with {LOCK}zookeeper.url, port and "
+            "base_path",
         )
     return {**_USUALLY, **given, **_ALWAYS}
 
 
-def following(table: str, lead: Mapping[str, str]) -> dict[str, str]:
+def following(
+    table: str, lead: Mapping[str, str], own: Mapping[str, str], *, keyed: bool
+) -> dict[str, str]:
     """Return the properties of a table that follows another: it is written in the same way, under a
-    lock of its own."""
+    lock of its own. ``own`` says how its rows are kept, and found where it is ``keyed``."""
     taken = {key: value for key, value in lead.items() if not key.startswith(_OF_ROWS)}
     if _LOCK_KEY in taken:
         taken[_LOCK_KEY] = f"{taken[_LOCK_KEY]}_{table}"
-    return taken
+    heeded = _OF_ROWS if keyed else tuple(each for each in _OF_ROWS if each not in _OF_KEYS)
+    rows = {key: value for key, value in own.items() if key.startswith(heeded)}
+    return {**_SOON_AGAIN, **taken, **rows}
 
 
-def refuse_idle(properties: Mapping[str, str], storage: Mapping[str, str], *, create: bool) -> None:
-    """Raise ``ConfigurationError`` for keys of the sink file that nobody would read."""
-    for section, begin, keys in (
-        ("table.properties", HOODIE, properties),
+def refuse_idle(
+    section: str, properties: Mapping[str, str], storage: Mapping[str, str], *, create: bool
+) -> None:
+    """Raise ``ConfigurationError`` for keys of the sink file that nobody would read.
+
+    ``section`` of it has the properties.
+    """
+    for where, begin, keys in (
+        (section, HOODIE, [key for key in properties if not key.startswith(OURS)]),
         ("catalog.properties", SPARK, storage),
     ):
         if idle := sorted(key for key in keys if not key.startswith(begin)):
             raise ConfigurationError(
-                f"{section}.{idle[0]} is set, but a Hudi table has no use for it",
+                f"{where}.{idle[0]} is set, but a Hudi table has no use for it",
                 f"leave keys there that begin with {begin}",
             )
     for key in _FOLDERS if create else ():
         if properties.get(key, "true").lower() != "true":
             raise ConfigurationError(
-                f"table.properties.{key} is {properties[key]}, but folders of new tables are "
+                f"{section}.{key} is {properties[key]}, but folders of new tables are "
                 "called column=value, and escaped",
                 "remove it",
             )

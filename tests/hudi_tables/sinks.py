@@ -7,14 +7,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from integration.sink_file import default_sections, toml
+from integration.sink_file import COORDINATES, Sections, default_sections, toml
 
 from headgate.operations.demo.produce import create_topic
 
@@ -45,6 +45,15 @@ class HudiSink:
         sections = {
             **default_sections(home, bootstrap, [TOPIC], "trips"),
             "catalog.properties": {"spark.jars": str(jar), "spark.driver.memory": "768m"},
+            "quarantine": {"policy": "quarantine", "per_thousand_max": 1_000},
+            **self.filled(dict(hudi_settings), key),
+        }
+        self.file.write_text(toml(sections))
+        create_topic(bootstrap, TOPIC, partitions=2)
+
+    def filled(self, properties: dict[str, str], key: str) -> Sections:
+        """What the sink file says of its table."""
+        return {
             "table": {
                 "type": "hudi",
                 "identifier": "db.trips",
@@ -55,11 +64,12 @@ class HudiSink:
             "table.columns": {
                 "columns": {"id": {"type": "long", "required": bool(key)}, "zone": "string"}
             },
-            "table.properties": dict(hudi_settings),
-            "quarantine": {"policy": "quarantine", "per_thousand_max": 1_000},
+            "table.properties": properties,
         }
-        self.file.write_text(toml(sections))
-        create_topic(bootstrap, TOPIC, partitions=2)
+
+    @property
+    def tables(self) -> Sequence[Path]:
+        return [self.location]
 
     def produce(self, count: int) -> None:
         for number in range(self.produced, self.produced + count):
@@ -92,7 +102,8 @@ class HudiSink:
         return process
 
     def ids(self) -> Counter[int]:
-        return Counter(n for batch in self._read() for n in batch.column("id").to_pylist())
+        read = (batch for table in self.tables for batch in self._read(table))
+        return Counter(n for batch in read for n in batch.column("id").to_pylist())
 
     def kept_aside(self) -> Counter[int]:
         """The numbers of spoiled records that the quarantine has."""
@@ -103,13 +114,12 @@ class HudiSink:
     def zones(self) -> Counter[tuple[int, str]]:
         return Counter(
             (row["id"], row["zone"])
-            for batch in self._read()
+            for batch in self._read(self.location)
             for row in batch.select(["id", "zone"]).to_pylist()
         )
 
-    def _read(self, table: Path | None = None) -> list[pa.RecordBatch]:
+    def _read(self, place: Path) -> list[pa.RecordBatch]:
         """As hudi-rs reads them."""
-        place = table or self.location
         if not (place / ".hoodie" / "hoodie.properties").exists():
             return []
         try:
@@ -134,3 +144,32 @@ class HudiSink:
 
     def close(self) -> None:
         self._stack.close()
+
+
+class ManyHudiSink(HudiSink):
+    """A table for each zone, made of what its records show; what is spoiled is rejected."""
+
+    def filled(self, properties: dict[str, str], key: str) -> Sections:
+        del key
+        self.aside = self.location.with_name("rejected")
+        named = dict(zip(("topic", "partition", "offset"), COORDINATES, strict=True))
+        return {
+            **dict.fromkeys(("table", "table.columns", "table.record_columns")),
+            "tables": {"type": "hudi", "ledger": "db.ledger"},
+            "tables.create": {
+                "schema": "infer",
+                "location": f"{self.location.parent}/{{table}}",
+                "properties": properties,
+            },
+            "tables.record_columns": named,
+            "tables.route": [{"topic": TOPIC, "field": "zone", "to": "db.zone_{field}"}],
+            "quarantine": {
+                "policy": "quarantine",
+                "per_thousand_max": 1_000,
+                "table": "db.rejected",
+            },
+        }
+
+    @property
+    def tables(self) -> Sequence[Path]:
+        return [self.location.with_name(f"zone_{zone}") for zone in "abc"]

@@ -49,8 +49,7 @@ def rises(world: HudiWorld, tmp_path: Path, bundle: Path) -> Iterator[Callable[.
     found: list[Zombie] = []
 
     def risen(where: str = INSIDE) -> Zombie:
-        properties = {**world.place.settings, **ARCHIVED_SOON}
-        found.append(Zombie(tmp_path, bundle, properties, 1, where))
+        found.append(Zombie(tmp_path, bundle, world.wanted.properties, 1, where))
         return found[-1]
 
     yield risen

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hudi_tables.world import ARCHIVED_SOON, HudiWorld
 
+from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -22,7 +24,6 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Unknown
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing.contract import FollowerContract
@@ -32,8 +33,7 @@ from headgate.sink.kind_lead import FixedColumns
 from headgate.tables.drafts import Drafts
 from headgate.tables.follower import KindFollower
 from headgate.tables.hudi.follower import HudiFollower
-from headgate.tables.hudi.kind import HudiKind
-from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.settings import KEY
 from headgate.tables.hudi.staged import STAGED_S_MAX
 from headgate.tables.layouts import declared_columns
 
@@ -208,15 +208,27 @@ def test_point_5_rows_of_a_quarantine_keep_their_headers_through_clustering(
     assert len(aside.timeline("*.replacecommit")) == 1
 
 
-def test_point_5_a_table_with_partitions_or_a_record_key_is_no_follower(
+def test_point_5_a_follower_s_rows_lie_in_their_partitions_under_its_record_key(
     tmp_path: Path, spark: Any, lock: dict[str, str]
 ) -> None:
-    world = HudiWorld(tmp_path, spark, lock, partition_by=("number",))
-    wanted = replace(world.wanted, lead=world.wanted.properties)
-    with pytest.raises(TableUnfit, match="follows"):
-        HudiPlace.of(wanted).config()
-    with pytest.raises(TableUnfit, match="follows"):
-        HudiKind().ensure(wanted)
+    columns = Struct((Column("number", "long"), Column("row", "long")))
+    world = HudiWorld(
+        tmp_path,
+        spark,
+        lock,
+        follows=True,
+        columns=columns,
+        partition_by=("number",),
+        properties={KEY: "row"},
+    )
+    table = opened(world)
+    for number in (1, 2):
+        landed(pays(table, drafted(world, table, number)))
+    assert world.numbers() == [1, 2]
+    for number in (1, 2):
+        (path,) = (world.folder / f"number={number}").glob("*.parquet")
+        keys = pq.ParquetFile(path).read(["_hoodie_record_key"]).column(0).to_pylist()
+        assert keys == ["0", "1", "2"]
 
 
 def by_spark(world: HudiWorld) -> list[dict[str, Any]]:

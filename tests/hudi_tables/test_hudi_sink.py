@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hudi_tables.sinks import HudiSink
+from hudi_tables.sinks import HudiSink, ManyHudiSink
 from hudi_tables.world import QUICK
 
 from headgate.operations.audit import audit
 from headgate.operations.cli import main
 from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.operations.status import status
-from headgate.sink.kinds import wanted_quarantine
+from headgate.sink.kinds import wanted_follower, wanted_quarantine
 from headgate.sink.load import load
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.places import HudiPlace
@@ -41,9 +41,10 @@ def started(
     bundle: Path,
     settings: dict[str, str],
     key: str = "",
+    kind: type[HudiSink] = HudiSink,
 ) -> Iterator[HudiSink]:
     with EmbeddedKafka(home / "kafka", fetch_broker_jars(), heap="256m") as broker:
-        made = HudiSink(home, broker.bootstrap, {**settings, **QUICK}, bundle, key)
+        made = kind(home, broker.bootstrap, {**settings, **QUICK}, bundle, key)
         try:
             yield made
         finally:
@@ -165,3 +166,44 @@ def test_point_2_rows_by_key_are_the_fold_of_the_topic_through_kills(
         assert "520 rows are live: as many as the commits inserted and did not delete" in told
         assert "each of 520 live rows has a key of its own" in told
         assert "finding" not in told
+
+
+@pytest.mark.timeout(900)
+def test_point_5_a_sink_that_is_killed_between_two_of_its_tables_pays_the_rest_when_it_is_back(
+    tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
+) -> None:
+    with started(tmp_path, bundle, lock, kind=ManyHudiSink) as sink:
+        sink.produce(300)
+        sink.spoil(20)
+        first = sink.start()
+        sink.waits_for(300)
+        sink.wait(lambda: sum(sink.kept_aside().values()) == 20, "20 spoiled records")
+        settings = load(sink.file)
+        place = HudiPlace.of(wanted_follower(settings, "db.zone_b"))
+        with HudiJava(place, place.config().schema)._locked():  # nobody can pay it
+            sink.produce(300)
+            sink.waits_for(500)
+            sink.wait(lambda: status(settings).owed_rows == 100, "one table that is not paid")
+            first.kill()
+            first.wait()
+        assert "100 rows" in " ".join(audit(settings).remarks)
+        second = sink.start()
+        sink.produce(60)
+        sink.spoil(10)
+        expected = Counter(range(660))
+        sink.wait(lambda: sink.ids() == expected, "660 rows, once each")
+        sink.wait(lambda: sink.kept_aside() == Counter(range(30)), "30 spoiled records")
+        second.terminate()
+        assert second.wait(120) == 0, sink.said()[-4000:]
+        found = [
+            row.id
+            for table in sink.tables
+            for row in spark.read.format("hudi").load(str(table)).select("id").collect()
+        ]
+        assert Counter(found) == expected
+        run, file = CliRunner(), str(sink.file)
+        for command in ("tables", "status", "audit", "check"):
+            done = run.invoke(main, [command, file])
+            assert done.exit_code == 0, done.output
+        for words in (["rollback", file, "1.1"], ["tables", file, "resume", "--replay"]):
+            assert "HG-151" in run.invoke(main, words).output

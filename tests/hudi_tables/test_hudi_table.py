@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 from hudi_tables.world import HudiWorld
 
-from headgate.control_protocol.testing.contract import CoreContract, OthersContract
+from headgate.control_protocol.testing.contract import (
+    CoreContract,
+    LedgerContract,
+    OthersContract,
+)
 
 
-class TestHudiTable(CoreContract, OthersContract):
+class TestHudiTable(CoreContract, OthersContract, LedgerContract):
     @pytest.fixture
     def world(self, tmp_path: Path, spark: Any, lock: dict[str, str]) -> Iterator[HudiWorld]:
         world = HudiWorld(tmp_path, spark, lock)

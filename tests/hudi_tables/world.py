@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.table_kinds import RowKey, WantedTable
 from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.plan import SourcePlan
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.follower import HudiFollower
+from headgate.tables.hudi.commits import HudiCommits
+from headgate.tables.hudi.follower import HudiFollower, HudiKeyedFollower
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.keyed import HudiKeyedTable
@@ -30,6 +31,23 @@ from headgate.tables.hudi.table import HudiSinkTable
 
 ROWS_PER_FILE = 3
 COLUMNS = Struct((Column("number", "long", required=False), Column("row", "long", required=False)))
+LOCATED = Struct(
+    (
+        Column("number", "long"),
+        Column("row", "long"),
+        Column("at_partition", "int", required=False),
+        Column("at_offset", "long", required=False),
+    )
+)
+KEYED = {"columns": LOCATED, "key": RowKey(("number", "row"), "at_partition", "at_offset")}
+KINDS: dict[str, dict[str, Any]] = {
+    "appended": {},
+    "keyed": KEYED,
+    "follower": {"follows": True},
+    "keyed follower": {**KEYED, "follows": True},
+}
+"""Which tables a world may be about."""
+
 ARCHIVED_SOON = {
     "hoodie.keep.min.commits": "3",
     "hoodie.keep.max.commits": "4",
@@ -76,7 +94,7 @@ class HudiWorld:
         HudiKind().refuse(self.wanted)
         HudiKind().ensure(self.wanted)
 
-    def open(self, sink: str = "sink") -> HudiSinkTable | HudiKeyedTable | HudiFollower:
+    def open(self, sink: str = "sink") -> HudiCommits:
         def answer(call: Callable[[], None]) -> None:
             lie = self._lies.pop() if self._lies else None
             if lie is not False:
@@ -84,9 +102,10 @@ class HudiWorld:
             if lie is not None:
                 raise ConnectionError("the answer was lost")
 
+        appended, keyed = HudiSinkTable, HudiKeyedTable
         if self.place.follows:
-            return HudiFollower(self.place, SinkName(sink), answer)
-        kind = HudiKeyedTable if self.place.key else HudiSinkTable
+            appended, keyed = HudiFollower, HudiKeyedFollower
+        kind = keyed if self.place.key else appended
         return kind(self.place, SinkName(sink), answer)
 
     def file(self, number: int) -> WrittenFile:
@@ -94,8 +113,9 @@ class HudiWorld:
 
         Files belong to one transaction until it has landed; those of a follower to none.
         """
-        if self.place.follows:
-            return self.write(rows(number), f"{self.place.files}/data")[0]
+        if self.place.follows or self.place.key:
+            told = located(number) if self.place.key else rows(number)
+            return self.write(told, f"{self.place.files}/data")[0]
         if not self._stamp or self._complete(instant_of(self._stamp)):
             self._stamp = HudiSinkTable(self.place, SinkName("sink")).stamp()
         return self.write(rows(number), self._stamp)[0]
@@ -183,3 +203,13 @@ class HudiWorld:
 def rows(number: int) -> pa.Table:
     row = list(range(ROWS_PER_FILE))
     return pa.table({"number": pa.array([number] * ROWS_PER_FILE, pa.int64()), "row": row})
+
+
+def located(number: int) -> pa.Table:
+    """The same rows with the places of their records, which are those of the offsets before
+    3 * ``number``."""
+    first = ROWS_PER_FILE * (number - 1)
+    at = pa.array(range(first, first + ROWS_PER_FILE), pa.int64())
+    partition = pa.array([0] * ROWS_PER_FILE, pa.int32())
+    told = rows(number).append_column("at_partition", partition)
+    return told.append_column("at_offset", at)

@@ -11,17 +11,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from hudi_tables.world import HudiWorld, rows, session
+from hudi_tables.world import KINDS, HudiWorld, rows, session
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Unknown
 from headgate.control_protocol.testing.contract.world import commit, record
+from headgate.tables.drafts import Drafts
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.table import HudiSinkTable
 
@@ -35,10 +36,18 @@ class Zombie:
     """The process from outside. It commits ``number`` in transaction 1.``number``."""
 
     def __init__(
-        self, home: Path, bundle: Path, properties: dict[str, str], number: int, where: str = INSIDE
+        self,
+        home: Path,
+        bundle: Path,
+        properties: Mapping[str, str],
+        number: int,
+        where: str = INSIDE,
+        kind: str = "appended",
+        draft: str = "",
     ) -> None:
+        """``draft`` names the file that it brings; without one it writes it."""
         self._home = home
-        told = [str(home), str(bundle), json.dumps(properties), str(number), where]
+        told = [str(home), str(bundle), json.dumps(properties), str(number), where, kind, draft]
         with (home / "zombie.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "hudi_tables.zombie", *told],
@@ -84,9 +93,17 @@ class Zombie:
             time.sleep(0.05)
 
 
-def main(home: Path, bundle: Path, properties: dict[str, str], number: int, where: str) -> None:
+def main(
+    home: Path,
+    bundle: Path,
+    properties: dict[str, str],
+    number: int,
+    where: str,
+    kind: str,
+    draft: str,
+) -> None:
     jars = {"spark.jars": str(bundle)}
-    world = HudiWorld(home, session(bundle), {}, properties=properties, storage=jars)
+    world = HudiWorld(home, session(bundle), {}, properties=properties, storage=jars, **KINDS[kind])
 
     def stop() -> None:
         if not (home / "stopped").exists():
@@ -106,8 +123,14 @@ def main(home: Path, bundle: Path, properties: dict[str, str], number: int, wher
             stop()
         commits(java, instant, files, told, inside)
 
-    table = HudiSinkTable(world.place, SinkName("sink"))
-    view, files = table.read(), world.write(rows(number), table.stamp())
+    table = world.open()
+    view = table.read()
+    if draft:
+        files = Drafts({}, world.place.location, SinkName("sink")).read(draft)
+    elif isinstance(table, HudiSinkTable):
+        files = list(world.write(rows(number), table.stamp()))
+    else:
+        files = [world.file(number)]
     with patch.object(HudiJava, "commit", stopping):
         first = commit(table, view, record(1, number, 3 * number), *files)
         again = first
@@ -131,5 +154,5 @@ if __name__ == "__main__":
         Path(sys.argv[2]),
         json.loads(sys.argv[3]),
         int(sys.argv[4]),
-        sys.argv[5],
+        *sys.argv[5:],
     )

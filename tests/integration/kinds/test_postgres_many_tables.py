@@ -10,10 +10,10 @@ from typing import Any
 import psycopg2
 import pytest
 from integration.kinds.test_postgres_followers import locked, run
+from many_tables import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source
+from many_tables import value as without_headers
 from postgres_server import PostgresServer
 from sink_in_process import SinkInProcess
-from unit.sink.test_delta_followers import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source
-from unit.sink.test_delta_followers import value as without_headers
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.operations.audit import audit

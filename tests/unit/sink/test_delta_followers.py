@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,71 +9,14 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from many_tables import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source, value
 from sink_in_process import SinkInProcess
 
-from headgate.control_protocol.identifiers import TopicPartition
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit import audit
 from headgate.operations.tables import tables
 from headgate.sink.load import parse
 from headgate.tables.delta import opened
-
-ZONES = "abc"
-COLUMNS = '[{ name = "id", type = "long" }, { name = "zone", type = "string" }]'
-BEGIN = """
-name = "shop"
-[source]
-topics = ["shop.orders", "shop.returns", "events"]
-[kafka]
-"bootstrap.servers" = "127.0.0.1:9092"
-[spark]
-writer = "in-process"
-[coordinator]
-commit_interval_ms = 50
-commit_timeout_ms = 5000
-rebalance_delay_ms = 10
-election_timeout_ms = 50000
-pay_timeout_ms = 1000
-retry_backoff_ms = 10
-retry_backoff_max_ms = 20
-[participant]
-end_offset_interval_ms = 10
-"""
-MANY = """
-[tables]
-type = "delta"
-ledger = "db.ledger"
-valid_through_refresh_ms = 3600000
-[tables.create]
-schema = "declared"
-location = "LAKE/{table}"
-[[tables.route]]
-topic = "^shop\\\\.(?P<name>.+)$"
-to = "db.{name}"
-[[tables.route]]
-topic = "events"
-field = "zone"
-to = "db.zone_{field}"
-[[tables.table]]
-match = "db.(orders|returns|zone_a)"
-columns = COLUMNS
-[tables.record_columns]
-topic = "topic"
-partition = "partition"
-offset = "offset"
-[quarantine]
-policy = "quarantine"
-table = "db.rejected"
-per_thousand_max = 1000
-"""
-DECLARED = '[[tables.table]]\nmatch = "db.(orders|returns|zone_a)"\ncolumns = COLUMNS\n'
-PLACES = ("topic", "partition", "offset")
-
-
-def value(at: TopicPartition, offset: int) -> bytes:
-    if offset % 10 == 7:
-        return b"{broken"
-    return json.dumps({"id": offset, "zone": ZONES[offset % 3]}).encode()
 
 
 @pytest.fixture
@@ -99,19 +41,11 @@ def places(lake: Path, *names: str) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-def source(shop: SinkInProcess) -> list[tuple[Any, ...]]:
-    logs = shop.source.partitions.items()
-    return sorted((at.topic, at.partition, n) for at, log in logs for n in log.timestamps_ms)
-
-
 def blocked(table: Path) -> Path:
     """What stands where the table's next version would be put: nobody can pay it."""
     place = table / "_delta_log" / f"{DeltaTable(table).version() + 1:020}.json"
     place.mkdir()
     return place
-
-
-EVERY = ("orders", "returns", "zone_a", "rejected")
 
 
 def test_point_5_three_tables_and_what_no_route_takes(shop: SinkInProcess, lake: Path) -> None:

@@ -13,7 +13,12 @@ from repository.tree import ROOT
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import GuaranteeTooWeak, KindLacks, KindUnknown
+from headgate.control_protocol.kind_errors import (
+    GuaranteeTooWeak,
+    HudiUnsafe,
+    KindLacks,
+    KindUnknown,
+)
 from headgate.control_protocol.table_kinds import Capability, Guarantee, RowKey
 from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable, FakeTopics
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
@@ -35,6 +40,7 @@ from headgate.sink.resting import stopped
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import ColumnSettings, TableSettings
 from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.places import HudiPlace
 
 BEGIN = """
 name = "trips"
@@ -234,10 +240,59 @@ def test_point_5_a_kind_is_shown_the_namespace_of_each_route(
     assert asked[:2] == ["db.table", "two.parts.table"]
 
 
-@pytest.mark.parametrize("kind", ["hudi", "folder"])
-def test_point_5_hg151_a_kind_that_cannot_fill_many_tables(folder: Any, kind: str) -> None:
+def test_point_5_hg151_a_kind_that_cannot_fill_many_tables(folder: Any) -> None:
     with pytest.raises(KindLacks, match=r"\[tables\]: tables of kind"):
-        many(f"{REFRESHED}{PLACED}", kind)
+        many(f"{REFRESHED}{PLACED}", "folder")
+
+
+LOCKED = (
+    'properties = { "hoodie.write.lock.provider" = '
+    '"org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider", '
+    '"hoodie.write.lock.zookeeper.lock_key" = "shop", "hoodie.table.type" = "MERGE_ON_READ" }\n'
+)
+
+
+def test_point_5_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> None:
+    settings = many(f"{PLACED}{LOCKED}", "hudi")
+    asked = {
+        "ledger": wanted_table(settings),
+        "orders": wanted_follower(settings, "db.orders"),
+        "ledger_quarantine": wanted_follower(settings, "db.ledger_quarantine"),
+    }
+    for name, wanted in asked.items():
+        place = HudiPlace.of(wanted)
+        assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == f"shop_{name}"
+        assert ("hoodie.table.type" in place.settings) == (name == "orders")
+        assert place.follows == (name != "ledger")
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "why"),
+    [
+        (PLACED, HudiUnsafe, "hoodie.write.lock.provider is not set"),
+        (
+            f"{PLACED}{LOCKED.replace('hoodie.table.type', 'delta.type')}",
+            ConfigurationError,
+            r"tables\.create\.properties\.delta\.type is set",
+        ),
+        (f"atomic = true\n{PLACED}{LOCKED}", KindLacks, "tables.atomic"),
+        (
+            f'{PLACED}{LOCKED}[tables.schema]\nunknown_fields = "evolve"',
+            KindLacks,
+            "unknown_fields",
+        ),
+        (
+            f'{PLACED}{LOCKED}schema = "declared"\n[[tables.table]]\nmatch = "db.a"\n{UUIDS}',
+            ConfigurationError,
+            "no column of a Hudi table is made of uuid",
+        ),
+    ],
+)
+def test_point_5_what_many_hudi_tables_cannot_be(
+    said: str, error: type[Exception], why: str
+) -> None:
+    with pytest.raises(error, match=why):
+        many(said, "hudi")
 
 
 @pytest.mark.parametrize("kind", ["delta", "hudi", "folder"])

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
 from headgate.control_protocol.stamps import StampingTable
 from headgate.control_protocol.table_kinds import RowKey, WantedTable
 from headgate.tables.hudi.columns import avro_of, spark_columns
 from headgate.tables.hudi.creation import generator_of
+from headgate.tables.hudi.follower import HudiKeyedFollower
+from headgate.tables.hudi.keyed import HudiKeyedTable
 from headgate.tables.hudi.keys import NoEmptyKeys
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import HudiPlace
@@ -147,6 +151,24 @@ def test_point_2_a_table_stays_cut_into_the_buckets_that_it_was_first_cut_into(
     for other in ({**cut, BUCKETS: "8"}, LOCK):
         with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
             HudiKind().ensure(wanted(tmp_path, properties=other))
+
+
+def test_point_5_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
+    tmp_path: Path,
+) -> None:
+    """A start makes no table that is there."""
+
+    def unasked(*_: object) -> Any:
+        return object()
+
+    table(tmp_path)
+    cut = {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}
+    HudiKind().ensure(wanted(tmp_path, properties=cut))
+    for follows in ({}, {"lead": LOCK}):
+        other = HudiPlace.of(wanted(tmp_path, properties={**cut, BUCKETS: "8"}, **follows))
+        kind = HudiKeyedFollower if follows else HudiKeyedTable
+        with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
+            kind(other, SinkName("sink"), java=unasked).read()
 
 
 def test_point_2_bloom_filters_are_hudi_s_to_write_with_a_key(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.control_protocol.kind_errors import HudiUnsafe, KindLacks, TableUnfit
-from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.table_kinds import RowKey, WantedTable
 from headgate.tables.hudi.columns import avro_of, changed, columns_of
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import HudiPlace, properties_of
@@ -97,6 +97,8 @@ def test_point_2_what_no_column_is_made_of_is_refused_by_name() -> None:
         avro_of("t", keys, {})
     with pytest.raises(ConfigurationError, match=r"'at\.x'"):
         avro_of("t", Struct((Column("at", Struct((Column("x", "uuid"),))),)), {})
+    with pytest.raises(ConfigurationError, match=r"'at\.1st'"):
+        avro_of("t", Struct((Column("at", Struct((Column("1st", "long"),))),)), {})
     with pytest.raises(ConfigurationError, match="_hoodie_file_name"):
         avro_of("t", Struct((Column("_hoodie_file_name", "string"),)), {})
 
@@ -126,8 +128,40 @@ def test_point_5_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
     place = HudiPlace.of(WantedTable("db.bad", str(tmp_path), lead=lead))
     assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == "trips_bad"
     assert place.settings["hoodie.keep.max.commits"] == "9"
+    assert place.settings["hoodie.write.lock.wait_time_ms"] == "5000"
     assert not {"hoodie.index.type", "hoodie.table.type", KEY} & place.settings.keys()
     assert place.files == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
+
+
+def test_point_5_rows_of_a_follower_are_kept_as_its_own_properties_say(tmp_path: Path) -> None:
+    lock_key = "hoodie.write.lock.zookeeper.lock_key"
+    own = {**LOCK, lock_key: "trips", KEY: "id", "hoodie.index.type": "BLOOM"}
+    place = HudiPlace.of(WantedTable("db.a", str(tmp_path), properties=own, lead=own))
+    assert place.settings[KEY] == "id"
+    assert place.settings[lock_key] == "trips_a"
+    assert "hoodie.index.type" not in place.settings
+    key = RowKey(("id",), "at_partition", "at_offset")
+    keyed = HudiPlace.of(WantedTable("db.a", str(tmp_path), properties=own, lead=own, key=key))
+    assert keyed.settings["hoodie.index.type"] == "BLOOM"
+    ledger = HudiPlace.of(WantedTable("db.l", str(tmp_path), lead=own, ledger=True))
+    assert (ledger.follows, KEY in ledger.settings) == (False, False)
+
+
+def test_point_5_what_a_table_is_to_keep_of_ours_lies_beside_it(tmp_path: Path) -> None:
+    place = table(tmp_path)
+    assert place.layout().properties == {}
+    place.keep({"headgate.raw-name": "Shop.Orders", PROVIDER: "any"})
+    assert place.layout().properties == {"headgate.raw-name": "Shop.Orders"}
+
+
+def test_point_5_partitions_of_a_follower_are_those_of_its_staged_files(tmp_path: Path) -> None:
+    hive = {HIVE_STYLE: "true", "hoodie.datasource.write.partitionpath.urlencode": "true"}
+    told = {key.replace(".", "__"): value for key, value in hive.items()}
+    table(tmp_path, hoodie__table__partition__fields="city", **told)
+    place = HudiPlace.of(wanted(tmp_path, lead=LOCK))
+    layout = place.layout()
+    assert (layout.partition_by, layout.dressing) == (("city",), None)
+    assert layout.location == place.files
 
 
 def test_point_2_a_table_has_one_identity_until_it_is_made_anew(tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+"""Faults at the worst moments of an upsert, and of a payment; then archival, which shows damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables.test_hudi_faults import (
+    PARTITION,
+    SESSION_MS,
+    eventually_claimed,
+    inside,
+    numbers,
+    numbers_by_rust,
+)
+from hudi_tables.world import ARCHIVED_SOON, KINDS, HudiWorld
+from hudi_tables.zombie import BEFORE, INSIDE, Zombie
+from hudi_tables.zookeeper import ZooKeeper, zookeeper
+
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.ports import Draft, Landed
+from headgate.control_protocol.testing.contract.world import claimed, commit, record
+from headgate.tables.drafts import Drafts
+from headgate.tables.hudi.commits import HudiCommits
+from headgate.tables.hudi.java import HudiJava
+
+pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
+
+pytestmark = pytest.mark.timeout(1_200)
+
+Risen = Callable[[str], tuple[Zombie, Mapping[int, WrittenFile]]]
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with zookeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(params=["keyed", "follower", "keyed follower"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def world(tmp_path: Path, spark: Any, server: ZooKeeper, kind: str) -> HudiWorld:
+    lock = server.lock(SESSION_MS)
+    return HudiWorld(tmp_path, spark, lock, properties=ARCHIVED_SOON, **KINDS[kind])
+
+
+@pytest.fixture
+def rises(world: HudiWorld, tmp_path: Path, bundle: Path, kind: str) -> Iterator[Risen]:
+    """Zombies over the same table, with the files that they bring, which others may bring too."""
+    started(world)
+    found: list[Zombie] = []
+
+    def risen(where: str) -> tuple[Zombie, Mapping[int, WrittenFile]]:
+        file = world.file(1)
+        path = drafted(world, file) if world.place.follows else ""
+        found.append(Zombie(tmp_path, bundle, world.wanted.properties, 1, where, kind, path))
+        return found[-1], {1: file} if path else {}
+
+    yield risen
+    for zombie in found:
+        zombie.kill()
+
+
+@pytest.mark.parametrize("where", [INSIDE, BEFORE])
+def test_point_6_a_process_that_slept_beyond_its_lease_in_an_upsert_or_payment_is_refused(
+    world: HudiWorld, rises: Risen, where: str
+) -> None:
+    """It wakes up when all is archived that was there when it fell asleep."""
+    zombie, files = rises(where)
+    zombie.await_stop()
+    zombie.freeze()
+    upto = lives_on(world, 2, files)
+    zombie.thaw()
+    told = zombie.outcomes()
+    assert not any(outcome.startswith("Landed") for outcome in told), told
+    lives_on(world, 3, begin=upto + 1)
+
+
+def test_point_6_who_is_killed_in_an_upsert_or_payment_is_followed_by_another(
+    world: HudiWorld, rises: Risen
+) -> None:
+    zombie, files = rises(INSIDE)
+    zombie.await_stop()
+    zombie.kill()
+    lives_on(world, 2, files)
+
+
+def test_point_6_a_lock_provider_that_forgets_its_locks_in_an_upsert_or_payment_costs_no_row(
+    world: HudiWorld, server: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes back without its locks, and an heir takes over while the first commits."""
+    started(world)
+    table, file = world.open(), world.file(1)
+    view = table.read()
+
+    def restarted() -> None:
+        server.kill(forget=True)
+        server.start()
+        assert lands(world, world.open(), 2, 1, file) or not world.place.follows
+
+    inside(monkeypatch, restarted)
+    outcome = commit(table, view, record(1, 1, 3), file)
+    assert not isinstance(outcome, Landed), outcome
+    lives_on(world, 3, {1: file})
+
+
+def started(world: HudiWorld) -> None:
+    """Whose commits decide has claimed the table; one that follows is claimed by nobody."""
+    if not world.place.follows:
+        claimed(world.open())
+
+
+def drafted(world: HudiWorld, file: WrittenFile) -> str:
+    """What names the file until somebody pays it."""
+    transaction = TransactionId(Epoch(1), TransactionNumber(1))
+    draft = Draft(world.open().read(), transaction, Sender("member", "i"), (file,), since_ms=1)
+    (debt,) = Drafts({}, world.wanted.location, SinkName("sink")).write(draft)
+    return debt.manifest
+
+
+def lives_on(
+    world: HudiWorld, epoch: int, files: Mapping[int, WrittenFile] | None = None, begin: int = 1
+) -> int:
+    """Others bring what the fault has held up, unless it has landed, and go on until all of that
+    is archived; returns up to which number. Every row is there once, by Hudi's Spark reader and by
+    hudi-rs."""
+    table, java = world.open(), HudiJava(world.place, world.place.config().schema)
+    if not world.place.follows:
+        eventually_claimed(table, epoch)
+    first = java.reserve()
+    for number in range(begin, begin + 30):
+        file = (files or {}).get(number) or world.file(number)
+        assert any(lands(world, table, epoch, number, file) for _ in range(10)), number
+        if java.passed(java.meta(), first):
+            break
+    assert java.passed(java.meta(), first)
+    expected = dict.fromkeys(range(1, number + 1), 3)
+    assert numbers(world) == expected
+    assert numbers_by_rust(world) == expected
+    assert not java.ghosts(java.meta())
+    return number
+
+
+def lands(world: HudiWorld, table: HudiCommits, epoch: int, number: int, file: WrittenFile) -> bool:
+    """Commit what it brings, unless that is there; an heir of a table that decides claims it."""
+    view = table.read()
+    if view.record and view.record.offsets[PARTITION] >= 3 * number:
+        return True
+    if not world.place.follows and view.record and view.record.transaction.epoch < epoch:
+        eventually_claimed(table, epoch)
+        return False
+    return isinstance(commit(table, view, record(epoch, number, 3 * number), file), Landed)

@@ -1,0 +1,73 @@
+"""A sink file of three tables, for any kind but Iceberg, and its records."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sink_in_process import SinkInProcess
+
+from headgate.control_protocol.identifiers import TopicPartition
+
+ZONES = "abc"
+COLUMNS = '[{ name = "id", type = "long" }, { name = "zone", type = "string" }]'
+BEGIN = """
+name = "shop"
+[source]
+topics = ["shop.orders", "shop.returns", "events"]
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+[spark]
+writer = "in-process"
+[coordinator]
+commit_interval_ms = 50
+commit_timeout_ms = 5000
+rebalance_delay_ms = 10
+election_timeout_ms = 50000
+pay_timeout_ms = 1000
+retry_backoff_ms = 10
+retry_backoff_max_ms = 20
+[participant]
+end_offset_interval_ms = 10
+"""
+MANY = """
+[tables]
+type = "delta"
+ledger = "db.ledger"
+valid_through_refresh_ms = 3600000
+[tables.create]
+schema = "declared"
+location = "LAKE/{table}"
+[[tables.route]]
+topic = "^shop\\\\.(?P<name>.+)$"
+to = "db.{name}"
+[[tables.route]]
+topic = "events"
+field = "zone"
+to = "db.zone_{field}"
+[[tables.table]]
+match = "db.(orders|returns|zone_a)"
+columns = COLUMNS
+[tables.record_columns]
+topic = "topic"
+partition = "partition"
+offset = "offset"
+[quarantine]
+policy = "quarantine"
+table = "db.rejected"
+per_thousand_max = 1000
+"""
+DECLARED = '[[tables.table]]\nmatch = "db.(orders|returns|zone_a)"\ncolumns = COLUMNS\n'
+PLACES = ("topic", "partition", "offset")
+EVERY = ("orders", "returns", "zone_a", "rejected")
+
+
+def value(at: TopicPartition, offset: int) -> bytes:
+    if offset % 10 == 7:
+        return b"{broken"
+    return json.dumps({"id": offset, "zone": ZONES[offset % 3]}).encode()
+
+
+def source(shop: SinkInProcess) -> list[tuple[Any, ...]]:
+    logs = shop.source.partitions.items()
+    return sorted((at.topic, at.partition, n) for at, log in logs for n in log.timestamps_ms)
