@@ -31,12 +31,8 @@ from headgate.control_protocol.table_history import FileRows
 from headgate.tables.stores.files import delete_later, delete_quietly, open_files, store_files
 from headgate.tables.stores.listing import files_below
 
-<<<<<<< HEAD
 KEPT_MS = 3_600_000
-_NAMED = re.compile(r"(\d+)-[^/]*/(\d+)\.json")
-=======
 _NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
->>>>>>> main
 
 
 class Drafts:
