@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from hudi_tables.world import ARCHIVED_SOON, QUICK, HudiWorld
-from many_tables import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source, value
+from many_tables_of_a_kind import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source, value
 from sink_in_process import SinkInProcess
 
 from headgate.control_protocol.identifiers import TopicPartition

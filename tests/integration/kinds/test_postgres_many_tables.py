@@ -10,8 +10,8 @@ from typing import Any
 import psycopg2
 import pytest
 from integration.kinds.test_postgres_followers import locked, run
-from many_tables import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source
-from many_tables import value as without_headers
+from many_tables_of_a_kind import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source
+from many_tables_of_a_kind import value as without_headers
 from postgres_server import PostgresServer
 from sink_in_process import SinkInProcess
 

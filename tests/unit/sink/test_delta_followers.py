@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from many_tables import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source, value
+from many_tables_of_a_kind import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source, value
 from sink_in_process import SinkInProcess
 
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
