@@ -21,8 +21,9 @@ GOING_BACK_VERSION = 3
 OPERATOR = "operator"
 """The member that stands for a person who set offsets by hand; no process calls itself so."""
 REPLAY = "tables resume --replay"
-REREAD = "tables resume --reread"
 """The command that gives a table back what the quarantine took in for it (rule I6)."""
+REREAD = "tables resume --reread"
+"""The command that gives a table back what had lapsed of it (rule I6)."""
 UNNAMED = ""
 """The name of the one follower, the quarantine, in records of version 1."""
 

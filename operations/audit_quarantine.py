@@ -97,7 +97,7 @@ def lapsed(debt: Debt) -> Finding:
     return Finding(
         "rows-lapsed",
         f"{debt.said} of {which} {debt.transaction} were owed to {debt.table} for too long, and "
-        "are in no table",
+        "nobody pays them any more",
     )
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.replay_errors import ReplayRefused
+from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.table import IcebergTable
 
 
@@ -21,7 +21,7 @@ class PaidTables:
     def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
         self._settings = settings
         self._catalog = catalog
-        self.ledger = self.table(settings.tables.ledger).read()
+        self.ledger_table, self.ledger = self._opened(settings.tables.ledger)
 
     def table(self, name: str) -> IcebergTable:
         return IcebergTable(self._catalog, name, self._settings.name, self._settings.table.branch)
@@ -38,11 +38,7 @@ class PaidTables:
                 f"{name} is parked: {why}",
                 "headgate tables SINK resume TABLE, with --replay or --reread, opens it",
             )
-        try:
-            table = self._catalog.load_table(name)
-        except Exception as error:
-            raise catalog_failure(error, f"table {name} cannot be read") from error
-        view = self.table(name).seen(table)
+        table, view = self._opened(name)
         paid = view.record is not None and view.record.lead == self.ledger.uuid
         if view.lineage is not Lineage.CONTAINS_TAG or not paid:
             raise ReplayRefused(
@@ -51,6 +47,28 @@ class PaidTables:
                 "SINK); then ask again",
             )
         return table, view
+
+    def _opened(self, name: str) -> tuple[Table, TableView]:
+        iceberg = self.table(name)
+        table = iceberg.load()
+        return table, iceberg.seen(table)
+
+
+def refuse_one_table(settings: SinkSettings) -> None:
+    """Raise ``ConfigurationError`` for a sink without routes."""
+    if not settings.tables:
+        raise ConfigurationError("this sink fills one table", "only tables of routes are parked")
+
+
+def refuse_keyed(settings: SinkSettings, names: Collection[str], what: str, hint: str) -> None:
+    """Raise ``ReplayUnfit`` for tables with a key, to which nothing older can be given."""
+    if keyed := sorted(name for name in names if settings.tables.routing.key_of(name)):
+        raise ReplayUnfit(
+            f"{', '.join(keyed)} has a key, and later records may have replaced or deleted rows of "
+            f"what {what}",
+            "have the source send those keys again (a snapshot of its table), or take all tables "
+            f"back with headgate rollback{hint}",
+        )
 
 
 def record_of(view: TableView) -> CommitRecord:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.bad_records import Disposal
-from headgate.control_protocol.errors import ConfigurationError, RetryLater, WriteFailed
+from headgate.control_protocol.errors import RetryLater, WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
@@ -37,7 +37,7 @@ from headgate.data.writers.put import chunk_of
 from headgate.data.writers.whole import write_put
 from headgate.operations.actor import actor, tell
 from headgate.operations.asked_tables import start_of, with_what_is_needed
-from headgate.operations.paid_tables import PaidTables, record_of
+from headgate.operations.paid_tables import PaidTables, record_of, refuse_keyed, refuse_one_table
 from headgate.operations.table_access import opened_catalog, refuse_other_kind
 from headgate.participant.embedding import Record
 from headgate.sink.planning import iceberg_planning
@@ -72,8 +72,7 @@ def refuse_replay(settings: SinkSettings, names: Collection[str] = ()) -> None:
     Raises ``ConfigurationError`` for a sink of one table.
     """
     refuse_other_kind(settings)
-    if not settings.tables:
-        raise ConfigurationError("this sink fills one table", "only tables of routes are parked")
+    refuse_one_table(settings)
     if not settings.quarantine.keeps:
         raise ReplayUnfit(
             f"sink {settings.name} keeps no records in a quarantine", "there is nothing to replay"
@@ -84,13 +83,8 @@ def refuse_replay(settings: SinkSettings, names: Collection[str] = ()) -> None:
             "put again",
             "send the rows of the quarantine to the topic again",
         )
-    if keyed := sorted(name for name in names if settings.tables.routing.key_of(name)):
-        raise ReplayUnfit(
-            f"{', '.join(keyed)} has a key, and later records may have replaced or deleted rows of "
-            "what the quarantine holds",
-            "have the source send those keys again (a snapshot of its table), or take all tables "
-            "back with headgate rollback; the quarantine keeps the records",
-        )
+    kept = "; the quarantine keeps the records"
+    refuse_keyed(settings, names, "the quarantine holds", kept)
 
 
 def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[GivenBack, ...]:

@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyroaring import BitMap64
 
-from headgate.control_protocol.errors import ConfigurationError, RetryLater
+from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
@@ -30,7 +30,7 @@ from headgate.operations.audit_records import (
     scan_draft,
     scan_records,
 )
-from headgate.operations.paid_tables import PaidTables, record_of
+from headgate.operations.paid_tables import PaidTables, record_of, refuse_keyed, refuse_one_table
 from headgate.operations.table_access import opened_catalog, refuse_other_kind
 from headgate.sink.maintenance.rewriting import Rewriting, target_bytes
 from headgate.sink.settings import SinkSettings
@@ -68,15 +68,8 @@ def refuse_reread(settings: SinkSettings, names: Collection[str] = ()) -> Column
     since may be newer. Raises ``ConfigurationError`` for a sink of one table.
     """
     refuse_other_kind(settings)
-    if not settings.tables:
-        raise ConfigurationError("this sink fills one table", "only tables of routes are parked")
-    if keyed := sorted(name for name in names if settings.tables.routing.key_of(name)):
-        raise ReplayUnfit(
-            f"{', '.join(keyed)} has a key, and later records may have replaced or deleted rows of "
-            "what lapsed",
-            "have the source send those keys again (a snapshot of its table), or take all tables "
-            "back with headgate rollback",
-        )
+    refuse_one_table(settings)
+    refuse_keyed(settings, names, "lapsed", "")
     columns = settings.tables.record_columns.coordinates
     if columns is None:
         raise ReplayUnfit(
@@ -109,9 +102,8 @@ class _Desk:
         self._settings = settings
         self._tables = PaidTables(settings, catalog)
         self._columns = columns
-        ledger = catalog.load_table(settings.tables.ledger)
-        history = IcebergReader(ledger, settings.name, settings.table.branch).history()
-        self._renewed = renewed_topics(history)
+        ledger, branch = self._tables.ledger_table, settings.table.branch
+        self._renewed = renewed_topics(IcebergReader(ledger, settings.name, branch).history())
         record = self._tables.ledger.record
         self._lapsed = tuple(debt for debt in record.lapsed if debt.records) if record else ()
 
@@ -171,17 +163,16 @@ class _Desk:
             for debt in owed
             if debt.follower == view.uuid and (done is None or debt.transaction > done)
         ]
+        if not debts:
+            return ()
         if sums := [debt for debt in debts if not debt.manifest]:
             raise RereadRefused(
                 f"{of} up to transaction {sums[-1].transaction} was so much that the ledger counts "
                 f"it only: {sums[-1].said}",
                 _ELSEWISE,
             )
-        ledger = record_of(self._tables.ledger)
-        upto = max((debt.transaction for debt in debts), default=None)
-        older = [
-            d for d in ledger.debts if d.follower == view.uuid and upto and d.transaction <= upto
-        ]
+        upto, still = max(debt.transaction for debt in debts), record_of(self._tables.ledger).debts
+        older = any(d.follower == view.uuid and d.transaction <= upto for d in still)
         if older or not all(record.pays(debt, self._tables.ledger.uuid) for debt in debts):
             raise RetryLater(
                 f"{view.table} is still owed what is no newer than what lapsed",

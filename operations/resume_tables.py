@@ -13,6 +13,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Resume
 from headgate.control_protocol.record import CommitRecord, Parked
+from headgate.operations.paid_tables import refuse_one_table
 from headgate.operations.pause import LOOKED_AT_S, ask, patience_of
 from headgate.operations.routed_tables import shelf_of
 from headgate.operations.table_access import opened_reader
@@ -104,8 +105,7 @@ def _makes(settings: SinkSettings, table: str) -> bool:
 
 def _parked(settings: SinkSettings) -> tuple[dict[str, Parked], set[str]]:
     """By name what is parked; and the names of those that are gone."""
-    if not settings.tables:
-        raise ConfigurationError("this sink fills one table", "only tables of routes are parked")
+    refuse_one_table(settings)
     with opened_reader(settings) as ledger:
         record = ledger.history().record
         parked = {each.table: each for each in (record.parked if record else ())}

@@ -58,8 +58,8 @@ class _Following(HudiCommits):
         return self._reserved(java)
 
     def _done(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
-        """As their drafts, staged files go when the payment behind theirs has landed: a table that
-        was rolled back since is still owed them."""
+        """Staged files go when the payment behind theirs has landed: a table that was rolled back
+        since is still owed them."""
         staged.remove(self._paid)
         self._paid = self._paying
         if not self._swept:

@@ -108,7 +108,22 @@ class IcebergTable:
         self._warms = warms
 
     def read(self) -> TableView:
-        return self.seen(self._load())
+        return self.seen(self.load())
+
+    def load(self) -> Table:
+        """What ``seen`` views. Raises as ``read``."""
+        try:
+            table = self._catalog.load_table(self._identifier)
+        except Exception as error:
+            refuse_unread(self._identifier, error)
+            failure = catalog_failure(error, f"table {self._identifier} cannot be read")
+            if isinstance(failure, MissingRights):  # they may come back: it is tried again
+                failure = Unreachable(str(failure))
+            elif not isinstance(failure, (TableMissing, StopSink)):
+                failure = Unreachable(failure.message, failure.hint)
+            raise failure from error
+        refuse_unsupported(self._identifier, table.metadata)
+        return table
 
     def seen(self, table: Table) -> TableView:
         """The view of a table that was loaded already. Raises as ``read``."""
@@ -130,7 +145,7 @@ class IcebergTable:
         try:
             # Afresh, though the base was read: else what an operator changed since (retention,
             # properties) would be set back by our updates.
-            table = self._load()
+            table = self.load()
         except (Unreachable, TableMissing) as error:
             return Unknown(f"nothing was sent: {error}")
         if self._moved(table.metadata, attempt.base):
@@ -159,7 +174,7 @@ class IcebergTable:
 
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
         """S3, S9: what is there already needs no call."""
-        table = self._load()
+        table = self.load()
         view = self._view(table.metadata)
         if (view.uuid, view.tag) != (base.uuid, base.tag):
             return Evolved(view)
@@ -180,7 +195,7 @@ class IcebergTable:
 
     def draft(self, draft: Draft) -> tuple[Debt, ...]:
         """D2."""
-        table = self._load()
+        table = self.load()
         if str(table.metadata.table_uuid) != draft.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was drafted")
         self._refuse_other_key(table.metadata, self._stored_key(table.metadata))
@@ -196,7 +211,7 @@ class IcebergTable:
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
         """What is left over when nobody decided on it; a failure leaves orphans."""
         try:
-            table = self._load()
+            table = self.load()
             loose = undecided(table, self._sink, before, owed)
             delete_quietly(table.io, loose)
         except Exception as error:  # noqa: BLE001 - nothing depends on it
@@ -205,7 +220,7 @@ class IcebergTable:
     def strike_off(self, debts: Sequence[Debt]) -> None:
         """D7: their key files are of no more use; what cannot be removed is an orphan."""
         try:
-            table = self._load()
+            table = self.load()
             files = [file.path for _, file in drafted_keys(table.io, debts)]
             delete_quietly(table.io, [*files, *(debt.manifest for debt in debts)])
         except Exception as error:  # noqa: BLE001 - nothing depends on it
@@ -215,23 +230,9 @@ class IcebergTable:
         """Nothing is held; what a removal may have taken along is set again."""
         if self._keyed is not None:
             self._keyed.close()
-        self._upkeep.finish(self._load)
+        self._upkeep.finish(self.load)
 
     # ------------------------------------------------------------------------------------ reading
-
-    def _load(self) -> Table:
-        try:
-            table = self._catalog.load_table(self._identifier)
-        except Exception as error:
-            refuse_unread(self._identifier, error)
-            failure = catalog_failure(error, f"table {self._identifier} cannot be read")
-            if isinstance(failure, MissingRights):  # they may come back: it is tried again
-                failure = Unreachable(str(failure))
-            elif not isinstance(failure, (TableMissing, StopSink)):
-                failure = Unreachable(failure.message, failure.hint)
-            raise failure from error
-        refuse_unsupported(self._identifier, table.metadata)
-        return table
 
     def _view(self, metadata: TableMetadata) -> TableView:
         tag, head = _refs(metadata, self._tag, self._branch)
@@ -337,7 +338,7 @@ class IcebergTable:
     def read_back(self, call: Prepared) -> CommitOutcome:
         """What became of a call that was answered well, together with others, in no more words."""
         try:
-            table = self._load()
+            table = self.load()
         except HeadgateError as error:
             return Unknown(f"it was answered well, and then: {error}")
         if not call.under_the_tag(table.metadata) and call.landed(table.metadata):
@@ -375,7 +376,7 @@ class IcebergTable:
         the tag has moved: it has, by us. Deleting manifests on such an answer destroys the table.
         """
         try:
-            metadata = self._load().metadata
+            metadata = self.load().metadata
         except HeadgateError as error:
             return Unknown(f"{said!r}, and then: {error}")
         proposal = call.proposal

@@ -89,7 +89,7 @@ class KeyedRows:
         def read() -> None:
             try:
                 with self._following:
-                    self._followed(table, head)
+                    self._followed(table, head, self._columns(table))
             except Exception as error:  # noqa: BLE001 - the commit reads on, and says what is wrong
                 _log.debug("the index of %s was not read ahead: %r", table.name(), error)
 
@@ -119,42 +119,33 @@ class KeyedRows:
         ``StopSink`` of U7 and U8, and what storage raises.
         """
         with self._following:
-            return self._found(table, parent, written, listed=listed, folder=folder)
+            columns = self._columns(table)
+            head = self._followed(table, parent, columns)
+            files = [file for file, _ in written]
+            read = in_turn(lambda file: self._change(table, columns, file), files, _ahead(files))
+            changes = [
+                replace(change, transaction=number)
+                for change, (_, number) in zip(read, written, strict=True)
+            ]
+            self._read = {change.path: change.keys for change in changes if not change.deletes}
 
-    def _found(
-        self,
-        table: Table,
-        parent: Snapshot | None,
-        written: Sequence[tuple[WrittenFile, int]],
-        *,
-        listed: Sequence[ManifestDataFile],
-        folder: str,
-    ) -> Deletions:
-        columns = self._columns(table)
-        head = self._followed(table, parent)
-        files = [file for file, _ in written]
-        read = in_turn(lambda file: self._change(table, columns, file), files, _ahead(files))
-        changes = [
-            replace(change, transaction=number)
-            for change, (_, number) in zip(read, written, strict=True)
-        ]
-        self._read = {change.path: change.keys for change in changes if not change.deletes}
+            def dead(path: str) -> BitMap64:
+                self._dead[path] = found = self._heads.dead_rows.of(table.io, head, path)
+                return found
 
-        def dead(path: str) -> BitMap64:
-            self._dead[path] = found = self._heads.dead_rows.of(table.io, head, path)
-            return found
-
-        result = resolve(self._index, changes, dead, self._reader.sources.said)
-        if result.doubled:
-            _log.warning("%d keys had several rows; they have one, or none, now", result.doubled)
-        number = table.metadata.next_sequence_number()
-        targets = {file.file_path: Target.of(file, number) for file in listed}
-        pairs = [(targets.get(at) or head.data[at], bits) for at, bits in result.dead.items()]
-        made = delete_files(table.metadata.format_version, folder, pairs)
-        for file, (target, bits) in zip(made.listed, pairs, strict=True):
-            self._heads.dead_rows.remember(identity(file), target.path, bits)
-        retired = [entry for at in result.dead for entry in head.deletes.get(at, ())]
-        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed, result.counts)
+            result = resolve(self._index, changes, dead, self._reader.sources.said)
+            if result.doubled:
+                _log.warning(
+                    "%d keys had several rows; they have one, or none, now", result.doubled
+                )
+            number = table.metadata.next_sequence_number()
+            targets = {file.file_path: Target.of(file, number) for file in listed}
+            pairs = [(targets.get(at) or head.data[at], bits) for at, bits in result.dead.items()]
+            made = delete_files(table.metadata.format_version, folder, pairs)
+            for file, (target, bits) in zip(made.listed, pairs, strict=True):
+                self._heads.dead_rows.remember(identity(file), target.path, bits)
+            retired = [entry for at in result.dead for entry in head.deletes.get(at, ())]
+            return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed, result.counts)
 
     # ------------------------------------------------------------------------------- the index
 
@@ -168,9 +159,8 @@ class KeyedRows:
         coordinates = (self._by.partition, self._by.offset, self._by.topic)
         return Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
 
-    def _followed(self, table: Table, parent: Snapshot | None) -> Head:
+    def _followed(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
         """The head, with the index at it: new files are read, those that are gone forgotten."""
-        columns = self._columns(table)
         head = self._heads.read(table, parent)
         if not _goes_on(table.metadata, self._stands_at, parent):
             # Rows that were dead may live again: what merges have forgotten of them is read again.

@@ -132,8 +132,8 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
     followed, right = KeyedRows._followed, KeyedRows.found
     seen: dict[int, dict[str, Any]] = {}
 
-    def ahead(self: Any, table: Any, parent: Any) -> Head:
-        head = followed(self, table, parent)
+    def ahead(self: Any, table: Any, parent: Any, columns: Any) -> Head:
+        head = followed(self, table, parent, columns)
         others = seen.setdefault(id(self), {})
         for path in others:
             unread = path not in head.data and path not in self._index.numbers

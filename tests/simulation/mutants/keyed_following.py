@@ -26,7 +26,7 @@ def resolved_when_drafted() -> tuple[Planted, ...]:
     draft, found = IcebergTable.draft, KeyedRows.found
 
     def drafts(self: IcebergTable, given: Any) -> Any:
-        table = self._load()
+        table = self.load()
         heads[table.metadata.table_uuid] = table.current_snapshot()
         return draft(self, given)
 
