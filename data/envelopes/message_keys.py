@@ -14,6 +14,8 @@ from headgate.native.packed import Packed
 
 NO_KEY = "the record has no key, and says nowhere else which row it deletes"
 
+_OTHERWISE = " (keys of another format than the values need format.key_type)"
+
 
 class MessageKeys:
     """Reads a key's columns by a format. Serves one thread.
@@ -40,7 +42,7 @@ class MessageKeys:
             read = self._format.decode(keys.where(there), self._schema)
         except UndecodableRecords as error:
             read = error.rest
-            bad |= {int(at[row]): f"key: {reason}" for row, reason in error.bad.items()}
+            bad |= {int(at[row]): f"key: {reason}{_OTHERWISE}" for row, reason in error.bad.items()}
         places = np.zeros(len(keys), np.int64)
         known = np.ones(len(keys), np.bool_)
         known[list(bad)] = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from headgate.data.envelopes.operations import (
     DEBEZIUM,
     DMS,
     DMS_LETTERS,
+    DMS_TRUNCATE,
     Operation,
     Operations,
     flags,
@@ -27,7 +29,7 @@ from headgate.data.envelopes.operations import (
 from headgate.data.envelopes.reading import Columns, Opened, Parts, Reader
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.lookout import RowPlace
-from headgate.native.loops import Flags
+from headgate.native.loops import Flags, Integers
 from headgate.native.packed import Packed
 
 ROW_PLACES: Mapping[Envelope, RowPlace] = {
@@ -90,6 +92,51 @@ class _Flattened:
         return parts.opened(told, faults)
 
 
+class _DeletesByKey:
+    """Opens values again whose rows cannot be read: what deletes needs no more than its key.
+
+    Debezium and AWS DMS fill the other columns of such a row with something, or nothing.
+    """
+
+    def __init__(self, made: Callable[[Columns], Opener], columns: Columns) -> None:
+        self._made, self._columns = made, columns
+        self._opener = made(columns)
+        self._by_key: Opener | None = None
+
+    def opened(self, values: Packed) -> Opened:
+        found = self._opener.opened(values)
+        if not found.bad:
+            return found
+        if self._by_key is None:
+            self._by_key = self._made(self._columns.of_key())
+        at = np.array(sorted(found.bad), np.int64)
+        again = self._by_key.opened(Packed(values.array.take(pa.array(at))))
+        deletes = again.operations == Operation.DELETE
+        kept = np.delete(at, list(again.bad))[deletes]
+        if not len(kept):
+            return found
+        return _with_deletes(found, again.without(~deletes), kept, len(values))
+
+
+def _with_deletes(found: Opened, deletes: Opened, at: Integers, count: int) -> Opened:
+    """``deletes``: of the values at these places, which ``found`` calls bad."""
+    left = np.delete(np.arange(count), list(found.bad))
+    order = pa.array(np.argsort(np.concatenate([left, at])))
+    there = deletes.rows.schema.names
+    columns = [
+        deletes.rows.column(column.name) if column.name in there else pa.nulls(len(at), column.type)
+        for column in found.rows.schema
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, schema=found.rows.schema)
+    told = np.concatenate([found.operations, deletes.operations])
+    return Opened(
+        pa.concat_batches([found.rows, rows]).take(order),
+        pa.concat_batches([found.before, deletes.before]).take(order),
+        told[np.asarray(order)],
+        {row: reason for row, reason in found.bad.items() if row not in set(at.tolist())},
+    )
+
+
 class _Dms:
     """``{"data": ..., "metadata": {"operation": ...}}``, or a row with ``Op`` among its fields.
 
@@ -125,6 +172,8 @@ def _dms(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
     nested = np.asarray(pc.or_(operation.is_valid(), kind.is_valid()))
     control = np.asarray(pc.is_in(kind, pa.array(["control"], kind.type)))
     told = np.full(len(nested), Operation.SKIP, np.uint8)
+    emptied = pc.is_in(operation, pa.array([DMS_TRUNCATE], operation.type))
+    told[control & np.asarray(emptied)] = Operation.TRUNCATE
     for some, said, known, name in (
         (nested & ~control, operation, DMS, "metadata.operation"),
         (~nested, letter, DMS_LETTERS, "Op"),
@@ -151,6 +200,6 @@ def _together(found: list[Parts], words: Parts, told: Operations, bad: Mapping[i
 _OPENERS: Mapping[Envelope, Callable[[Columns], Opener]] = {
     Envelope.PLAIN: _Plain,
     Envelope.DEBEZIUM: _Debezium,
-    Envelope.FLATTENED: _Flattened,
-    Envelope.DMS: _Dms,
+    Envelope.FLATTENED: partial(_DeletesByKey, _Flattened),
+    Envelope.DMS: partial(_DeletesByKey, _Dms),
 }

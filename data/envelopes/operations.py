@@ -38,6 +38,8 @@ DMS = {
     **dict.fromkeys(("load", "insert", "update"), Operation.UPSERT),
     "delete": Operation.DELETE,
 }
+DMS_TRUNCATE = "truncate-table"
+"""Of a control record. The others (``drop-table`` begins each full load) say nothing of rows."""
 DMS_LETTERS = {**dict.fromkeys("IU", Operation.UPSERT), "D": Operation.DELETE}
 
 _CHARACTERS_MAX = 40

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +54,12 @@ class Columns:
     rules: Mapping[str, ColumnRule]
     format_of: Callable[[], RecordFormat]
     caseless: bool = False
+
+    def of_key(self) -> Columns:
+        """The key's alone."""
+        schema = pa.schema([column for column in self.schema if column.name in self.key])
+        rules = {name: rule for name, rule in self.rules.items() if name in schema.names}
+        return replace(self, schema=schema, rules=rules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from headgate.data.formats.avro_schema import Avro
 from headgate.data.formats.counted import counted_as
 from headgate.data.formats.decimals import decimals_of
 from headgate.data.formats.faults import Faults
+from headgate.data.formats.unscaled import VARIABLE_SCALE, VariableScale
 from headgate.data.formats.utf8 import text_of
 
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
@@ -98,7 +99,10 @@ def _record(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
                 skip(child, cursors)
     if not columns:  # Arrow needs a column to know how many rows there are
         return pa.array([{}] * len(cursors), pa.struct([]))
-    return pa.StructArray.from_arrays(list(columns.values()), list(columns))
+    found = pa.StructArray.from_arrays(list(columns.values()), list(columns))
+    if kind.called != VARIABLE_SCALE or found.type != VariableScale.stored:
+        return found
+    return pa.ExtensionArray.from_storage(VariableScale(), found)
 
 
 def _union(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:

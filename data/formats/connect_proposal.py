@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from headgate.control_protocol.columns import DIGITS_MAX, Column, ListOf, MapOf, Struct, Type
+from headgate.data.formats.connect_schema import connect_type
 
 _PLAIN = {
     **dict.fromkeys(("int8", "int16", "int32"), "int"),
@@ -40,6 +41,10 @@ def settled(wanted: Struct) -> Struct:
 
 
 def _column(name: str, schema: Any) -> Column | None:
+    try:
+        connect_type(schema)
+    except ValueError:
+        return None  # nobody could fill it
     kind = _type(schema)
     return None if kind is None else Column(name, kind, required=not schema.get("optional"))
 
@@ -62,8 +67,10 @@ def _type(schema: Any) -> Type | None:
     return _LOGICAL.get((kind, name)) or _PLAIN.get(kind)
 
 
-def _decimal(parameters: dict[str, Any]) -> str:
-    scale, said = int(parameters["scale"]), str(parameters.get(_PRECISION, ""))
+def _decimal(parameters: dict[str, Any]) -> str | None:
+    scale, said = max(0, int(parameters["scale"])), str(parameters.get(_PRECISION, ""))
+    if scale > DIGITS_MAX:
+        return None
     known = said.isdecimal() and max(1, scale) <= int(said) <= DIGITS_MAX
     return f"decimal({said}, {scale})" if known else f"{_UNSAID}{scale})"
 

@@ -1,16 +1,20 @@
 """The schemas that Kafka Connect's JSON converter sends along, as Arrow types.
 
 Logical types: Connect's own Decimal, Date, Time and Timestamp, and Debezium's, which count in other
-units. Other names are ignored: the value is then what its physical type says.
+units, or write a decimal's scale beside it. Other names are ignored: the value is then what its
+physical type says. A field that cannot be read spoils only a column that wants it.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pyarrow as pa
 
+from headgate.data.formats.column_rules import ColumnRule, marked
 from headgate.data.formats.counted import Counted, counted_as
+from headgate.data.formats.unscaled import VARIABLE_SCALE, Unscaled, VariableScale
 
 _DEPTH_MAX = 64
 _PLAIN = {
@@ -30,22 +34,22 @@ _LOGICAL = {
     ("int64", "org.apache.kafka.connect.data.Timestamp"): pa.timestamp("us", tz="UTC"),
 }
 _DECIMAL = ("bytes", "org.apache.kafka.connect.data.Decimal")
-_DIGITS_MAX = 38
+_SCALE = re.compile(r"-?[0-9]{1,4}", re.ASCII)
 
 
-class Unscaled(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
-    """A decimal as its unscaled bytes, before anyone knows whether 38 digits hold it."""
+class Unread(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
+    """Whatever JSON a field holds whose schema cannot be read, for this ``reason``."""
 
-    def __init__(self, scale: int) -> None:
-        self.scale = scale
-        super().__init__(pa.large_binary(), "headgate.unscaled")
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(pa.large_string(), "headgate.unread")
 
     def __arrow_ext_serialize__(self) -> bytes:
-        return str(self.scale).encode()
+        return self.reason.encode()
 
     @classmethod
-    def __arrow_ext_deserialize__(cls, _: pa.DataType, serialized: bytes) -> Unscaled:
-        return cls(int(serialized))
+    def __arrow_ext_deserialize__(cls, _: pa.DataType, serialized: bytes) -> Unread:
+        return cls(serialized.decode())
 
 
 def connect_type(schema: Any, depth: int = 0) -> pa.DataType:
@@ -60,8 +64,9 @@ def connect_type(schema: Any, depth: int = 0) -> pa.DataType:
         names = [str(field.get("field")) for field in fields]
         if len(set(names)) < len(names):
             raise ValueError("a struct of the schema has a field twice")
-        types = [connect_type(field, depth + 1) for field in fields]
-        return pa.struct(list(zip(names, types, strict=True)))
+        types = [_field_type(field, depth + 1) for field in fields]
+        made = pa.struct(list(zip(names, types, strict=True)))
+        return VariableScale() if (name, made) == (VARIABLE_SCALE, VariableScale.stored) else made
     if kind == "array":
         return pa.large_list(connect_type(schema.get("items"), depth + 1))
     if kind == "map":
@@ -81,21 +86,34 @@ def connect_type(schema: Any, depth: int = 0) -> pa.DataType:
     return _PLAIN[kind]
 
 
+def _field_type(schema: Any, depth: int) -> pa.DataType:
+    try:
+        return connect_type(schema, depth)
+    except ValueError as error:
+        return Unread(str(error))
+
+
 def _decimal(parameters: Any) -> pa.DataType:
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
-    if not str(scale).lstrip("-").isdecimal() or not 0 <= int(str(scale)) <= _DIGITS_MAX:
+    if not _SCALE.fullmatch(str(scale)):
         raise ValueError(f"a decimal of the schema has the scale {scale!r}")
     return Unscaled(int(str(scale)))
 
 
 def storage(kind: pa.DataType) -> pa.DataType:
     """The type as JSON spells it: decimals are base64, Debezium's times are numbers."""
-    if isinstance(kind, Unscaled | Counted):
+    if isinstance(kind, Unscaled | VariableScale | Counted | Unread):
         return kind.storage_type
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(child.name, storage(child.type)) for child in kind])
+        return pa.struct([_stored(child) for child in kind])
     if pa.types.is_large_list(kind):
         return pa.large_list(storage(kind.value_type))
     if pa.types.is_map(kind):
         return pa.map_(kind.key_type, storage(kind.item_type))
     return kind
+
+
+def _stored(child: pa.Field) -> pa.Field:
+    """With the mark that lets JSON's values pass as text, whatever they are, where nobody reads."""
+    field = pa.field(child.name, storage(child.type))
+    return marked(field, ColumnRule(as_text=True)) if isinstance(child.type, Unread) else field

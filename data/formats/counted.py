@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-_SPACE, _DAYS = "io.debezium.time.", "d"
+_SPACE, _DAYS, _NO_MOMENT = "io.debezium.time.", "d", ""
 
 
 class Counted(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
-    """A number of ``unit``, since midnight (``of_day``) or since 1970."""
+    """A number of ``unit``, since midnight (``of_day``) or since 1970; without a unit a year, or
+    how long something took: no moment, whatever the column."""
 
     def __init__(self, unit: str, *, of_day: bool = False) -> None:
         self.unit, self.of_day = unit, of_day
@@ -28,6 +29,8 @@ class Counted(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
 
     def fits(self, target: pa.DataType) -> bool:
         """Whether such numbers are values of this type of dates, times or timestamps."""
+        if self.unit == _NO_MOMENT:
+            return False
         if self.unit == _DAYS:
             return bool(pa.types.is_date(target))
         return bool(pa.types.is_time(target) if self.of_day else pa.types.is_timestamp(target))
@@ -41,6 +44,7 @@ _KNOWN = {
     "Timestamp": Counted("ms"),
     "MicroTimestamp": Counted("us"),
     "NanoTimestamp": Counted("ns"),
+    **dict.fromkeys(("Year", "MicroDuration", "NanoDuration"), Counted(_NO_MOMENT)),
 }
 
 

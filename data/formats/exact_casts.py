@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headgate.data.formats import json_columns, json_values, temporal, units
-from headgate.data.formats.connect_schema import Unscaled
+from headgate.data.formats.connect_schema import Unread
 from headgate.data.formats.counted import Counted
-from headgate.data.formats.decimals import decimals_of
+from headgate.data.formats.unscaled import Unscaled, VariableScale, by_scale, decimals
 
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -73,7 +73,9 @@ def _counted(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
 def spelled(values: pa.Array) -> pa.Array:
     """Numbers and booleans as text, in the fewest digits that read as them; the rest as it is."""
     if isinstance(values.type, Unscaled):
-        values = _unscaled(values, pa.decimal128(38, values.type.scale))
+        values = decimals(values)
+    if isinstance(values.type, VariableScale):
+        return _each_scale(values, spelled)
     if isinstance(values.type, Counted):
         values = values.storage
     if kinds.is_boolean(values.type) or kinds.is_integer(values.type):
@@ -89,7 +91,8 @@ def spelled(values: pa.Array) -> pa.Array:
 
 def _impossible(values: pa.Array, target: pa.DataType) -> pa.Array:
     source = {"large_string": "text", "large_binary": "bytes", "bool": "a boolean"}
-    words = source.get(str(values.type), str(values.type))
+    counted = "a number that counts time" if isinstance(values.type, Counted) else str(values.type)
+    words = source.get(str(values.type), counted)
     raise Impossible(f"{words} cannot go into a column of type {target}")
 
 
@@ -153,14 +156,21 @@ def _decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _unscaled(values: pa.Array, target: pa.DataType) -> pa.Array:
-    stored = values.storage.fill_null(b"")
-    offsets = np.frombuffer(stored.buffers()[1], np.int64)[stored.offset :][: len(stored) + 1]
-    octets = np.frombuffer(stored.buffers()[2] or b"", np.uint8)
-    found, wide = decimals_of(octets, offsets[:-1], np.diff(offsets), values.type.scale)
-    if wide.any():
-        raise ValueError("holds a decimal of more than 38 digits")
-    nulls = values.is_null().to_numpy(zero_copy_only=False)
-    return _decimals(pc.if_else(pa.array(nulls), None, found), target)
+    return _decimals(decimals(values), target)
+
+
+def _variable(values: pa.Array, target: pa.DataType) -> pa.Array:
+    return _each_scale(values, lambda part: _unscaled(part, target))
+
+
+def _each_scale(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    parts = [(at, convert(part)) for at, part in by_scale(values)]
+    order = pa.array(np.argsort(np.concatenate([at for at, _ in parts])))
+    return pa.concat_arrays([part for _, part in parts]).take(order)
+
+
+def _unread(values: pa.Array, target: pa.DataType) -> pa.Array:
+    raise Impossible(f"{values.type.reason}, and cannot go into a column of type {target}")
 
 
 def _nearest(value: Decimal, target: pa.DataType) -> Any:
@@ -256,6 +266,8 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...
     (kinds.is_timestamp, _timestamps),
     (lambda source: source == pa.uuid(), _uuids),
     (lambda source: isinstance(source, Unscaled), _unscaled),
+    (lambda source: isinstance(source, VariableScale), _variable),
+    (lambda source: isinstance(source, Unread), _unread),
     (lambda source: isinstance(source, Counted), _counts),
     (lambda source: kinds.is_large_binary(source) or kinds.is_fixed_size_binary(source), _octets),
 )

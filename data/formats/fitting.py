@@ -33,6 +33,7 @@ import pyarrow.types as kinds
 from headgate.data.formats import column_rules, exact_casts, json_values, names
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.port import UndecodableRecords
+from headgate.data.formats.unscaled import VariableScale
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -145,19 +146,30 @@ def _fit(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
         if not field.nullable:
             at.fail(np.ones(len(values), np.bool_), "a required value is missing")
         return pa.nulls(len(values), target)
-    if kinds.is_nested(source):
+    if isinstance(source, VariableScale) and kinds.is_struct(target):
+        values = values.storage
+    if kinds.is_nested(values.type):
         return _nested(values, field, at)
-    if column_rules.as_text(field):
-        values = exact_casts.spelled(values)
-    return _cast_apart(values, _Column(target, column_rules.unit_of(field)), at)
+    unit, as_text = column_rules.unit_of(field), column_rules.as_text(field)
+    return _cast_apart(values, _Column(target, unit, as_text), at)
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """What single values become. ``unit``: of numbers that become times."""
+    """What single values become. ``unit``: of numbers that become times. ``as_text``: numbers and
+    booleans become what they are written like."""
 
     type: pa.DataType
     unit: str
+    as_text: bool
+
+    def of(self, values: pa.Array) -> pa.Array:
+        told = exact_casts.spelled(values) if self.as_text else values
+        return exact_casts.cast(told, self.type, self.unit)
+
+    def suspects(self, values: pa.Array) -> Flags | None:
+        asked = self.unit or self.as_text
+        return None if asked else exact_casts.suspects(values, self.type)
 
 
 def _cast_apart(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
@@ -165,14 +177,14 @@ def _cast_apart(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
     if not len(values):  # as a union's branch that no record takes
         return pa.nulls(0, target)
     try:
-        return exact_casts.cast(values, target, column.unit)
+        return column.of(values)
     except exact_casts.Impossible as error:
         at.fail(_valid(values), str(error))
         return pa.nulls(len(values), target)
     except (pa.ArrowException, ValueError, ArithmeticError) as error:
         if len(values) == 1:
             return _alone(values, column, error, at)
-    suspects = None if column.unit else exact_casts.suspects(values, target)
+    suspects = column.suspects(values)
     if suspects is not None and 0 < suspects.sum() < len(values):
         return _cast_without(values, suspects, column, at)
     half = len(values) // 2
@@ -319,6 +331,8 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     """A value of Arrow's as JSON would have it."""
     if value is None:
         return None
+    if isinstance(kind, VariableScale):
+        kind = kind.storage_type
     if kinds.is_struct(kind):
         return {child.name: _plain(value[child.name], child.type) for child in kind}
     if kinds.is_map(kind):

@@ -297,6 +297,8 @@ def from_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
         return temporal.timestamps_of(rough, target)
     if kinds.is_time(target):
         return temporal.times_of(rough, target)
+    if kinds.is_date(target):
+        rough = temporal.without_zone(rough)
     if target == pa.uuid():
         return pa.ExtensionArray.from_storage(target, _uuids(rough))
     if _is_binary(target):

@@ -3,7 +3,8 @@
 Text is ISO 8601: ``2026-08-01T12:30:15.123456+02:00``, with ``T`` or a space, any of ``Z``,
 ``+00``, ``+00:00``, ``+0000`` or no zone. Trailing parts of the time may be missing (zero). A
 column with a zone takes text without one as UTC; a column without a zone takes text with one only
-if it is UTC, since anything else would shift the value. Digits that the column cannot hold are an
+if it is UTC, since anything else would shift the value; so do dates and times of the day, with a
+``Z`` behind them. Digits that the column cannot hold are an
 error, not dropped. Years are 1 to 9999 everywhere: readers and statistics know no others.
 """
 
@@ -28,8 +29,8 @@ _BOUNDS = {
 
 _TIME = r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?"
 _ZONE = r"(Z|[+-]\d\d(?::?\d\d)?)"
-_DATE_TEXT = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
-_TIME_TEXT = re.compile(_TIME, re.ASCII)
+_DATE_TEXT = re.compile(r"(\d{4})-(\d\d)-(\d\d)Z?", re.ASCII)
+_TIME_TEXT = re.compile(f"{_TIME}Z?", re.ASCII)
 _TIMESTAMP_TEXT = re.compile(rf"(\d{{4}}-\d\d-\d\d)(?:[T ]{_TIME}{_ZONE}?)?", re.ASCII)
 _UTC_ENDING = r"(Z|[+-]00(:?00)?)$"
 _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -124,8 +125,14 @@ def timestamps_of(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
 
 def times_of(texts: pa.Array, target: pa.DataType) -> pa.Array:
     """As ``timestamps_of``, for times of the day."""
-    dated = pc.binary_join_element_wise(pa.scalar("1970-01-01T", texts.type), texts, "")
+    times = without_zone(texts)
+    dated = pc.binary_join_element_wise(pa.scalar("1970-01-01T", times.type), times, "")
     return dated.cast(pa.timestamp(target.unit)).cast(pa.int64()).cast(target)
+
+
+def without_zone(texts: pa.Array) -> pa.Array:
+    """Without the ``Z`` behind dates or times of the day."""
+    return pc.replace_substring_regex(texts, "Z$", "")
 
 
 def all_within_years(column: pa.Array) -> bool:

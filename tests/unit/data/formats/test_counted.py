@@ -99,8 +99,17 @@ def test_point_4_what_is_none_of_the_columns_times_is_a_bad_record(
 
 
 def test_point_4_other_names_say_nothing_of_numbers() -> None:
-    for name in ("", "MicroTime", "io.debezium.time.Year", "io.debezium.time.MicroDuration"):
+    for name in ("", "MicroTime", "io.debezium.time.Interval", "io.debezium.data.Enum"):
         assert counted_as(name) is None
+
+
+@pytest.mark.parametrize("name", ["Year", "MicroDuration", "NanoDuration"])
+def test_point_4_a_year_or_a_duration_is_no_moment(name: str) -> None:
+    kind = counted_as(f"io.debezium.time.{name}")
+    assert kind is not None
+    assert not any(
+        kind.fits(target) for target in (pa.date32(), pa.time64("us"), pa.timestamp("us"))
+    )
 
 
 def test_point_4_the_type_comes_through_arrows_messages() -> None:

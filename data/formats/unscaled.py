@@ -1,0 +1,108 @@
+"""Decimals of writers who say the scale beside the digits: once in a schema, or in each value.
+
+Debezium writes a ``VariableScaleDecimal`` where the database leaves the scale open: a ``NUMBER`` of
+Oracle's, a ``numeric`` of PostgreSQL's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Context, Decimal
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.data.formats.decimals import decimals_of
+from headgate.native.loops import Integers
+
+VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
+
+_DIGITS_MAX = 38
+_MOVES_MAX = 2 * _DIGITS_MAX
+_EXACT = Context(prec=_MOVES_MAX)
+_WIDE = f"holds a decimal of more than {_DIGITS_MAX} digits"
+
+
+class Unscaled(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
+    """A decimal as its unscaled bytes, before anyone knows whether 38 digits hold it."""
+
+    def __init__(self, scale: int) -> None:
+        self.scale = scale
+        super().__init__(pa.large_binary(), "headgate.unscaled")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return str(self.scale).encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _: pa.DataType, serialized: bytes) -> Unscaled:
+        return cls(int(serialized))
+
+
+class VariableScale(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
+    """A decimal as its scale and its unscaled bytes."""
+
+    stored = pa.struct([("scale", pa.int32()), ("value", pa.large_binary())])
+
+    def __init__(self) -> None:
+        super().__init__(self.stored, "headgate.variable_scale")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _: pa.DataType, _serialized: bytes) -> VariableScale:
+        return cls()
+
+
+def decimals(values: pa.Array) -> pa.Array:
+    """The numbers of ``Unscaled`` values. Raises ``ValueError`` where 38 digits hold one not."""
+    scale = values.type.scale
+    if not 0 <= scale <= _DIGITS_MAX:
+        return _moved(values.storage, scale)
+    stored = values.storage.fill_null(b"")
+    offsets = np.frombuffer(stored.buffers()[1], np.int64)[stored.offset :][: len(stored) + 1]
+    octets = np.frombuffer(stored.buffers()[2] or b"", np.uint8)
+    found, wide = decimals_of(octets, offsets[:-1], np.diff(offsets), scale)
+    if wide.any():
+        raise ValueError(_WIDE)
+    at = np.arange(len(values), dtype=np.int64)
+    return found.take(pa.array(at, mask=np.asarray(values.is_null())))
+
+
+def by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
+    """``VariableScale`` values as ``Unscaled`` ones: the places of each scale, and what is there.
+
+    Raises ``ValueError`` for one that is not whole.
+    """
+    there = np.asarray(values.is_valid())
+    scales, octets = (part.filter(pa.array(there)) for part in values.storage.flatten())
+    if scales.null_count or octets.null_count:
+        raise ValueError("is a decimal without its scale or its digits")
+    yield np.flatnonzero(~there), pa.nulls(int((~there).sum()), Unscaled(0))
+    places = np.flatnonzero(there)
+    found = np.asarray(scales)
+    for scale in np.unique(found).tolist():
+        alike = found == scale
+        part = octets.filter(pa.array(alike))
+        yield places[alike], pa.ExtensionArray.from_storage(Unscaled(scale), part)
+
+
+def _moved(octets: pa.Array, scale: int) -> pa.Array:
+    """Of a scale that no decimal of Arrow's has: zeros come behind the digits, or go."""
+    kept = min(max(scale, 0), _DIGITS_MAX)
+    moves = abs(kept - scale)
+    found = []
+    for each in octets.to_pylist():
+        number = None if each is None else int.from_bytes(each, "big", signed=True)
+        if number and moves > _MOVES_MAX:
+            raise ValueError(_WIDE)
+        if number and scale < kept:
+            number *= 10**moves
+        elif number:
+            number, rest = divmod(number, 10**moves)
+            if rest:
+                raise ValueError(_WIDE)
+        if number and abs(number) >= 10**_DIGITS_MAX:
+            raise ValueError(_WIDE)
+        found.append(None if number is None else Decimal(number).scaleb(-kept, _EXACT))
+    return pa.array(found, pa.decimal128(_DIGITS_MAX, kept))
