@@ -130,11 +130,8 @@ class HudiCommits:
         self._refuse_changed(config, newest)
         said = ours[0].said if ours else {}
         found, filled = decode(self._sink, said), filled_of(self._sink, said)
-        tag, record, lineage = (
-            ours[0].completed if ours else None,
-            found,
-            Lineage.CONTAINS_TAG if ours else Lineage.FRESH,
-        )
+        tag, record = ours[0].completed if ours else None, found
+        lineage = Lineage.CONTAINS_TAG if ours else Lineage.FRESH
         kept = self._kept(java, meta)
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
@@ -308,6 +305,8 @@ class HudiCommits:
         view = self._view(self._place.config(), java)
         if _place(view) != _place(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
+        if behind := forks.behind(view.head):
+            return Refused(behind)
         meta = java.meta()
         if instant in self._reservations.condemned() or java.rolling_back(meta, instant):
             return _rolled_back(instant)

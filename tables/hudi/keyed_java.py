@@ -13,13 +13,27 @@ import pyarrow.parquet as pq
 from headgate.control_protocol.columns import Column
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.kind_errors import HudiUnsafe
 from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.table_kinds import RowKey
+from headgate.tables.hudi.base_files import RECORD_KEY
 from headgate.tables.hudi.columns import quoted, spark_columns
 from headgate.tables.hudi.fold import Fold
-from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.keys import DELETES, GENERATOR, index_of, key_settings
+from headgate.tables.hudi.java import HudiJava, Slice
+from headgate.tables.hudi.keys import (
+    BUCKET,
+    BUCKETS,
+    DELETES,
+    GENERATOR,
+    HASHED,
+    INDEX,
+    index_of,
+    key_settings,
+)
 from headgate.tables.hudi.places import HudiPlace
+
+_LOOKED_AT = 50
+"""So many keys of a file tell whether it is the bucket that it is called by."""
 
 
 class HudiKeyedJava(HudiJava):
@@ -28,6 +42,7 @@ class HudiKeyedJava(HudiJava):
     def __init__(self, place: HudiPlace, schema: str) -> None:
         super().__init__(place, schema)
         self._statuses: list[Any] = []
+        self._cut = False
 
     def register(self, meta: Any, instant: str) -> None:
         """Request the commit: an upsert begins it by itself."""
@@ -66,6 +81,7 @@ class HudiKeyedJava(HudiJava):
     ) -> Iterator[pa.RecordBatch]:
         """Yield these columns of the table's rows, maybe of those alone whose keys are in files."""
         slices = self.latest_slices(meta)
+        self._refuse_other_buckets(slices)
         if any(each.logged for each in slices):
             yield from self._merged(columns, files)
             return
@@ -73,6 +89,27 @@ class HudiKeyedJava(HudiJava):
             with pq.ParquetFile(each.path) as file:
                 for batch in file.iter_batches(columns=columns):
                     yield batch.select(columns)
+
+    def _refuse_other_buckets(self, slices: Sequence[Slice]) -> None:
+        """Raise ``HudiUnsafe`` where keys would be looked for in other files than they are in: of a
+        table that others made only its files tell how it is cut."""
+        buckets = self._settings().get(BUCKETS)
+        if self._cut or self._settings()[INDEX] != BUCKET or buckets is None:
+            return
+        known = self._hudi.index.bucket.BucketIdentifier
+        hashed = self._settings().get(HASHED, ",".join(self._place.config().keys))
+        for path in (each.path for each in slices if each.path):
+            with pq.ParquetFile(path) as file:
+                keys = next(file.iter_batches(_LOOKED_AT, columns=[RECORD_KEY]), None)
+            at = path.rpartition("/")[2][:8]
+            for key in keys.column(0).to_pylist() if keys else ():
+                if at != f"{known.getBucketId(key, hashed, int(buckets)):08}":
+                    raise HudiUnsafe(
+                        f"Hudi table {self._place.name} is not cut into {buckets} buckets of "
+                        f"{hashed}, as {path} shows: keys would be there twice",
+                        "write the index of [table.properties] as those who made the table have it",
+                    )
+        self._cut = True
 
     def _merged(self, columns: Sequence[str], files: Sequence[WrittenFile]) -> list[pa.RecordBatch]:
         """Only Hudi reads its logs; Spark leaves out what no file has the key of."""
@@ -146,9 +183,12 @@ class HudiKeyedJava(HudiJava):
     def _settings(self) -> Mapping[str, str]:
         config, given = self._place.config(), self._place.settings
         index = index_of(self._place.name, given)
-        by = config.dressing.partition_by
         generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
-        return {**given, **key_settings(self._key, index, config.keys, by), **generator}
+        return {
+            **given,
+            **key_settings(self._key, index, config.keys, config.dressing),
+            **generator,
+        }
 
     @property
     def _key(self) -> RowKey:

@@ -20,7 +20,9 @@ from headgate.control_protocol.table_kinds import Layout, RowKey, WantedTable, l
 from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiDressing
 from headgate.tables.hudi.columns import columns_of
 from headgate.tables.hudi.keys import (
-    NoEmptyKeys,
+    HIVE_STYLE,
+    URL_ENCODED,
+    HeldTexts,
     buckets_of,
     names,
     refuse_other_key,
@@ -31,8 +33,6 @@ from headgate.tables.stores.local import local_path, write_whole
 
 _TABLE = "hoodie.table."
 _WRITE = "hoodie.datasource.write."
-_HIVE_STYLE = f"{_WRITE}hive_style_partitioning"
-_URL_ENCODED = f"{_WRITE}partitionpath.urlencode"
 _VERSION_MIN = 8
 _NAME = "hoodie.table.name"
 _KEPT = "properties.json"
@@ -134,6 +134,9 @@ class HudiPlace:
     def layout(self) -> Layout:
         """How participants write its files. Raises as ``config``."""
         config = self.config()
+        values = None
+        if self.key or config.dressing.partition_by:
+            values = HeldTexts(self.key.key if self.key else (), config.dressing)
         if self.key or self.follows:
             return Layout(
                 uuid=config.uuid,
@@ -141,7 +144,7 @@ class HudiPlace:
                 columns=config.columns,
                 location=self.files,
                 partition_by=() if self.key else config.dressing.partition_by,
-                values=NoEmptyKeys(self.key.key) if self.key else None,
+                values=values,
                 properties=self._kept(),
             )
         return Layout(
@@ -151,6 +154,7 @@ class HudiPlace:
             location=self.location,
             partition_by=config.dressing.partition_by,
             dressing=config.dressing,
+            values=values,
             properties=self._kept(),
         )
 
@@ -202,8 +206,8 @@ class HudiPlace:
             location=self.location,
             key=keys[0] if len(keys) == 1 else "",
             partition_by=partitions,
-            hive_style=found.get(_HIVE_STYLE, "false") == "true",
-            url_encoded=found.get(_URL_ENCODED, "false") == "true",
+            hive_style=found.get(HIVE_STYLE, "false") == "true",
+            url_encoded=found.get(URL_ENCODED, "false") == "true",
         )
         self._refuse_columns(columns, dressing, keys)
         if self.key:
@@ -243,7 +247,7 @@ class HudiPlace:
                 raise TableUnfit(
                     f"Hudi table {self.name}: values of {column.name} would become folders as "
                     "they are, whatever they say",
-                    f"folders of text need {_HIVE_STYLE} and {_URL_ENCODED}",
+                    f"folders of text need {HIVE_STYLE} and {URL_ENCODED}",
                 )
 
     def _identity(self) -> str:
