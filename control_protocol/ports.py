@@ -118,7 +118,8 @@ class CommitAttempt:
 
     A decision is one on the lead, with ``files``. A payment is one on a follower: it adds the
     manifests of ``debts``, which were written before the decision (rule D5). ``forgets``: tables
-    that a ledger has filled and that are no longer to be remembered (rule N5).
+    that a ledger has filled and that are no longer to be remembered (rule N5). ``transactions``:
+    where debts came to ``files``, the place of each file's transaction in their order.
     """
 
     base: TableView
@@ -126,6 +127,14 @@ class CommitAttempt:
     files: tuple[WrittenFile, ...] = ()
     debts: tuple[Debt, ...] = ()
     forgets: frozenset[str] = frozenset()
+    transactions: tuple[int, ...] = ()
+
+    @property
+    def numbered(self) -> tuple[tuple[WrittenFile, int], ...]:
+        """Each file with a number that is higher for a later transaction: its records are newer
+        whatever their offsets, for a topic that was created anew begins at 0 again (U3)."""
+        numbers = self.transactions or (0,) * len(self.files)
+        return tuple(zip(self.files, numbers, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class HudiKeyedTable(HudiCommits):
             return lost
         keys, meta = KeyCounts(), java.meta()
         if attempt.files:
-            keys = java.upsert(meta, instant, attempt.files)
+            keys = java.upsert(meta, instant, attempt.numbered)
         else:
             java.nothing(meta, instant)
         return replace(attempt, record=replace(attempt.record, keys=keys))

@@ -16,7 +16,7 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.table_kinds import RowKey
 from headgate.tables.hudi.columns import quoted, spark_columns
-from headgate.tables.hudi.fold import Fold
+from headgate.tables.hudi.fold import Fold, NumberedFile
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keys import DELETES, GENERATOR, index_of, key_settings
 from headgate.tables.hudi.places import HudiPlace
@@ -40,13 +40,13 @@ class HudiKeyedJava(HudiJava):
         self._prepare(instant)
         self._set_off(meta, instant)
 
-    def upsert(self, meta: Any, instant: str, files: Sequence[WrittenFile]) -> KeyCounts:
+    def upsert(self, meta: Any, instant: str, numbered: Sequence[NumberedFile]) -> KeyCounts:
         """Write what the files change into the table's folder, below a requested instant.
 
         Raises ``KeyInTwoPartitions``, ``TableChanged``, and what Java raises.
         """
-        fold = Fold(self._key, files)
-        fold.look(self._live(meta, fold.asked, files))
+        fold = Fold(self._key, numbered)
+        fold.look(self._live(meta, fold.asked, [file for file, _ in numbered]))
         counts = fold.counts()
         if not counts.inserted + counts.updated + counts.deleted:
             self.nothing(meta, instant)
