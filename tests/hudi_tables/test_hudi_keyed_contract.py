@@ -35,7 +35,9 @@ class KeyedHudiWorld(HudiWorld):
         gone = [_row(each, "_") for each in records if not each.value]
         files: tuple[WrittenFile, ...] = ()
         if rows:
-            files += self.write(pa.Table.from_pylist(rows), f"{self.place.files}/data")
+            named = ["id", "name", "at_partition", "at_offset"]
+            told = pa.Table.from_pylist(rows).select(named)
+            files += self.write(told, f"{self.place.files}/data")
         if gone:
             files += (self.stage(pa.Table.from_pylist(gone), FileKind.KEYS),)
         return files
