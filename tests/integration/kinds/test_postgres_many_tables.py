@@ -163,6 +163,29 @@ def test_point_5_n1_tables_of_fields_are_made_of_what_records_show(
         sink.die()
 
 
+def test_point_5_tables_are_looked_at_by_few_connections_however_many_they_are(
+    shop: SinkInProcess, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    shop.begin()
+    shop.produce(30)
+    shop.until_settled()
+    shop.die()
+    connect, seen = psycopg.connect, list[int]()
+    ask = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'headgate'"
+
+    def counted(**told: Any) -> Any:
+        connection = connect(**told)
+        seen.append(server.ask(ask)[0][0])
+        return connection
+
+    monkeypatch.setattr(psycopg, "connect", counted)
+    assert len(tables(shop.settings).tables) == 3
+    assert len(seen) > 3
+    assert max(seen) <= 2, "the ledger's, and the table's that is looked at"
+
+
 # ------------------------------------------------------------------------------------ rows by key
 
 
