@@ -129,13 +129,6 @@ class CommitAttempt:
     forgets: frozenset[str] = frozenset()
     transactions: tuple[int, ...] = ()
 
-    @property
-    def numbered(self) -> tuple[tuple[WrittenFile, int], ...]:
-        """Each file with a number that is higher for a later transaction: its records are newer
-        whatever their offsets, for a topic that was created anew begins at 0 again (U3)."""
-        numbers = self.transactions or (0,) * len(self.files)
-        return tuple(zip(self.files, numbers, strict=True))
-
 
 @dataclass(frozen=True, slots=True)
 class Landed:
@@ -156,10 +149,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Whether the attempt landed, or still will, is not known: read the table before going on.
-
-    ``rights``: the catalog says that the sink may not.
-    """
+    """Whether the attempt landed, or still will, is not known: read the table before going on;
+    ``rights``: the catalog says that the sink may not."""
 
     reason: str
     rights: bool = False

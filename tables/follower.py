@@ -22,7 +22,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_kinds import FollowingTable
+from headgate.control_protocol.table_kinds import FollowingTable, numbered
 from headgate.tables.drafts import Drafts
 
 _log = redacted_logger(__name__)
@@ -74,11 +74,11 @@ class KindFollower:
             ]
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(f"nothing was sent: a draft could not be read: {first_line(error)}")
-        numbered = (*attempt.numbered, *drafted)
+        files = (*numbered(attempt), *drafted)
         brought = replace(
             attempt,
-            files=tuple(file for file, _ in numbered),
-            transactions=tuple(number for _, number in numbered),
+            files=tuple(file for file, _ in files),
+            transactions=tuple(number for _, number in files),
             debts=(),
         )
         with self._one:

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.control_protocol.errors import TableChanged
-from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_kinds import NumberedFile, RowKey
 
 _TOPIC, _PARTITION, _OFFSET = "_topic", "_partition", "_offset"
 
@@ -34,9 +34,6 @@ _FILE = "file://"
 _Numbers = npt.NDArray[np.int64]
 _Column = Any
 """Of Arrow, in one piece or several."""
-
-NumberedFile = tuple[WrittenFile, int]
-"""Of several transactions a later one has a higher number (``CommitAttempt.numbered``)."""
 
 
 class Fold:

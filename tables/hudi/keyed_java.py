@@ -14,9 +14,9 @@ from headgate.control_protocol.columns import Column
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_kinds import NumberedFile, RowKey
 from headgate.tables.hudi.columns import quoted, spark_columns
-from headgate.tables.hudi.fold import Fold, NumberedFile
+from headgate.tables.hudi.fold import Fold
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keys import DELETES, GENERATOR, index_of, key_settings
 from headgate.tables.hudi.places import HudiPlace

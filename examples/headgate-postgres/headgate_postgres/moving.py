@@ -14,18 +14,16 @@ from psycopg import sql
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import TableChanged
-from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.key_errors import KeyChanged, KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_kinds import NumberedFile, RowKey
 from headgate_postgres.columns import in_files, key_columns, postgres_type
 from headgate_postgres.ledger import one
 from headgate_postgres.server import Connection
 from headgate_postgres.staged_files import StagedFiles, copy_text
 
 _ROWS, _KEYS = sql.Identifier("pg_temp", "staged_rows"), sql.Identifier("pg_temp", "staged_keys")
-NumberedFile = tuple[WrittenFile, int]
-"""Of several transactions a later one has a higher number (``CommitAttempt.numbered``)."""
 
 
 class Moving:

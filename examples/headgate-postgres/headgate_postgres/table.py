@@ -33,7 +33,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import CommitRecord, KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_kinds import RowKey, numbered
 from headgate_postgres.columns import in_files, key_columns
 from headgate_postgres.ledger import Ledger, make_ledger
 from headgate_postgres.moving import Moving, written_as_the_table_is
@@ -139,7 +139,7 @@ class PostgresTable:
         record = attempt.record
         try:
             if attempt.files:
-                moving.copy(self._place.files, attempt.numbered)
+                moving.copy(self._place.files, numbered(attempt))
                 # From here on nobody alters or drops the table.
                 connection.execute(server.locking)
                 if server.facts(connection, self._place.key) != facts:

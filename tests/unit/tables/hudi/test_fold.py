@@ -18,8 +18,8 @@ from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
-from headgate.tables.hudi.fold import Fold, NumberedFile
+from headgate.control_protocol.table_kinds import NumberedFile, RowKey
+from headgate.tables.hudi.fold import Fold
 
 KEY = RowKey(("id", "zone"), "p", "o", "t")
 ROWS = pa.schema(
