@@ -118,7 +118,8 @@ class CommitAttempt:
 
     A decision is one on the lead, with ``files``. A payment is one on a follower: it adds the
     manifests of ``debts``, which were written before the decision (rule D5). ``forgets``: tables
-    that a ledger has filled and that are no longer to be remembered (rule N5).
+    that a ledger has filled and that are no longer to be remembered (rule N5). ``transactions``:
+    where debts came to ``files``, the place of each file's transaction in their order.
     """
 
     base: TableView
@@ -126,6 +127,7 @@ class CommitAttempt:
     files: tuple[WrittenFile, ...] = ()
     debts: tuple[Debt, ...] = ()
     forgets: frozenset[str] = frozenset()
+    transactions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +149,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Whether the attempt landed, or still will, is not known: read the table before going on.
-
-    ``rights``: the catalog says that the sink may not.
-    """
+    """Whether the attempt landed, or still will, is not known: read the table before going on;
+    ``rights``: the catalog says that the sink may not."""
 
     reason: str
     rights: bool = False

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.ports import CommitAttempt, SinkTable
 from headgate.control_protocol.table_history import TableReader
 
 
@@ -159,6 +159,16 @@ class Layout:
 def layout_number(text: str) -> int:
     """Return a ``layout_id`` for what the text tells of columns and partitioning."""
     return zlib.crc32(text.encode()) & 0x7FFFFFFF
+
+
+NumberedFile = tuple[WrittenFile, int]
+
+
+def numbered(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
+    """Return each file with a number that is higher for a later transaction: its records are newer
+    whatever their offsets, for a topic that was created anew begins at 0 again (U3)."""
+    numbers = attempt.transactions or (0,) * len(attempt.files)
+    return tuple(zip(attempt.files, numbers, strict=True))
 
 
 class FollowingTable(SinkTable, Protocol):

@@ -22,7 +22,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_kinds import FollowingTable
+from headgate.control_protocol.table_kinds import FollowingTable, numbered
 from headgate.tables.drafts import Drafts
 
 _log = redacted_logger(__name__)
@@ -63,17 +63,28 @@ class KindFollower:
             ) from error
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
-        """D5: the files of the debts are those of the commit."""
-        paths = [debt.manifest for debt in attempt.debts if debt.manifest]
+        """D5: the files of the debts are those of the commit, by the order of transactions (U3)."""
+        owed = [debt for debt in attempt.debts if debt.manifest]
+        order = {each: n for n, each in enumerate(sorted({debt.transaction for debt in owed}))}
         try:
-            drafted = [file for path in paths for file in self._drafts.read(path)]
+            drafted = [
+                (file, order[debt.transaction])
+                for debt in owed
+                for file in self._drafts.read(debt.manifest)
+            ]
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(f"nothing was sent: a draft could not be read: {first_line(error)}")
-        files = (*attempt.files, *drafted)
+        files = (*numbered(attempt), *drafted)
+        brought = replace(
+            attempt,
+            files=tuple(file for file, _ in files),
+            transactions=tuple(number for _, number in files),
+            debts=(),
+        )
         with self._one:
-            outcome = self._table.commit(replace(attempt, files=files, debts=()))
+            outcome = self._table.commit(brought)
         if isinstance(outcome, Landed):
-            self._drafts.paid(paths)
+            self._drafts.paid([debt.manifest for debt in owed])
         return outcome
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:

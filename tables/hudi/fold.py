@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.control_protocol.errors import TableChanged
-from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_kinds import NumberedFile, RowKey
 
 _TOPIC, _PARTITION, _OFFSET = "_topic", "_partition", "_offset"
 
@@ -39,8 +39,9 @@ _Column = Any
 class Fold:
     """The changes of one commit, whose files are there; ``look`` comes before ``counts``."""
 
-    def __init__(self, key: RowKey, files: Sequence[WrittenFile]) -> None:
+    def __init__(self, key: RowKey, numbered: Sequence[NumberedFile]) -> None:
         self._key = key
+        files = [file for file, _ in numbered]
         self._claimed = sum(file.records for file in files)
         self._paths = [file.path for file in files]
         gone = [file.kind is FileKind.KEYS for file in files]
@@ -52,6 +53,10 @@ class Fold:
         self._values = columns[:of_key]
         self._keys, self._places = _Numbered(self._values), _Numbered(columns[of_key:-1])
         number, place, offset = self._keys.numbers, self._places.numbers, _numbers(columns[-1])
+        decided = np.repeat([each for _, each in numbered], lengths)
+        latest = np.full(self._keys.count, _NONE)
+        np.maximum.at(latest, number, decided)
+        offset = np.where(decided == latest[number], offset, _NONE)
         newest = np.full(self._keys.count, _NONE)
         np.maximum.at(newest, number, offset)
         wins = np.flatnonzero(offset == newest[number])

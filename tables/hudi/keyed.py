@@ -12,6 +12,7 @@ from dataclasses import replace
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.control_protocol.record import KeyCounts
+from headgate.control_protocol.table_kinds import numbered
 from headgate.tables.hudi import staged
 from headgate.tables.hudi.commits import HudiCommits, refuse_lost
 from headgate.tables.hudi.java import HudiJava
@@ -49,7 +50,7 @@ class HudiKeyedTable(HudiCommits):
             return lost
         keys, meta = KeyCounts(), java.meta()
         if attempt.files:
-            keys = java.upsert(meta, instant, attempt.files)
+            keys = java.upsert(meta, instant, numbered(attempt))
         else:
             java.nothing(meta, instant)
         return replace(attempt, record=replace(attempt.record, keys=keys))

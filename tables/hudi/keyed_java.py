@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.kind_errors import HudiUnsafe
 from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_kinds import NumberedFile, RowKey
 from headgate.tables.hudi.base_files import RECORD_KEY
 from headgate.tables.hudi.columns import quoted, spark_columns
 from headgate.tables.hudi.fold import Fold
@@ -55,13 +55,13 @@ class HudiKeyedJava(HudiJava):
         self._prepare(instant)
         self._set_off(meta, instant)
 
-    def upsert(self, meta: Any, instant: str, files: Sequence[WrittenFile]) -> KeyCounts:
+    def upsert(self, meta: Any, instant: str, numbered: Sequence[NumberedFile]) -> KeyCounts:
         """Write what the files change into the table's folder, below a requested instant.
 
         Raises ``KeyInTwoPartitions``, ``TableChanged``, and what Java raises.
         """
-        fold = Fold(self._key, files)
-        fold.look(self._live(meta, fold.asked, files))
+        fold = Fold(self._key, numbered)
+        fold.look(self._live(meta, fold.asked, [file for file, _ in numbered]))
         counts = fold.counts()
         if not counts.inserted + counts.updated + counts.deleted:
             self.nothing(meta, instant)

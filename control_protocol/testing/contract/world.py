@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.control_protocol.events import WrittenFile
@@ -55,6 +56,37 @@ class FollowerWorld(World, Protocol):
 
     def unfit_file(self) -> WrittenFile:
         """A file that this table cannot be given: of other columns, or of no writer's."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """What a record says of a key: its value, or (``None``) that its row goes."""
+
+    key: int
+    value: str | None
+    offset: int
+    partition: int = 0
+
+
+class KeyedWorld(Protocol):
+    """An empty table whose rows are a whole number, their key, and a text."""
+
+    def open(self, sink: str = "sink") -> SinkTable: ...
+
+    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+        """The files of one status that claims these records: rows, and key files (rule U2)."""
+
+    def held(self) -> dict[int, str]:
+        """What a reader of the table finds; each key once."""
+
+    def lose_next_answer(self, *, landed: bool) -> None:
+        """As of any ``World``."""
+
+
+class KeyedFollowerWorld(KeyedWorld, Protocol):
+    """The table is paid for what another one decides."""
+
+    def open(self, sink: str = "sink") -> FollowingTable: ...
 
 
 class OthersWorld(World, Protocol):
