@@ -50,6 +50,7 @@ def test_different_keys_have_different_hashes(column: pa.Array, *, beside: bool)
     assert pairs([each.slice(1) for each in columns]) == found[1:]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20)), min_size=1))
 def test_keys_of_two_texts_are_equal_when_both_are(keys: list[tuple[str, str]]) -> None:
     found = pairs([pa.array([one for one, _ in keys]), pa.array([other for _, other in keys])])
