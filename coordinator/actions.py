@@ -63,8 +63,7 @@ class FollowersRead:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """The manifests are written: what the decision will owe. ``troubles`` as in ``FollowersRead``.
-    """
+    """The manifests are written: what the decision will owe; troubles as in FollowersRead."""
 
     debts: tuple[Debt, ...]
     troubles: Mapping[str, HeadgateError] = field(default_factory=dict)

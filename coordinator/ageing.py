@@ -15,8 +15,7 @@ _REMEMBERED = 4
 
 
 def issued(before: Issued, number: TransactionNumber, now_ms: int, age_max_ms: int) -> Issued:
-    """Remember a START; the few that are kept make files look older than they are, never younger.
-    """
+    """Remember a START; the few that are kept make files look older than they are, not younger."""
     young = tuple(start for start in before if now_ms - start[1] <= age_max_ms)
     if young and now_ms - young[-1][1] < age_max_ms // _REMEMBERED:
         return young

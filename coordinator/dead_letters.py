@@ -66,8 +66,7 @@ class Progress:
 
     @classmethod
     def of_note(cls, note: str) -> Progress | None:
-        """Parse a note. ``None`` for any other text: everything is sent again, and nothing is lost.
-        """
+        """Parse a note. ``None`` for any other text: everything is sent again, nothing is lost."""
         try:
             table_uuid, snapshot_id, sequence_number, epoch = json.loads(note)
             return cls(str(table_uuid), int(snapshot_id), int(sequence_number), Epoch(int(epoch)))

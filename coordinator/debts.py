@@ -32,8 +32,7 @@ def unpaid(debts: Iterable[Debt], followers: Followers, lead: str) -> tuple[Debt
 
 
 def overdue(debts: Iterable[Debt], wall_ms: int, age_max_ms: int) -> tuple[Debt, ...]:
-    """D8: return debts whose files others' orphan clean-up may have removed. Claims have no files.
-    """
+    """D8: return debts whose files others' orphan clean-up may have removed. Claims have none."""
     return tuple(debt for debt in debts if debt.manifest and wall_ms - debt.since_ms > age_max_ms)
 
 
@@ -155,8 +154,7 @@ def carried_on(
 
 
 def in_order(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> bool:
-    """Return whether each follower is where this lead's decisions and payments can have brought it.
-    """
+    """Return whether each follower is where this lead's decisions and payments can have left it."""
     awaited = {debt.follower for debt in debts if debt.claim}
     intact = (Lineage.CONTAINS_TAG, Lineage.FRESH)
     return all(

@@ -33,8 +33,7 @@ _TOO_MANY = "more is owed than the table's record can name: begins again, and pa
 
 
 def lapsing(state: State, now_ms: int) -> tuple[Debt, ...]:
-    """D8: return the debts that the next decision names as lapsed, and that nobody pays any more.
-    """
+    """D8: return the debts that the next decision names as lapsed, and that nobody pays then."""
     wall_ms = now_ms + state.wall_ahead_ms
     return overdue(term_of(state).debts, wall_ms, state.settings.claim_age_max_ms)
 
@@ -67,8 +66,7 @@ def fences(state: State) -> bool:
 
 
 def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: int) -> Step:
-    """D2: write the manifests of followers before the decision; decide at once if there are none.
-    """
+    """D2: write the manifests of followers before the decision; decide at once without any."""
     term = term_of(state)
     named, lapsed, owed = addressed(state), attempt.record.lapsed, attempt.record.debts
     resumed = tuple(renewal(attempt.record, each) for each in to_be_paid(term, owed))

@@ -23,16 +23,14 @@ Troubles = Mapping[str, HeadgateError]
 
 
 def remembered(state: State, view: TableView, parked: Collection[str]) -> frozenset[str]:
-    """Return the tables whose absence would park them; none where the settings want a new one then.
-    """
+    """Return the tables whose absence would park them; none where the settings want a new one."""
     if not state.identity.routed or state.identity.makes_anew:
         return frozenset()
     return frozenset(view.filled) - frozenset(parked) - frozenset(state.identity.followers)
 
 
 def to_be_looked_for(state: State, now_ms: int) -> frozenset[str]:
-    """Return the epoch's filled tables, now and then: a busy sink would not notice a missing one.
-    """
+    """Return the epoch's filled tables, now and then: a busy sink would not miss one of them."""
     term = term_of(state)
     if now_ms - term.listed_at_ms < state.settings.table_check_interval_ms:
         return frozenset()

@@ -129,8 +129,7 @@ def evolved(state: State, done: Evolved) -> Step:
 
 
 def not_evolved(state: State, now_ms: int, why: str) -> Step:
-    """Wait and try again. Commits go on; participants report in their statuses that they wait (S4).
-    """
+    """Wait and try again. Commits go on; the participants' statuses say that they wait (S4)."""
     settings, term = state.settings, term_of(state)
     doubled_ms = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
     wait_ms = min(doubled_ms, settings.retry_backoff_max_ms)

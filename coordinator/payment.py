@@ -103,8 +103,7 @@ def _next_payments(state: State, given: FollowersRead, now_ms: int) -> Step:
 
 
 def struck_off(term: Term, given: FollowersRead, now_ms: int) -> Term:
-    """Return the term with the followers as they are now, without the debts that they show as paid.
-    """
+    """Return the term with the followers as they are now, without debts that they show as paid."""
     followers = {name: given.views.get(name, known) for name, known in term.followers.items()}
     moved = {
         name: now_ms if view.tag != term.followers[name].tag else term.moved_at_ms.get(name, 0)

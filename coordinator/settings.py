@@ -36,8 +36,7 @@ class TableRecreatedPolicy(StrEnum):
 
 
 class OffsetPolicy(StrEnum):
-    """Where to go on when a stored offset is out of the log's range, or its topic was re-created.
-    """
+    """Where to go on when an offset is out of the log's range, or the topic was re-created."""
 
     FAIL = "fail"
     EARLIEST = "earliest"

@@ -67,8 +67,7 @@ def _young(state: State, table: TableView, now_ms: int) -> Prefixes:
 
 
 def too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
-    """P9: return whether to claim again: no attempt can land after that, and the files are orphans.
-    """
+    """P9: return whether to claim again: then no attempt can land, and the files are orphans."""
     now = standard(state, now_ms)
     folders: dict[str, Prefixes | Stamped] = {attempt.base.table: now.prefixes}
     folders |= {name: follower.prefixes for name, follower in now.followers.items()}

@@ -108,8 +108,7 @@ class PauseRequest:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """A table's debts gather, up to the ``newest`` such transaction; it is paid at ``due_ms`` (V4).
-    """
+    """A table's debts gather, up to the ``newest`` such transaction, until ``due_ms`` (V4)."""
 
     due_ms: int
     newest: TransactionId

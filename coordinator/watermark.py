@@ -51,8 +51,7 @@ def valid_through(
 def carried_on(
     record: CommitRecord, offsets: Offsets, topic_ids: Mapping[str, TopicId]
 ) -> int | None:
-    """Return what a claim on these offsets knows: nothing if records come again, or others instead.
-    """
+    """Return what a claim on these offsets knows: nothing if records come again, or are others."""
     back = any(offsets.get(at, offset) < offset for at, offset in record.offsets.items())
     other = any(topic_ids.get(topic, known) != known for topic, known in record.topic_ids.items())
     return None if back or other else record.valid_through_ms

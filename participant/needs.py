@@ -37,8 +37,7 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 def met(state: State, batch: Batch, found: BatchNeeds, now_ms: int) -> Step:
-    """S2: propose what the batch lacks; it was read to its end for that, and nothing of it counts.
-    """
+    """S2: propose what the batch lacks; it was read to its end for that, and counts for nothing."""
     lead = batch.table
     of_lead = Destination(lead.table, lead.uuid, lead.schema_id)
     needs = found.tables or (TableNeed(of_lead, found.columns, found.first, found.records),)
@@ -88,8 +87,7 @@ def _together(before: Struct, columns: Struct) -> Struct:
 
 
 def beside_need(state: State, ranges: Ranges, now_ms: int) -> Ranges:
-    """S4: return no ranges while an answer may come soon; then those in front of records that wait.
-    """
+    """S4: return no ranges while an answer may come soon; then those before records that wait."""
     if not state.needs:
         return ranges
     if now_ms < min(need.since_ms for need in state.needs) + WAIT_MS:

@@ -37,8 +37,7 @@ def held(state: State) -> tuple[int, int]:
 
 
 def steps(state: State) -> int:
-    """Return the eighths of this participant's share of the nearest limit; 0 where there is none.
-    """
+    """Return the eighths of this participant's share of the nearest limit; 0 if there is none."""
     writing = state.writing
     if writing is None or not (writing.limits.commit_records or writing.limits.commit_bytes):
         return 0

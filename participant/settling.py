@@ -40,8 +40,7 @@ def believed(state: State, record: LogRecord) -> bool:
 
 
 def entered(state: State, epoch: Epoch) -> State:
-    """P1: enter a higher epoch: all work, all announced statuses and every known position are void.
-    """
+    """P1: enter a higher epoch: all work, announced statuses and known positions are void."""
     return replace(
         dropped(state),
         epoch=epoch,
@@ -86,8 +85,7 @@ def _unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
 
 
 def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -> bool:
-    """Return whether C contradicts the position; a partition that C leaves out is not contradicted.
-    """
+    """Return whether C contradicts the position; a partition that C leaves out does not count."""
     return (
         own.work is not None
         and partition in expected

@@ -201,8 +201,7 @@ class State:
 
     @property
     def unconfirmed(self) -> bool:
-        """Return whether a status was appended and not yet heard: the next one has to wait for it.
-        """
+        """Return whether a status was appended and not yet heard: the next one has to wait."""
         return any(own.offset is None for own in self.pending)
 
     @property

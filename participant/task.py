@@ -35,8 +35,7 @@ class SinkTask:
         self._member = member
 
     def open(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take assigned partitions. Their records count once the task has sought their positions.
-        """
+        """Take assigned partitions. Their records count once the task has sought their place."""
         self._buffers.open(partitions)
         self.put(())
 
@@ -51,8 +50,7 @@ class SinkTask:
         return self._member.settled.restricted(self._buffers.opened())
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
-        """Announce what is written, bounded in time (P5), and give up partitions that were revoked.
-        """
+        """Announce what is written, bounded in time (P5), and give up the revoked partitions."""
         leaving = frozenset(partitions)
         self._driver.release(leaving)
         self._buffers.close(leaving)
