@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
-Addresses = Words = np.ndarray[Any, np.dtype[np.uint64]]
+Addresses = np.ndarray[Any, np.dtype[np.uint64]]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
 Lanes = tuple[Words, Words]
 Octets = np.ndarray[Any, np.dtype[np.uint8]]
 Places = np.ndarray[Any, np.dtype[np.int32]]

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.control_protocol.key_errors import KeyIndexFull
+from headgate.native.loops import Words
 from headgate.tables.iceberg.keyed.index_memory import Take
-from headgate.tables.iceberg.keyed.key_hash import Words
 
 ROW_BYTES = 28
 MERGED_ROWS_MAX = 4_000_000

@@ -16,8 +16,8 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
+from headgate.native.loops import Words
 from headgate.tables.iceberg.keyed.delete_files import bitmap_of, positions_of
-from headgate.tables.iceberg.keyed.key_hash import Words
 from headgate.tables.iceberg.keyed.key_index import FileKeys, Found, KeyIndex, Numbers, grouped
 
 

@@ -24,13 +24,14 @@ from headgate.control_protocol.ports import Batch
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.put import chunk_of
 from headgate.kafka.fetch import Chunk
+from headgate.native.loops import Words
 from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare
 from headgate.operations.fold.comparison import Fault, differing
 from headgate.operations.fold.slices import SLICE_BYTES
 from headgate.participant.embedding import Record
 from headgate.sink.load import parse
 from headgate.tables.iceberg.keyed.changed_keys import KeyReader
-from headgate.tables.iceberg.keyed.key_hash import KeyHash, Words
+from headgate.tables.iceberg.keyed.key_hash import KeyHash
 from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
