@@ -417,7 +417,7 @@ def test_point_2_audit_and_status_find_commits_files_and_rows(world: HudiWorld) 
     assert history.complete
     assert history.tag == after.tag
     (brought,) = reader.added(history.commits[1]) or []
-    assert brought == (file.path.removeprefix("file://"), 3)
+    assert brought == (file.path, 3)
     assert sum(each.records for each in reader.live_files()) == 6
     assert {each.added_by for each in reader.live_files()} == {after.tag, history.head}
     count, scanned = reader.scan(["number"])

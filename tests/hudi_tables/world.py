@@ -210,7 +210,12 @@ class HudiOnS3World(HudiWorld):
     """The same on S3, below a prefix of its own."""
 
     def __init__(
-        self, store: ObjectStore, spark: Any, lock: dict[str, str], endpoint: str = "", **wanted: Any
+        self,
+        store: ObjectStore,
+        spark: Any,
+        lock: dict[str, str],
+        endpoint: str = "",
+        **wanted: Any,
     ) -> None:
         self._store, self._prefix = store, f"{uuid.uuid4()}/trips"
         properties = store.s3(endpoint or None)
