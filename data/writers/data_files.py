@@ -24,7 +24,7 @@ from headgate.data.writers.pools import OPEN_FILES_MAX, OpenFiles
 from headgate.data.writers.sorting import Sorter
 from headgate.data.writers.spread import Spread
 from headgate.tables.iceberg.file_detail import FileDetail
-from headgate.tables.stores.files import Unhurried, delete_quietly, open_files
+from headgate.tables.stores.files import Unhurried, delete_quietly, open_files, store_files
 
 _SHRINKAGE_GUESS = 4
 _ROWS_MIN = 1024
@@ -78,12 +78,12 @@ class FileShape:
                 "no coordinator says so: look who may write to the control topic "
                 "(docs/security.md)",
             ) from error
-        for announced, content in self._dressing.announced(path).items():
-            output = self.io.new_output(announced)
-            if not output.exists():
-                with output.create(overwrite=True) as stream:
-                    stream.write(content)
+        announced = self._dressing.announced(path).items()
+        store_files(self.io, {n: text for n, text in announced if not self._there(n)})
         return path
+
+    def _there(self, path: str) -> bool:
+        return bool(self.io.new_output(path).exists())
 
     def dressed(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
         """Return the rows as the file holds them, which already has ``begin`` of them."""

@@ -32,6 +32,11 @@ NOWHERE = "__HIVE_DEFAULT_PARTITION__"
 
 _FOLDER_BYTES_MAX = 240
 """File systems take 255 in a name."""
+MARKERS = ".hoodie/.temp"
+NOTED = ".hoodie/.aux/headgate/begun"
+"""Where a note lies of each file that may come to be there after its marker has gone; it says of
+which."""
+NOTE = ".note"
 
 _SUFFIX = ".parquet"
 _WRITE_TOKEN = "0-0-0"  # noqa: S105 - of Hudi's names of files
@@ -94,7 +99,8 @@ class HudiDressing:
         marked = "/".join(filter(None, (inside, name)))
         about = f"#partition metadata\ncommitTime={instant}\npartitionDepth={depth}\n"
         return {
-            f"{self.location}/.hoodie/.temp/{instant}/{marked}.marker.CREATE": b"",
+            f"{self.location}/{NOTED}/{name}{NOTE}": marked.encode(),
+            f"{self.location}/{MARKERS}/{instant}/{marked}.marker.CREATE": b"",
             f"{folder}/.hoodie_partition_metadata": about.encode(),
         }
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +29,8 @@ from headgate.tables.hudi.keys import (
     index_of,
     key_settings,
 )
-from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.places import STAGED, HudiPlace
+from headgate.tables.hudi.stores import of_hadoop
 
 _LOOKED_AT = 50
 """So many keys of a file tell whether it is the bucket that it is called by."""
@@ -60,19 +60,22 @@ class HudiKeyedJava(HudiJava):
 
         Raises ``KeyInTwoPartitions``, ``TableChanged``, and what Java raises.
         """
-        fold = Fold(self._key, numbered)
+        fold = Fold(self._key, numbered, self._place.folder)
         fold.look(self._live(meta, fold.asked, [file for file, _ in numbered]))
         counts = fold.counts()
         if not counts.inserted + counts.updated + counts.deleted:
             self.nothing(meta, instant)
             return counts
-        with TemporaryDirectory(dir=self._place.staged) as folder:
-            self._statuses = self._written(meta, instant, self._changed(fold, Path(folder)))
+        folder, aside = self._place.folder, f"{STAGED}/{uuid.uuid4()}"
+        try:
+            self._statuses = self._written(meta, instant, self._changed(fold, aside))
+        finally:
+            folder.remove([name for name, _ in folder.below(aside)])
         return counts
 
-    def brought(self) -> list[Path]:
-        """The files that the upsert has written."""
-        return [self._place.folder / str(each.getPath()) for each in self._statistics_of(())]
+    def brought(self) -> list[str]:
+        """The names of the files that the upsert has written."""
+        return [str(each.getPath()) for each in self._statistics_of(())]
 
     # ------------------------------------------------------------------------------------ of Java
 
@@ -86,7 +89,7 @@ class HudiKeyedJava(HudiJava):
             yield from self._merged(columns, files)
             return
         for each in slices:
-            with pq.ParquetFile(each.path) as file:
+            with pq.ParquetFile(self._place.folder.source(each.path)) as file:
                 for batch in file.iter_batches(columns=columns):
                     yield batch.select(columns)
 
@@ -99,7 +102,7 @@ class HudiKeyedJava(HudiJava):
         known = self._hudi.index.bucket.BucketIdentifier
         hashed = self._settings().get(HASHED, ",".join(self._place.config().keys))
         for path in (each.path for each in slices if each.path):
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(self._place.folder.source(path)) as file:
                 keys = next(file.iter_batches(_LOOKED_AT, columns=[RECORD_KEY]), None)
             at = path.rpartition("/")[2][:8]
             for key in keys.column(0).to_pylist() if keys else ():
@@ -120,16 +123,17 @@ class HudiKeyedJava(HudiJava):
         found: list[pa.RecordBatch] = rows.select(*map(quoted, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
         return found
 
-    def _changed(self, fold: Fold, folder: Path) -> Any:
+    def _changed(self, fold: Fold, aside: str) -> Any:
         """Return rows of the table's columns, one of each key that changes; those that go say
-        ``DELETES`` for their partition."""
-        rows = self._read(fold.rows(folder), self._place.config().columns.fields)
+        ``DELETES`` for their partition. Files that Spark needs for it are written ``aside``."""
+        rows = self._read(fold.rows(aside), self._place.config().columns.fields)
         going = fold.going()
         if not going:
             return rows
-        path = folder / "going.parquet"
-        pq.write_table(going, path)
-        keys = self._read([f"file://{path}"], self._columns(self._key.key))
+        path = f"{aside}/going.parquet"
+        with self._place.folder.sink(path) as stream:
+            pq.write_table(going, stream)
+        keys = self._read([f"{self._place.location}/{path}"], self._columns(self._key.key))
         partition = self._key.partition
         return rows.union(keys.select(*(_going(each, keys, partition) for each in rows.schema)))
 
@@ -137,7 +141,7 @@ class HudiKeyedJava(HudiJava):
         told, found = spark_columns(columns), list(paths)
         if not found:
             return self._session.createDataFrame([], told)
-        return self._session.read.schema(told).parquet(*found)
+        return self._session.read.schema(told).parquet(*map(of_hadoop, found))
 
     def _written(self, meta: Any, instant: str, rows: Any) -> list[Any]:
         """Return Hudi's status of each file."""

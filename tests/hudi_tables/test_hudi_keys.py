@@ -183,7 +183,7 @@ def test_point_2_the_last_record_of_a_key_wins_whatever_file_it_came_in(
     assert view.record.keys == KeyCounts(inserted=1, updated=1, deleted=2, absent=1, superseded=2)
     assert names(world) == {1: "newer", 4: "four"} == names_by_hudi_rs(world)
     assert world.open().read() == view
-    assert not list(world.place.staged.rglob("*.parquet"))
+    assert not list(world.staged.rglob("*.parquet"))
     again = world.stage(rows((2, "again", 0, 10)))  # a key that was deleted comes back
     view = landed(commit(table, view, record(1, 3, 11), again))
     assert view.record.keys == KeyCounts(inserted=1)
