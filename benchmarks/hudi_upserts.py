@@ -139,7 +139,7 @@ def main() -> None:
     count = given.rows
     parts = [rows(count, 0), rows(count // 10, count), rows(count // 10, 2 * count)]
     with tempfile.TemporaryDirectory() as home, zookeeper(Path(home)) as server:
-        spark = session(fetched())
+        spark = session(str(fetched()))
         lock = server.lock(60_000)
         benches = {kind: Bench(home, spark, lock, kind, given.index) for kind in given.kinds}
         for bench in benches.values():

@@ -1,14 +1,14 @@
 """What upserts cost the coordinator and the readers of a keyed table; it needs no broker.
 
-    python benchmarks/upsert_cost.py [--rows 5000000] [--changes 100000] [--commits 20]
+    python benchmarks/upsert_cost.py [--rows 5000000] [--changes 100000] [--commits 20] [--key text]
 
 A table of so many rows in fifty files is made, of format version 3, in a SQLite catalog in a
-temporary folder. Then commits of so many changes: 80 in a hundred update a random row, 2 delete
-one, the others insert. Printed are
+temporary folder. Its key is a number, a text (UUIDs), or both. Then commits of so many changes: 80
+in a hundred update a random row, 2 delete one, the others insert. Printed are
 
 - seconds until a cold coordinator has resolved its first commit, and CPU-seconds of it;
 - the median of seconds that a warm one needs, beside those of a table without a key;
-- bytes of the index for each row;
+- bytes of the index for each row, and of all that a cold coordinator holds at most while it reads;
 - CPU-seconds of DuckDB to read two columns of the table, and of the same rows in compacted files.
 """
 
@@ -16,17 +16,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,14 +56,19 @@ from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
 from headgate.tables.iceberg.table import IcebergTable
 
 SINK = SinkName("benchmark")
+KEYS = {
+    "long": {"id": "long not null"},
+    "text": {"id": "string not null"},
+    "both": {"tenant": "string not null", "id": "long not null"},
+}
 COLUMNS = {
-    "id": "long not null",
     "amount": "double",
     "name": "string",
     "partition": "int",
     "offset": "long",
 }
 FILES = 50
+_SCATTER = 0x9E3779B97F4A7C15F39CC0605CEDC835
 _READ = """
 import sys, time
 from integration.readers import read_with_duckdb_query as read
@@ -74,8 +80,9 @@ print(time.process_time() - began)
 
 @dataclass
 class Source:
-    """Records with ascending offsets of one partition; ``live`` keys, for updates and deletes."""
+    """Records with ascending offsets of one partition; ``keys`` of numbers that count upwards."""
 
+    kind: str
     dice: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
     offset: int = 0
     keys: int = 0
@@ -85,7 +92,7 @@ class Source:
         self.offset += count
         return pa.table(
             {
-                "id": ids,
+                **self.key(ids),
                 "amount": self.dice.random(count),
                 "name": pa.array([f"n{number % 9973}" for number in ids]),
                 "partition": np.zeros(count, np.int32),
@@ -93,17 +100,26 @@ class Source:
             }
         )
 
+    def key(self, ids: np.ndarray) -> dict[str, Any]:
+        if self.kind == "long":
+            return {"id": ids}
+        if self.kind == "both":
+            return {"tenant": pa.array([f"tenant-{number % 997}" for number in ids]), "id": ids}
+        scattered = (f"{number * _SCATTER % 2**128:032x}" for number in ids.tolist())
+        texts = [f"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:20]}-{t[20:]}" for t in scattered]
+        return {"id": pa.array(texts)}
+
     def inserted(self, count: int) -> pa.Table:
         self.keys += count
         return self.rows(np.arange(self.keys - count, self.keys))
 
-    def changed(self, count: int) -> tuple[pa.Table, np.ndarray]:
+    def changed(self, count: int) -> tuple[pa.Table, dict[str, Any]]:
         """Rows, and keys that go."""
         updates, deletes = count * 80 // 100, count * 2 // 100
         known = self.keys
         fresh = self.inserted(count - updates - deletes)
         old = self.rows(self.dice.integers(0, known, updates))
-        return pa.concat_tables([fresh, old]), self.dice.integers(0, known, deletes)
+        return pa.concat_tables([fresh, old]), self.key(self.dice.integers(0, known, deletes))
 
 
 @dataclass
@@ -112,13 +128,14 @@ class Table:
 
     catalog: Catalog
     name: str
-    key: tuple[str, ...]
+    columns: dict[str, str]
+    key: tuple[str, ...] = ()
     number: int = 0
 
     def __post_init__(self) -> None:
         asked = {"format-version": "3", "write.parquet.compression-codec": "zstd"}
         ensure_table(
-            self.catalog, self.name, TableDeclaration(COLUMNS, properties=asked, key=self.key)
+            self.catalog, self.name, TableDeclaration(self.columns, properties=asked, key=self.key)
         )
         self.started()
 
@@ -128,7 +145,9 @@ class Table:
         self.keyed = KeyedRows(by) if by else None
         self.sink = IcebergTable(self.catalog, self.name, SINK, threads=False, keyed=self.keyed)
 
-    def written(self, rows: pa.Table, gone: np.ndarray | None = None) -> tuple[WrittenFile, ...]:
+    def written(
+        self, rows: pa.Table, gone: dict[str, Any] | None = None
+    ) -> tuple[WrittenFile, ...]:
         table = self.catalog.load_table(self.name)
         path = f"{table.location()}/data/{self.number}-{rows.num_rows}-{time.time_ns()}.parquet"
         local = path.removeprefix("file://")
@@ -136,16 +155,14 @@ class Table:
         pq.write_table(rows.cast(schema_to_pyarrow(table.schema())), local, compression="zstd")
         size = Path(local).stat().st_size
         files = (FileDetail(table.spec().spec_id).of(path, rows.num_rows, size),)
-        if gone is None or not len(gone):
+        if not gone:
             return files
         columns = key_schema(table.schema(), key_ids(table.schema(), self.key), topics=False)
+        count = len(gone["id"])
         keys = pa.table(
-            {
-                "id": gone,
-                PARTITION: np.zeros(len(gone), np.int32),
-                OFFSET: np.full(len(gone), 2**40),
-            }
-        ).cast(columns)
+            {**gone, PARTITION: np.zeros(count, np.int32), OFFSET: np.full(count, 2**40)}
+        )
+        keys = keys.select(columns.names).cast(columns)
         return (*files, write_keys(table.io, path + ".keys", keys))
 
     def commit(self, files: tuple[WrittenFile, ...]) -> None:
@@ -185,10 +202,23 @@ def read_cpu_s(location: str) -> tuple[float, str]:
     return float(cpu_s), found
 
 
-def run(catalog: Catalog, rows: int, changes: int, commits: int) -> None:
+@contextmanager
+def held(into: list[int]) -> Iterator[None]:
+    """Bytes that numpy and Arrow had at most."""
+    before, own = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(own)
+    tracemalloc.start()
+    yield
+    into.append(tracemalloc.get_traced_memory()[1] + own.max_memory())
+    tracemalloc.stop()
+    pa.set_memory_pool(before)
+
+
+def run(catalog: Catalog, kind: str, rows: int, changes: int, commits: int) -> None:
     say: Callable[..., None] = print
-    source = Source()
-    keyed, plain = Table(catalog, "db.keyed", ("id",)), Table(catalog, "db.plain", ())
+    source, columns = Source(kind), KEYS[kind] | COLUMNS
+    keyed = Table(catalog, "db.keyed", columns, tuple(KEYS[kind]))
+    plain = Table(catalog, "db.plain", columns)
     first = [keyed.written(source.inserted(rows // FILES))[0] for _ in range(FILES)]
     keyed.commit(tuple(first))
     plain.commit(tuple(first))
@@ -209,8 +239,13 @@ def run(catalog: Catalog, rows: int, changes: int, commits: int) -> None:
     say(f"cold coordinator of {rows:,} rows: {cold[0][0]:.2f} s, {cold[0][1]:.2f} CPU-s")
     say(f"commit of {changes:,} changes: {median[0]:.3f} s, {median[1]:.3f} CPU-s")
     say(f"the same rows without a key: {without:.3f} s; so a key adds {median[0] - without:.3f} s")
-    say(f"index: {ROW_BYTES} bytes a row, peak of the process {_peak_mb():,.0f} MB")
-    compacted = Table(catalog, "db.compacted", ())
+    peak: list[int] = []
+    keyed.started()
+    files = keyed.written(*source.changed(changes))
+    with held(peak):
+        keyed.commit(files)
+    say(f"index: {ROW_BYTES} bytes a row; with all beside it {peak[0] / rows:.1f} at most")
+    compacted = Table(catalog, "db.compacted", columns)
     live = catalog.load_table("db.keyed").scan().to_arrow()
     bounds = [len(live) * n // FILES for n in range(FILES + 1)]
     parts = [live.slice(a, b - a) for a, b in pairwise(bounds)]
@@ -221,15 +256,12 @@ def run(catalog: Catalog, rows: int, changes: int, commits: int) -> None:
         say(f"DuckDB reads it {name}: {cpu_s:.2f} CPU-s, {taken[0][1]}")
 
 
-def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-
-
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     arguments.add_argument("--rows", type=int, default=5_000_000)
     arguments.add_argument("--changes", type=int, default=100_000)
     arguments.add_argument("--commits", type=int, default=20)
+    arguments.add_argument("--key", choices=KEYS, default="long")
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         properties = {
@@ -239,7 +271,7 @@ def main() -> None:
         }
         with load_catalog("benchmark", properties) as catalog:
             catalog.create_namespace_if_not_exists("db")
-            run(catalog, given.rows, given.changes, given.commits)
+            run(catalog, given.key, given.rows, given.changes, given.commits)
 
 
 if __name__ == "__main__":

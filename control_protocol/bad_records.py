@@ -1,4 +1,4 @@
-"""What becomes of records that are no rows, and how many of them a sink bears (rules Q6 and Q7)."""
+"""What becomes of records that are not rows, and how many of them a sink tolerates (Q6 and Q7)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Disposal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BadRecordLimits:
-    """Above which the sink stops. ``records_max`` 0: no limit on their number.
+    """Limits above which the sink stops. ``records_max`` 0: no limit on their number.
 
     The rate counts from ``sample_records_min`` records on, so that one bad record of one stops
     nothing. ``may_skip``: whether any setting lets a record be in no table at all.
@@ -31,17 +31,17 @@ class BadRecordLimits:
     may_skip: bool = True
 
     def sampled(self, records: int) -> bool:
-        """Whether so many records, good and bad, are enough for a rate."""
+        """Return whether so many records, good and bad, are enough for a rate."""
         return records >= self.sample_records_min
 
     def too_many(self, bad: int) -> str | None:
-        """Why so many of a batch or transaction are too many; ``None`` when they are not."""
+        """Return why so many in a batch or transaction are too many; ``None`` when they are not."""
         if 0 < self.records_max < bad:
             return f"{bad} records could not be converted, the limit is {self.records_max}"
         return None
 
     def too_often(self, bad: int, records: int) -> str | None:
-        """Why so many of these records are too many; ``None`` when they are not."""
+        """Return why so many of these records are too many; ``None`` when they are not."""
         if self.sampled(records) and bad * 1_000 > records * self.per_thousand_max:
             return (
                 f"{bad} of {records} records could not be converted, the limit is "

@@ -1,9 +1,9 @@
 """Envelopes as messages of the control topic: Avro single-object encoding; the only fastavro here.
 
 ``C3 01``, the schema's fingerprint (8 bytes, CRC-64-AVRO), the body. Schemas come from this
-package, never out of a message. Every array item of our schemas takes at least one byte and no
-schema is recursive, so the cap on a message's length also bounds the work and the memory that a
-hostile one can cost.
+package, never from a message. Every array item of our schemas takes at least one byte and no schema
+is recursive, so the cap on a message's length also bounds the work and the memory that a hostile
+one can cost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.control_protocol.topic_form import Form
 from headgate.schemas import control_schemas
 
 MESSAGE_BYTES_MAX = 900 * 1024
-"""Below the 1 MiB that a broker takes by default, with room for its own framing."""
+"""Below the 1 MiB that a broker accepts by default, with room for its own framing."""
 
 _MAGIC = b"\xc3\x01"
 _HEADER_BYTES = 10
@@ -62,11 +62,11 @@ class Skipped:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """The envelope as one message.
+    """Return the envelope as one message.
 
-    ``ValueError`` when it is longer than ``MESSAGE_BYTES_MAX`` (statuses never are when split
-    first, ``parts.split``), or holds what ``decode`` would refuse: said, it would be heard by
-    nobody, and said again for ever.
+    Raises ``ValueError`` when it is longer than ``MESSAGE_BYTES_MAX`` (statuses never are when
+    split first, ``parts.split``), or holds what ``decode`` would refuse: nobody would ever hear it,
+    and it would be repeated for ever.
     """
     name, form = to_form(envelope)
     from_form(name, form)
@@ -80,7 +80,7 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def encoded_bytes(envelope: Envelope) -> int:
-    """How long its message would be; unlike ``encode`` it does not judge what is in it."""
+    """Return the length of its message; unlike ``encode``, accept any content."""
     return len(_written(*to_form(envelope)))
 
 
@@ -93,7 +93,7 @@ def _written(name: str, form: Form) -> bytes:
 
 
 def decode(message: bytes) -> Envelope | Skipped:
-    """The envelope in a message, or why there is none; raises nothing, whatever the bytes are."""
+    """Return the envelope in a message, or why there is none; never raises, whatever the bytes."""
     if len(message) > MESSAGE_BYTES_MAX:
         return Skipped(SkipReason.TOO_LONG, f"{len(message)} bytes")
     if message[:2] != _MAGIC:
@@ -105,9 +105,9 @@ def decode(message: bytes) -> Envelope | Skipped:
 
 
 def sink_of(message: bytes) -> str | None:
-    """The sink that a message names, from its first fields alone; ``None`` when it is not ours.
+    """Return the sink that a message names, from its first fields alone; ``None`` if it is foreign.
 
-    Every schema begins with the version and the sink, whatever else is in it.
+    Every schema begins with the version and the sink.
     """
     if len(message) > MESSAGE_BYTES_MAX or message[:_HEADER_BYTES] not in _BY_HEADER:
         return None
@@ -127,6 +127,6 @@ def _decode_body(name: str, schema: fastavro.types.Schema, body: BytesIO) -> Env
         if body.read(1):
             return Skipped(SkipReason.UNDECODABLE, f"{name}: more bytes than its schema has")
         return from_form(name, form)
-    # what fastavro raises on foreign bytes: the end too early, no such branch, no such text
+    # what fastavro raises on foreign bytes: an early end, no such branch, invalid text
     except (EOFError, IndexError, OverflowError, ValueError) as problem:
         return Skipped(SkipReason.UNDECODABLE, f"{name}: {type(problem).__name__} {problem}")

@@ -20,18 +20,18 @@ from headgate.control_protocol.columns import (
 )
 
 COLUMNS_MAX = 500
-"""Fields of all levels; a proposal that would add more is refused as far as it does."""
+"""Fields of all levels; a proposal's columns beyond it are refused."""
 
 DEPTH_MAX = 5
 FIELDS_MAX = 200
-"""More keys in one new object are those of a map rather than fields."""
+"""A new object with more keys is taken for a map."""
 
 NAME_CHARACTERS_MAX = 200
 FULL = "the table has as many columns as it may"
-"""The reason of a refusal that holds for whatever else the table lacks."""
+"""The reason of a refusal that holds for everything else that the table lacks."""
 
 NESTED_MAX = 16
-"""Lists, maps and structs in one another, with names or without."""
+"""The depth of lists, maps and structs in one another, with names or without."""
 
 FIXED_BYTES_MAX = 2**20
 
@@ -42,8 +42,8 @@ RESERVED = frozenset(
         "_commit_snapshot_id",
     )
 )
-"""Of the Iceberg specification's reserved fields, and of the columns that Spark adds to each table:
-a column with such a name cannot be read."""
+"""The names that the Iceberg specification reserves, and those of the columns that Spark adds to
+each table: a column with such a name cannot be read."""
 
 _NAME = re.compile(r"[\w$-]+")
 _PLAIN = frozenset(
@@ -56,7 +56,7 @@ _NANOSECONDS = frozenset(("timestamp_ns", "timestamptz_ns"))
 _FIXED = re.compile(r"fixed[(\[]([1-9][0-9]{0,9})[)\]]")
 _WIDER = {("int", "long"), ("float", "double")}
 _NOWHERE = -1
-"""Instead of the id of what is only to be added: no older schema knows it."""
+"""Stands for the id of a column that is only to be added: no older schema knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def former(now: Struct, before: Iterable[Struct]) -> Former:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A field that the table is not going to have, and why."""
+    """A field that the table will not have, and why."""
 
     path: Path
     reason: str
@@ -101,7 +101,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The columns as they shall be; new ones have the id 0."""
+    """The columns as they will be; new ones have the id 0."""
 
     columns: Struct
     refused: tuple[Refusal, ...] = ()
@@ -117,7 +117,7 @@ def grown(
 ) -> Growth:
     """Add and widen what the proposal needs, and nothing else.
 
-    New columns stand behind the others and may be null. Nothing is dropped, narrowed, renamed or
+    New columns stand behind the others and are optional. Nothing is dropped, narrowed, renamed or
     reordered. ``nanoseconds``: whether the table's format version has them.
     """
     kinds = _PLAIN | _NANOSECONDS if nanoseconds else _PLAIN
@@ -153,7 +153,7 @@ class _Growing:
     def _new(
         self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path
     ) -> Column | None:
-        """The column as the table takes it up: nothing in it is required, and it has no ids."""
+        """Return the column as the table adds it: nothing in it is required, and it has no ids."""
         why = self._objection(wanted, folded, inside, path)
         kind: Type | None = None
         if not why:
@@ -181,7 +181,7 @@ class _Growing:
                 return kind if self._is_known(kind) else None
 
     def _is_known(self, kind: Type) -> bool:
-        """Whether it is a primitive type that the table can have: anybody may have proposed it."""
+        """Return whether the table can have this primitive type: anybody may have proposed it."""
         if not isinstance(kind, str):
             return False
         number, fixed = digits(kind), _FIXED.fullmatch(kind)
@@ -190,7 +190,7 @@ class _Growing:
         return int(fixed[1]) <= FIXED_BYTES_MAX if fixed else kind in self._kinds
 
     def _objection(self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path) -> str:
-        """S6, S7 and the bounds; empty when there is none."""
+        """Return the objection under S6, S7 or the bounds; empty when there is none."""
         if wanted.name in self._past.dropped.get(inside, ()):
             return "its column was dropped"
         if wanted.name.lower() in folded:
@@ -233,7 +233,7 @@ def _no_column(kind: Type) -> str:
 
 
 def nested(kind: Type) -> int:
-    """How many lists, maps and structs are in one another."""
+    """Return the nesting depth of lists, maps and structs."""
     match kind:
         case Struct(fields):
             return 1 + max((nested(column.type) for column in fields), default=0)
@@ -244,7 +244,7 @@ def nested(kind: Type) -> int:
 
 
 def mapped(wanted: Struct, there: Struct) -> Struct:
-    """N2: new columns with objects of more than 200 keys as maps; what is there stays as it is."""
+    """N2: turn new objects of more than 200 keys into maps; existing columns stay as they are."""
     known = {column.name for column in there.fields}
     return Struct(
         tuple(
@@ -268,7 +268,7 @@ def _mapped(kind: Type) -> Type:
 
 
 def widens(kind: str, wanted: str) -> bool:
-    """Whether a column of this type may become one of the other, whose values include its own."""
+    """Return whether a column of this type may become one of the other, which holds its values."""
     if (kind, wanted) in _WIDER:
         return True
     now, then = digits(kind), digits(wanted)

@@ -1,6 +1,6 @@
 """A table's columns as plain values, and what records propose.
 
-Proposals join like sets: in any order, any number of times, with the same result.
+Joining proposals is a set union: in any order, any number of times, the result is the same.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ DIGITS_MAX = 38
 _NUMBERS = {"int": 0, "long": 1, "float": 0, "double": 2}
 
 Path = tuple[str, ...]
-"""Names from the outermost column inwards; items of lists and maps add none."""
+"""Names from the outermost column inwards; list items and map values add none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One field. ``required`` in a proposal: nobody asks that it may be missing.
+    """One field. ``required`` in a proposal: nobody asks to make it optional.
 
     ``field_id`` is the table's, and 0 in a proposal.
     """
@@ -125,9 +125,9 @@ def _form(kind: Type) -> Any:
 
 
 def joined(one: Struct, other: Struct) -> Struct:
-    """Everything that either proposes; the order of the first counts.
+    """Return everything that either proposes, in the order of the first.
 
-    Of two types the narrowest that holds both: long, double, a wider decimal, else text.
+    Of two types it takes the narrowest that holds both: long, double, a wider decimal, else text.
     """
     theirs = {column.name: column for column in other.fields}
     both = [
@@ -161,7 +161,7 @@ def _type(one: Type, other: Type) -> Type:
 
 
 def as_map(struct: Struct, items: MapOf | None = None) -> Type:
-    """A map whose values take what all fields hold, and what a map of such objects holds."""
+    """Return a map whose values take what all fields hold, and what a map of such objects holds."""
     values = [Column("", column.type, column.required) for column in struct.fields]
     values += [items.value] if items else []
     return MapOf("string", reduce(_both, values)) if values else struct
@@ -183,13 +183,13 @@ def _primitive(one: str, other: str) -> str:
 
 
 def digits(kind: str) -> tuple[int, int] | None:
-    """Precision and scale of a decimal."""
+    """Return precision and scale of a decimal."""
     found = _DECIMAL.fullmatch(kind)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def named_fields(columns: Struct, inside: int = 0) -> Iterator[tuple[int, Column]]:
-    """Every named field, with the id of what it is in."""
+    """Yield every named field, with the id of what it is in."""
     for column in columns.fields:
         yield inside, column
         yield from fields_of(column)
@@ -204,7 +204,7 @@ def fields_of(column: Column) -> Iterator[tuple[int, Column]]:
 
 
 def without(columns: Struct, paths: Collection[Path], path: Path = ()) -> Struct:
-    """The columns but for what is at these paths, and what that leaves empty."""
+    """Return the columns without those at these paths, and without what that leaves empty."""
     if not paths:
         return columns
     kept = (_column_without(column, paths, (*path, column.name)) for column in columns.fields)
@@ -235,7 +235,7 @@ def _type_without(kind: Type, paths: Collection[Path], path: Path) -> Type | Non
 
 
 def changes(before: Struct, after: Struct) -> tuple[str, ...]:
-    """What is different, for a person: ``+pax``, ``fare: long``, ``zone: optional``."""
+    """Return the differences for people: ``+pax``, ``fare: long``, ``zone: optional``."""
     return tuple(_changes(before, after, ()))
 
 

@@ -16,20 +16,20 @@ from headgate.control_protocol.packed_text import inflated, packed
 from headgate.control_protocol.record import Debt, Parked
 
 DEBTS_MAX = 20_000
-"""What one text names; who decides begins again before there are more (D7)."""
+"""The most that one text names; a coordinator begins again before there are more (D7)."""
 TEXT_BYTES_MAX = 1_000 * DEBTS_MAX
 NUMBER_MAX = 2**63 - 1
 
 _NUMBERS = ("epoch", "transaction", "bytes", "rows", "since-ms")
 _DELETES = "deletes"
-"""Only of debts of key files: who does not know them refuses to read such a record."""
+"""Set only for debts of key files: an older version refuses to read such a record."""
 _TEXTS = ("coordinator", "incarnation", "follower", "table", "manifest")
 
 
 def debts_text(debts: Iterable[Debt]) -> str:
-    """Return the debts as one text, in their order. Raises ``ValueError`` where none could be read.
+    """Return the debts as one text, in their order.
 
-    That is for more than ``DEBTS_MAX``, or texts that are too long.
+    Raises ``ValueError`` for what could not be read again: more than ``DEBTS_MAX``, or long texts.
     """
     forms = [
         {
@@ -57,7 +57,7 @@ def debts_text(debts: Iterable[Debt]) -> str:
 
 
 def debts_of(text: str) -> tuple[Debt, ...]:
-    """Return the debts of a text. Raises ``ValueError`` for anything but what is written here."""
+    """Return the debts of a text. Raises ``ValueError`` for anything that is not written here."""
     forms = json.loads(inflated(text, TEXT_BYTES_MAX))
     if not isinstance(forms, list) or len(forms) > DEBTS_MAX:
         raise ValueError(f"no list of at most {DEBTS_MAX} debts")

@@ -91,7 +91,7 @@ class CatalogRefused(ConfigurationError):
 
 
 class JvmMissing(ConfigurationError):
-    """The catalog is spoken to in Java, and no JVM with Iceberg is beside this process."""
+    """The catalog is reached through Java, and this process has no JVM with Iceberg."""
 
     code = "HG-160"
 
@@ -103,7 +103,7 @@ class HiveCannotSwap(CatalogRefused):
 
 
 class HiveClientUnfit(ConfigurationError):
-    """The Hive client in the JVM asks the metastore for what it does not know."""
+    """The Hive client in the JVM asks the metastore for calls that it does not know."""
 
     code = "HG-162"
 
@@ -145,13 +145,13 @@ class TablesUnfit(ConfigurationError):
 
 
 class CreationUnfit(ConfigurationError):
-    """Tables are to be made of what the records' format does not tell."""
+    """Tables are to be created from types that the records' format does not carry."""
 
     code = "HG-127"
 
 
 class ColumnsCannotEvolve(ConfigurationError):
-    """The record format or a transform cannot tell of fields that a table lacks."""
+    """The record format or a transform cannot report fields that a table lacks."""
 
     code = "HG-140"
 
@@ -280,25 +280,25 @@ class TooManyBadRecords(StopSink):
 
 
 class UnknownField(StopSink):
-    """A record has a field that its table has no column for, and the sink shall stop then."""
+    """A record has a field that its table has no column for, and the settings say to stop."""
 
     code = "HG-227"
 
 
 class IncompatibleValue(StopSink):
-    """A record has a value that its column does not take, and the sink shall stop then."""
+    """A record has a value that its column does not take, and the settings say to stop."""
 
     code = "HG-232"
 
 
 class TransformFailed(StopSink):
-    """The transform of the records raised, or gave rows that are not one each of a record."""
+    """The transform of the records raised, or returned more than one row per record."""
 
     code = "HG-212"
 
 
 class TransformRaised(TransformFailed):
-    """The transform raised on the records that it met: some of them, or all."""
+    """The transform raised on some or all of its records."""
 
 
 class BatchHopeless(StopSink):

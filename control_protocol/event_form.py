@@ -1,7 +1,7 @@
 """Envelopes as the plain dictionaries of their Avro schemas, and back.
 
-The way back checks every range: what it builds is a value that the rest of the program may trust in
-shape, and all it ever raises is ``ValueError``.
+The way back checks every range: the rest of the program may trust the shape of what it builds, and
+it raises nothing but ``ValueError``.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _SCHEMA_NAMES: dict[type[Event], str] = {
 
 
 def to_form(envelope: Envelope) -> tuple[str, Form]:
-    """The name of the event's schema, and the record to write with it."""
+    """Return the name of the event's schema, and the record to write with it."""
     form: Form = {
         "version": envelope.version,
         "sink": envelope.sink,
@@ -96,7 +96,7 @@ def to_form(envelope: Envelope) -> tuple[str, Form]:
 
 
 def from_form(schema_name: str, form: Form) -> Envelope:
-    """The envelope of a record that was read with the named schema; ``ValueError`` if absurd."""
+    """Return the envelope of a record read with the named schema; ``ValueError`` if absurd."""
     return Envelope(
         sink=SinkName(form["sink"]),
         epoch=Epoch(natural(form["epoch"])),
@@ -110,7 +110,7 @@ def from_form(schema_name: str, form: Form) -> Envelope:
 
 
 def _sender(member: str, incarnation: str) -> Sender:
-    """Senders are remembered, and answers name them: nobody's name is so long (G6)."""
+    """Refuse long names: senders are remembered, and answers name them (G6)."""
     if max(len(member), len(incarnation)) > SENDER_CHARACTERS_MAX:
         raise ValueError(f"a sender of more than {SENDER_CHARACTERS_MAX} characters")
     return Sender(member, incarnation)

@@ -1,4 +1,4 @@
-"""What travels on the control topic: eleven events and their envelope (PROTOCOL.md, section 4).
+"""The events of the control topic, eleven kinds, and their envelope (PROTOCOL.md, section 4).
 
 Plain frozen values. Their Avro form is ``codec.py`` with the schemas of ``headgate.schemas``.
 """
@@ -24,7 +24,7 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 
 PROTOCOL_VERSION = 1
 DIGEST = "sha256:"
-"""How a value of ``StartCommit.configuration`` begins that is a digest of what a file says."""
+"""The prefix of a value of ``StartCommit.configuration`` that is a digest."""
 
 
 class FileKind(StrEnum):
@@ -39,7 +39,7 @@ class FileKind(StrEnum):
 class WrittenFile:
     """One file as every kind of table knows it.
 
-    ``detail`` is the table adapter's own: what its commit needs besides, opaque to the protocol.
+    ``detail`` is for the table adapter: what its commit needs besides, opaque to the protocol.
     """
 
     path: str
@@ -51,7 +51,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a participant says of one partition: "my files hold exactly these offsets" (rule P2).
+    """A participant's statement on one partition: "my files hold exactly these offsets" (rule P2).
 
     An empty range is *idle*: nothing was there to read. Each record of the source counts once: in
     ``records`` (rows of the files), ``deleted`` (in key files, rule U2), ``quarantined`` (rows of
@@ -74,11 +74,11 @@ class Claim:
 class TableStart:
     """A table's part of START-COMMIT. ``offsets``: only where they differ from the sink's.
 
-    The first table is the lead, which takes the rows unless they are routed; a second one, if there
-    is, is the quarantine. ``refused``: fields that
-    were proposed and become no columns (rule S2); one without a path: any more. Without a UUID
-    there is no table of this name, and ``refused`` says why none is made; without a name: nor of
-    any other that the contents of records name (rule R4).
+    The first table is the lead, which takes the rows unless they are routed; a second one is the
+    quarantine. ``refused``: fields that were proposed and become no columns (rule S2); an entry
+    without a path refuses any further field. Without a UUID there is no table of this name, and
+    ``refused`` says why none is made; without a name, that holds for all other tables that the
+    contents of records name (rule R4).
     """
 
     table: str
@@ -110,10 +110,10 @@ class StartCommit:
 
     C is settled up to ``settled_to`` (L): statuses at or behind that control offset are not in C
     yet. ``None`` marks an epoch's first START, whose L is the offset behind itself (rule C3).
-    ``folder``: where files of tables that are not named go, below the data of each; empty: such
-    tables take nothing. ``configuration`` says what the coordinator's sink file has in the parts
-    that must be equal for all participants, by their names; long values and what may hold secrets
-    as digests (P11). ``parked``: by the names of tables that take nothing now, why (I1).
+    ``folder``: where files of unnamed tables go, below the data of each; empty: such tables take
+    nothing. ``configuration`` has the parts of the coordinator's sink file that must be equal for
+    all participants, by name; long values and possible secrets as digests (P11). ``parked``: tables
+    that take nothing now, with the reason (I1).
     """
 
     settled_to: ControlOffset | None
@@ -134,7 +134,7 @@ class EndCommit:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Destination:
-    """A table that takes files, as their writer found it; without a UUID: as START says."""
+    """A table that takes files, as their writer found it; without a UUID, as START says."""
 
     table: str
     uuid: str = ""
@@ -161,9 +161,9 @@ class WriteStatus:
 
     Every owned partition is named: in ``claims``, or in ``unknown`` (no position yet, or the write
     failed: ``failure`` says why). The files of all ``tables`` together hold exactly the claims
-    (C7). Too large for one message, it travels as ``parts`` messages with one ``status_number``; it
-    counts once whole, at the place of its last part. ``troubles``: what is wrong with tables that
-    its records should have gone to, and were kept in the quarantine instead (rule I1).
+    (C7). A status too large for one message travels as ``parts`` messages with one
+    ``status_number``; it counts once it is whole, at the place of its last part. ``troubles``: what
+    is wrong with tables whose records went to the quarantine instead (rule I1).
     """
 
     status_number: int
@@ -190,7 +190,7 @@ class Settlement:
     """The outcome of a transaction: C, settled up to L, and what the tables hold.
 
     ``valid_through_ms``: no record with an older timestamp is still to come, as far as known.
-    ``parked`` as in START: it holds at once.
+    ``parked`` as in START; it takes effect at once.
     """
 
     settled_to: ControlOffset
@@ -234,7 +234,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whose proposal is answered, and which one."""
+    """The sender and number of an answered proposal."""
 
     sender: Sender
     number: int
@@ -301,10 +301,10 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What befell a member, or what a person (``actor``) did. For people; no rule reads it.
+    """What happened to a member, or what a person (``actor``) did. For people; no rule reads it.
 
-    *Started* and *stopped* are a participant's process, stopped in order or with the error of this
-    ``code``; *error* is what a coordinator tries in vain, and tries again after ``next_try_ms``.
+    *Started* and *stopped* are about a participant's process, stopped in order or with the error of
+    this ``code``; *error* is what a coordinator tries in vain, and again after ``next_try_ms``.
     ``configuration`` is a digest of what all sink files must agree on.
     """
 

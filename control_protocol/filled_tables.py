@@ -1,6 +1,6 @@
-"""What a ledger remembers of the tables that it has filled, beyond one epoch (rule N5).
+"""What a ledger remembers about the tables that it has filled, beyond one epoch (rule N5).
 
-Each is a property of the ledger, named after the table, that says the table's UUID. The commit that
+Each is a property of the ledger, named after the table, with the table's UUID. The commit that
 first owes rows to a table sets it, so that decision and memory are one. Snapshots do not repeat it,
 as they would a part of the record, and no catalog has to store one value for a thousand tables.
 """
@@ -34,7 +34,7 @@ def is_filled_property(name: str) -> bool:
 
 
 def newly_filled(record: CommitRecord, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that a commit of this record sets besides.
+    """Return the additional properties that a commit of this record sets.
 
     Followers that the record names by UUID need none.
     """

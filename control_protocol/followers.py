@@ -13,41 +13,41 @@ from headgate.control_protocol.table_changes import Changed, Want
 
 
 class Followers(Protocol):
-    """All followers of a sink, by the names of their tables; several are called at once.
+    """All followers of a sink, by table name; several are called at once.
 
-    Where the sink can do without one of them, an error of it is an answer like any other (I1).
+    Where the sink can do without one of them, its error is an answer like any other (I1).
     """
 
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
-        """Those that answered; one that cannot be reached now is left out.
+        """Return those that answered; one that cannot be reached now is left out.
 
         Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink`` for those that must be there.
         """
 
     def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
-        """Those that are not there any more (rule N5); cheap where most of them are.
+        """Return those that no longer exist (rule N5); cheap where most of them do.
 
         Raises ``Unreachable``.
         """
 
     def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
-        """The debts of each draft's table, in order; raises as ``Follower.draft`` does."""
+        """Return the debts of each draft's table, in order; raises as ``Follower.draft`` does."""
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        """In their order; makes those that have no UUID and are not there. Never raises."""
+        """Make or change the tables, in order; makes missing ones without UUID. Never raises."""
 
     def pay(
         self, payments: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
-        """One catalog call per payment, or one for all of them where tables are paid together (D5).
+        """Make one catalog call per payment, or one for all where tables are paid together (D5).
 
-        What takes longer is ``Unknown``, and goes on meanwhile.
+        A call that takes longer is ``Unknown``, and goes on meanwhile.
         """
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        """As ``Follower.tidy``, of all of them."""
+        """Do as ``Follower.tidy``, for all of them."""
 
     def strike_off(self, debts: Sequence[Debt]) -> None:
-        """As ``Follower.strike_off``; the debts may be of several tables."""
+        """Do as ``Follower.strike_off``; the debts may be of several tables."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""A rollback of many tables that has begun, and that nothing may come between (rule D10)."""
+"""A rollback of many tables that has begun and must be finished first (rule D10)."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ TopicId = NewType("TopicId", str)
 
 
 LEAP_MAX = 2**20
-"""Epochs and status numbers are counted up one by one: whoever leaps further is not believed, for
-counting could not go on from there (rule G6)."""
+"""Epochs and status numbers are counted up one by one: a larger leap is not believed, for counting
+could not go on from there (rule G6)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,25 +60,25 @@ class Sender:
 
 
 def tag_name(sink: SinkName, branch: str = "main") -> str:
-    """The Iceberg tag that is this sink's lock and holds its state, one per branch (rule T1).
+    """Return the Iceberg tag that is this sink's lock and holds its state, one per branch (T1).
 
-    ``@`` is no character of a sink's name: tags of two sinks on different branches never meet.
+    Sink names have no ``@``, so tags of two sinks on different branches never collide.
     """
     return f"headgate-{sink}" if branch == "main" else f"headgate-{sink}@{branch}"
 
 
 def draft_folder(location: str, sink: SinkName, epoch: Epoch, coordinator: Sender) -> str:
-    """Where one coordinator's drafted manifests lie, under a follower's location (rule D2)."""
+    """Return the folder of one coordinator's manifest drafts, under a follower's location (D2)."""
     return f"{location}/metadata/headgate/{sink}/{epoch}-{coordinator.incarnation}"
 
 
 def branch_of_tag(name: str) -> str | None:
-    """The branch that a sink's tag belongs to; ``None`` for a tag that is no sink's."""
+    """Return the branch that a sink's tag belongs to; ``None`` for any other tag."""
     sink, _, branch = name.removeprefix("headgate-").partition("@")
     return branch or "main" if name.startswith("headgate-") and sink else None
 
 
 def sink_of_tag(name: str, branch: str) -> SinkName | None:
-    """The sink whose tag for this branch bears the name; ``None`` for any other tag."""
+    """Return the sink whose tag for this branch has the name; ``None`` for any other tag."""
     sink = SinkName(name.removeprefix("headgate-").partition("@")[0])
     return sink if sink and name == tag_name(sink, branch) else None

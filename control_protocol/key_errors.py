@@ -30,12 +30,12 @@ class KeyIndexFull(StopSink):
 
 
 class KeysUnreadable(StopSink):
-    """A file of a keyed table cannot say which keys and records its rows are of."""
+    """A file of a keyed table does not tell the keys and records of its rows."""
 
     code = "HG-244"
 
 
 class SourceTruncated(StopSink):
-    """A record says that the table at the source was emptied, and nothing says what to do then."""
+    """A record reports that the table at its source was truncated; no setting says what to do."""
 
     code = "HG-245"

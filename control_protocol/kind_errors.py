@@ -30,13 +30,13 @@ class TableUnfit(ConfigurationError):
 
 
 class PutsUnconditional(CatalogRefused):
-    """The store overwrites what is to be put only if it is absent: versions of a log would go."""
+    """The store overwrites on a conditional put: versions of a log would get lost."""
 
     code = "HG-157"
 
 
 class LogUnreadable(StopSink):
-    """A table's log says what no log of its kind says: a file of it is cut off, or missing."""
+    """A table's log is not a log of its kind: a file of it is cut off, or missing."""
 
     code = "HG-256"
 
@@ -48,7 +48,7 @@ class HudiUnsafe(ConfigurationError):
 
 
 class HudiMissing(ConfigurationError):
-    """PySpark 3.5, or Hudi's bundle for it, is not there."""
+    """PySpark 3.5, or Hudi's bundle for it, is missing."""
 
     code = "HG-156"
 

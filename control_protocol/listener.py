@@ -1,7 +1,7 @@
-"""Hears what is said to one sink on the control log: whole events, in order, from a known place.
+"""Reads one sink's events from the control log: whole events, in order, from a known place.
 
-Both drivers listen through it. Whoever speaks must hear what is said after it spoke, so a listener
-stands at the log's end before its owner says anything, and again after the log broke off.
+Both drivers listen through it. A speaker must hear everything after its own words, so a listener
+seeks the log's end before its owner says anything, and again after the log broke off.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.control_protocol.ports import ControlLog
 
 
 class Listener:
-    """One reader's place in the log. Not for several threads."""
+    """One reader's place in the log. Not thread-safe."""
 
     def __init__(self, log: ControlLog, sink: SinkName) -> None:
         self._log = log
@@ -25,20 +25,20 @@ class Listener:
         self._assembler = Assembler()
         self._broken: str | None = None
         self.behind = True
-        """Whether there is no place in the log from which everything is heard."""
+        """Whether the place in the log from which everything is heard is lost."""
 
     def stand(self) -> str | None:
-        """Go to the log's end. Return why it had broken off, if it had. Raises ``RetryLater``."""
+        """Seek the log's end. Return why it had broken off, if it had. Raises ``RetryLater``."""
         self._log.seek(self._log.end_offset())
         self.behind = False
         reason, self._broken = self._broken, None
         return reason
 
     def hear(self, timeout_ms: int) -> Iterator[LogRecord]:
-        """Whole events to this sink, after at most ``timeout_ms`` of waiting.
+        """Yield whole events to this sink, after at most ``timeout_ms`` of waiting.
 
-        Parts of an event are put together. None where the log broke off: it is ``behind`` then.
-        Raises ``RetryLater``.
+        Parts of an event are put together. Where the log broke off, none come: it is ``behind``
+        then. Raises ``RetryLater``.
         """
         try:
             records = self._log.read(timeout_ms)

@@ -1,4 +1,4 @@
-"""Names what is logged: a closed list, which docs/events.md explains. Pure."""
+"""Names of log events: a closed list, which docs/events.md explains. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LogEvent(StrEnum):
-    """What a line of the log is about. Names never change their meaning; new ones may come."""
+    """The topic of a log line. Names never change their meaning; new ones may be added."""
 
     SINK_STARTED = "sink.started"
     SINK_DRAINING = "sink.draining"

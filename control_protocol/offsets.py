@@ -32,7 +32,7 @@ class OffsetRange:
         return f"[{self.begin}, {self.end})"
 
     def then(self, later: OffsetRange) -> OffsetRange:
-        """This range and the one that continues it, as one."""
+        """Return this range and the one that continues it, as one."""
         if later.begin != self.end:
             raise ValueError(f"{later} does not continue {self}")
         return OffsetRange(self.begin, later.end)
@@ -71,26 +71,26 @@ class Offsets(Mapping[TopicPartition, int]):
         return f"Offsets({inside})"
 
     def moved(self, changes: Mapping[TopicPartition, int]) -> Offsets:
-        """These offsets with some replaced or added."""
+        """Return these offsets with some replaced or added."""
         return Offsets({**self._next, **changes})
 
     def restricted(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Only the named partitions; those without an offset are left out."""
+        """Return only the named partitions; those without an offset are left out."""
         return Offsets({p: self._next[p] for p in partitions if p in self._next})
 
     def admits(self, claims: Mapping[TopicPartition, OffsetRange]) -> bool:
-        """Whether every claim begins exactly at the next offset (rule C7: ranges decide)."""
+        """Return whether every claim begins exactly at the next offset (rule C7: ranges decide)."""
         return all(self._next.get(partition) == claim.begin for partition, claim in claims.items())
 
     def after(self, claims: Mapping[TopicPartition, OffsetRange]) -> Offsets:
-        """The next offsets once the (admitted) claims are in."""
+        """Return the next offsets once the (admitted) claims are in."""
         return self.moved({partition: claim.end for partition, claim in claims.items()})
 
     def earliest(self, other: Offsets) -> Offsets:
-        """Of each partition that either has, the smaller offset."""
+        """Return the smaller offset of each partition that either has."""
         both = self.keys() | other.keys()
         return Offsets({p: min(some[p] for some in (self, other) if p in some) for p in both})
 
     def behind(self, other: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """The partitions in which these offsets are smaller than the other ones, sorted."""
+        """Return the partitions in which these offsets are smaller than the other ones, sorted."""
         return sorted(p for p, offset in self._next.items() if p in other and offset < other[p])

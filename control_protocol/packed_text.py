@@ -1,4 +1,4 @@
-"""Long texts in the properties of a snapshot: deflated, and bounded when they are read again."""
+"""Long texts in the properties of a snapshot: compressed, and bounded when read again."""
 
 from __future__ import annotations
 

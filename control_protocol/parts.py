@@ -1,7 +1,7 @@
-"""A status too large for one message, as parts; and whole again (rules P3, C6).
+"""Splits a status too large for one message, and joins it again (rules P3, C6).
 
-A status is the sum of its parts: any pile of its claims, files and unknown partitions is itself a
-status, and all piles together are the whole. It counts once whole, at its last missing part.
+A status is the sum of its parts: any subset of its claims, files and unknown partitions is itself a
+status, and all subsets together are the whole. It counts once, at its last missing part.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PART_BYTES_MAX = 880_000
 """Leaves 40 kB of a message to the envelope, whose names are the user's."""
 
 STATUS_BYTES_MAX = 128 * 1024 * 1024
-"""A whole status, in all its parts: some 40,000 files of a hundred columns."""
+"""The limit of a whole status, in all its parts: some 40,000 files of a hundred columns."""
 
 HELD_BYTES_MAX = 2 * STATUS_BYTES_MAX
 _CLAIMS_PER_PIECE = 500
@@ -43,7 +43,7 @@ _Item = TypeVar("_Item")
 
 
 def split(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[WriteStatus]:
-    """The status as parts of at most so many encoded bytes each, claims before files.
+    """Split the status into parts of at most so many encoded bytes each, claims before files.
 
     Raises ``StopSink`` when one file alone is larger than a part (more than some 10,000 columns
     with statistics), or the whole needs more than ``PARTS_MAX`` parts.
@@ -51,7 +51,7 @@ def split(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[Wri
     piles: list[list[WriteStatus]] = [[]]
     pile_bytes = whole_bytes = 0
     for piece in _pieces(status):
-        # pieces measured apart are never smaller than piled up, where they share names
+        # a sum is never larger than its pieces, for it shares names
         piece_bytes = _encoded_bytes(piece)
         if piece_bytes > part_bytes_max:
             raise StopSink(
@@ -86,10 +86,10 @@ class Assembler:
     _held: int = 0
 
     def add(self, envelope: Envelope) -> Envelope | None:
-        """The envelope with its whole event, or ``None`` while parts are missing.
+        """Return the envelope with its whole event, or ``None`` while parts are missing.
 
-        Anything but a part of a larger status passes as it is. A status that was sent again, all of
-        it, is whole again: whether it still counts, its ranges decide.
+        An event that needs no parts passes as it is. A status that was repeated in all its parts is
+        whole again: its ranges decide whether it still counts.
         """
         status = envelope.event
         if not isinstance(status, WriteStatus) or status.parts == 1:
@@ -104,7 +104,7 @@ class Assembler:
         return replace(envelope, event=whole)
 
     def _with(self, key: _Key, status: WriteStatus) -> dict[int, _Part] | None:
-        """The status' parts when this was the last missing one; they are then forgotten."""
+        """Return the status' parts, and forget them, if this was the last missing one."""
         pile = self._piles.setdefault(key, {})
         self._piles.move_to_end(key)
         if status.part not in pile:
@@ -140,7 +140,7 @@ def _key(envelope: Envelope, status: WriteStatus) -> _Key:
 
 
 def _pieces(status: WriteStatus) -> Iterator[WriteStatus]:
-    """The smallest statuses whose sum is this one, the files last."""
+    """Yield the smallest statuses whose sum is this one, the files last."""
     empty = WriteStatus(status.status_number)
     yield replace(empty, failure=status.failure, troubles=status.troubles)
     for claims in _chunks(sorted(status.claims.items())):
@@ -160,7 +160,7 @@ def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
 
 
 def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
-    """All pieces as one; ``ValueError`` when two of them say something of the same thing."""
+    """Return the sum; ``ValueError`` when two pieces speak of the same thing."""
     claims: dict[TopicPartition, Claim] = {}
     tables: dict[tuple[str, str], _TableSum] = {}
     unknown: set[TopicPartition] = set()

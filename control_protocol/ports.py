@@ -53,14 +53,14 @@ class ControlLog(Protocol):
         """
 
     def read(self, timeout_ms: int) -> list[LogRecord]:
-        """The next records of any sink, in order; after ``timeout_ms`` with none, an empty list.
-        Raises ``LogDiscontinuity`` when the place to read is no longer there."""
+        """Return the next records of any sink, in order; an empty list after ``timeout_ms`` with
+        none. Raises ``LogDiscontinuity`` when the place to read is no longer there."""
 
     def seek(self, offset: ControlOffset) -> None:
         """Read from here."""
 
     def end_offset(self) -> ControlOffset:
-        """The offset that the next appended record will have at least."""
+        """Return the offset that the next appended record will have at least."""
 
     def close(self) -> None: ...
 
@@ -104,11 +104,11 @@ class TableView:
 
     @property
     def settled(self) -> CommitRecord | None:
-        """The record under the tag; without a tag the newest that the branch holds."""
+        """Return the record under the tag; without a tag the newest that the branch holds."""
         return self.record or self.branch_record
 
     def ahead(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
-        """Where this follower may hold records beyond the offsets: its lead went back (Q5)."""
+        """Return where this follower may be ahead of the offsets: its lead went back (Q5)."""
         return self.settled.ahead_of(offsets, topic_ids) if self.settled else Offsets()
 
 
@@ -118,7 +118,8 @@ class CommitAttempt:
 
     A decision is one on the lead, with ``files``. A payment is one on a follower: it adds the
     manifests of ``debts``, which were written before the decision (rule D5). ``forgets``: tables
-    that a ledger has filled and that are no longer to be remembered (rule N5).
+    that a ledger has filled and that are no longer to be remembered (rule N5). ``transactions``:
+    where debts came to ``files``, the place of each file's transaction in their order.
     """
 
     base: TableView
@@ -126,11 +127,12 @@ class CommitAttempt:
     files: tuple[WrittenFile, ...] = ()
     debts: tuple[Debt, ...] = ()
     forgets: frozenset[str] = frozenset()
+    transactions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """The catalog took the attempt. ``view`` is the table as the commit left it."""
+    """The catalog accepted the attempt. ``view`` is the table as the commit left it."""
 
     snapshot_id: int
     view: TableView
@@ -138,8 +140,8 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The catalog provably did not take the attempt: a requirement did not hold; ``for_good``: nor
-    will it ever take these files."""
+    """The catalog provably did not accept the attempt: a requirement did not hold; ``for_good``:
+    nor will it ever accept these files."""
 
     reason: str
     for_good: bool = False
@@ -147,10 +149,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Whether the attempt landed, or still will, is not known: read the table before going on.
-
-    ``rights``: the catalog says that the sink may not.
-    """
+    """It is not known whether the attempt landed, or still will: read the table before going on;
+    ``rights``: the catalog answered that the sink has no right to."""
 
     reason: str
     rights: bool = False
@@ -161,8 +161,8 @@ CommitOutcome = Landed | Refused | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Evolved:
-    """A table as it is after its columns were asked for: ``changes`` says in words what was done
-    to it, ``refused`` what is not going to be."""
+    """A table after its columns were asked for: ``changes`` says in words what was done to it,
+    ``refused`` which fields it will not have."""
 
     view: TableView
     changes: tuple[str, ...] = ()
@@ -173,24 +173,24 @@ class SinkTable(Protocol):
     """A table as one sink commits to it. It never retries or rebases by itself."""
 
     def read(self) -> TableView:
-        """Raises ``Unreachable``, ``TableMissing``, ``RecordUnreadable``."""
+        """Read the table. Raises ``Unreachable``, ``TableMissing``, ``RecordUnreadable``."""
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
-        """One catalog call that requires the base's UUID, tag and branch head (rule C1).
+        """Make one catalog call that requires the base's UUID, tag and branch head (rule C1).
         Raises ``StopSink`` only for what no repetition can mend (a file of an unknown spec)."""
 
     def close(self) -> None: ...
 
 
 class Lead(SinkTable, Protocol):
-    """The table whose commit decides (rule D1), and which takes columns up."""
+    """The table whose commit decides (rule D1), and which can get new columns."""
 
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
-        """Give the table what these columns need and it lacks, in one call (rules S3, S5).
+        """Add what these columns need and the table lacks, in one call (rules S3, S5).
 
-        The call requires UUID, tag, head, schema and last column id as they are read now. Where the
-        UUID or the tag is not the base's any more, nothing is done. What is there already needs no
-        call (rule S9). Raises ``RetryLater`` when it is not there, or perhaps not.
+        The call requires UUID, tag, head, schema and last column id as they are read now. If UUID
+        or tag differ from the base's, nothing is done. Columns that are there already need no call
+        (rule S9). Raises ``RetryLater`` when they are not there, or perhaps not.
         """
 
 
@@ -219,8 +219,8 @@ class Follower(Lead, Protocol):
         """
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        """Delete manifests of epochs before this one that are not owed and were never decided,
-        by coordinators that ended between drafting and deciding; never raises."""
+        """Delete manifests that coordinators of epochs before this one drafted and never decided,
+        and that are not owed; never raises."""
 
     def strike_off(self, debts: Sequence[Debt]) -> None:
         """Delete the key files of debts that a read shows as paid (D7); never raises."""
@@ -230,7 +230,7 @@ class Follower(Lead, Protocol):
 class TopicState:
     """A source topic now: its id, and per partition the readable range of the log.
 
-    ``silent`` partitions exist, but have no leader that could say.
+    ``silent`` partitions exist, but have no leader to ask.
     """
 
     topic_id: TopicId
@@ -239,16 +239,16 @@ class TopicState:
 
 
 class SourceTopics(Protocol):
-    """What the coordinator asks the source cluster."""
+    """The coordinator's questions to the source cluster."""
 
     def describe(self) -> Mapping[str, TopicState]:
-        """Every configured topic. Ranges end at the last stable offset. Raises ``Unreachable``."""
+        """Describe every configured topic, up to the last stable offset. Raises ``Unreachable``."""
 
     def offsets_at(self, timestamp_ms: int) -> Offsets:
-        """Per partition the first offset at or after the time, else the end."""
+        """Return, per partition, the first offset at or after the time, else the end."""
 
     def committed_note(self) -> str | None:
-        """The metadata string beside the group's committed offsets, ``None`` without any."""
+        """Return the metadata string beside the group's committed offsets, ``None`` without any."""
 
     def close(self) -> None: ...
 
@@ -257,16 +257,16 @@ class GroupMember(Protocol):
     """The membership in the consumer group; every partition stays paused."""
 
     def poll(self, timeout_ms: int) -> None:
-        """Serve the membership. Calls the revocation handler before partitions are released."""
+        """Poll the group. Calls the revocation handler before partitions are released."""
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The owned partitions, as of the last poll."""
+        """Return the owned partitions, as of the last poll."""
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The last stable offsets (what ``read_committed`` may reach). Raises ``Unreachable``."""
+        """Return the last stable offsets (``read_committed``'s limit). Raises ``Unreachable``."""
 
     def full(self) -> bool:
-        """Whether the source will show no more before something of it is read."""
+        """Return whether the source will show no more until some of it is read."""
 
     def commit(self, offsets: Offsets, note: str) -> None:
         """Copy settled offsets of owned partitions to the group, for lag tools; best effort."""
@@ -301,7 +301,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """What a batch found in one partition: see ``Claim`` for the units."""
+    """A batch's counts in one partition: see ``Claim`` for the units."""
 
     range: OffsetRange
     records: int
@@ -317,9 +317,9 @@ class PartitionResult:
 class BatchWritten:
     """The batch is on storage: exactly these ranges in exactly these files of its tables.
 
-    ``quarantined`` are the quarantine's, ``followed`` those of other followers. ``ignored``: by its
-    path how many records have a field that becomes no column (rule S6). ``troubles``: what is wrong
-    with tables that could not take their records (rule I1).
+    ``quarantined`` are the quarantine's, ``followed`` those of other followers. ``ignored``: per
+    field path the number of records with a field that becomes no column (rule S6). ``troubles``:
+    what is wrong with tables that could not take their records (rule I1).
     """
 
     number: int
@@ -332,16 +332,16 @@ class BatchWritten:
 
     @property
     def every_file(self) -> tuple[WrittenFile, ...]:
-        """The files of all tables."""
+        """Return the files of all tables."""
         followed = (file for files in self.followed.values() for file in files)
         return (*self.files, *self.quarantined, *followed)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """Nothing of the batch counts. ``fatal``: the error that doing it again cannot help.
+    """Nothing of the batch counts. ``fatal``: an error that repeating it cannot mend.
 
-    ``unforeseen``: no other system gave the reason, so that doing it again probably will not help.
+    ``unforeseen``: no other system gave the reason, so repeating it probably will not help.
     """
 
     number: int
@@ -374,10 +374,10 @@ class BatchWriter(Protocol):
     """Turns offset ranges into data files, in the background; one batch at a time."""
 
     def submit(self, batch: Batch) -> None:
-        """Begin. A batch before it, if still running, was abandoned: its outcome is dropped."""
+        """Begin the batch. One before it that still runs was abandoned: its outcome is dropped."""
 
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
-        """The submitted batch's outcome once, when there is one within the time."""
+        """Return the submitted batch's outcome once, when there is one within the time."""
 
     def close(self) -> None:
         """Stop; wait for what runs, bounded."""
@@ -387,14 +387,14 @@ class Leadership(Protocol):
     """The coordinator as its participant sees it: leadership is a level, never an edge."""
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        """This member's assignment as of a fresh poll; told after every poll.
+        """Take this member's assignment as of a fresh poll; called after every poll.
 
-        A coordinator runs while it holds the election partition. When it does not, the
-        coordinator is stopped and its thread joined before this returns.
+        A coordinator runs while it holds the election partition. When it does not, the coordinator
+        is stopped and its thread joined before this returns.
         """
 
     def failure(self) -> BaseException | None:
-        """Why the coordinator stopped for good, if it did."""
+        """Return why the coordinator stopped for good, if it did."""
 
     def close(self) -> None:
         """Stop and join, whatever is assigned."""

@@ -17,13 +17,13 @@ from headgate.control_protocol.offsets import Offsets
 
 FORMAT_VERSION = 2
 GOING_BACK_VERSION = 3
-"""Of records that say ``going_back``: who does not know what that means refuses to read them."""
+"""The version of records with ``going_back``: an older release refuses to read them."""
 OPERATOR = "operator"
-"""The member that stands for a person who set offsets by hand; no process calls itself so."""
+"""The member that stands for a person who set offsets by hand; no process has this name."""
 REPLAY = "tables resume --replay"
-"""The command that gives a table back what the quarantine took in for it (rule I6)."""
+"""The command that returns to a table what the quarantine took in for it (rule I6)."""
 REREAD = "tables resume --reread"
-"""The command that gives a table back what had lapsed of it (rule I6)."""
+"""The command that returns to a table what had lapsed of it (rule I6)."""
 UNNAMED = ""
 """The name of the one follower, the quarantine, in records of version 1."""
 
@@ -51,19 +51,19 @@ class Debt:
 
     @property
     def records(self) -> int:
-        """How many records of the source it stands for."""
+        """Return how many source records it stands for."""
         return self.rows + self.deletes
 
     @property
     def said(self) -> str:
-        """What is owed, in words."""
+        """Describe in words what is owed."""
         deletes = [f"{self.deletes} deletes"] if self.deletes else []
         rows = [f"{self.rows} rows"] if self.rows or not deletes else []
         return " and ".join((*rows, *deletes))
 
     @property
     def claim(self) -> bool:
-        """Whether it claims the follower for a lead that went back: START waits for it (D9)."""
+        """Return whether it claims the follower of a lead that went back: START waits (D9)."""
         return self.transaction.number == 0
 
 
@@ -83,11 +83,10 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Up to where a table has been given back what it missed (rule I6).
+    """How far a table has been given back what it missed (rule I6).
 
-    Of what the quarantine took in for it up to ``offsets``, which count in the topics of these
-    ``topic_ids``: one that was created anew has others. Of its debts that lapsed up to the
-    transaction ``lapsed``.
+    For the quarantine's records that is up to ``offsets``, in the topics of these ``topic_ids``: a
+    re-created topic has others. For its lapsed debts it is up to the transaction ``lapsed``.
     """
 
     offsets: Offsets = field(default_factory=Offsets)
@@ -102,7 +101,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """What a commit to a keyed table came to (rule U10): each record of it counts once.
+    """The effect of a commit on a keyed table (rule U10): each of its records counts once.
 
     The last record of a key ``inserted`` its row, ``updated`` or ``deleted`` the one that was
     there, or deleted what was ``absent``; those before it in the same commit are ``superseded``.
@@ -116,7 +115,7 @@ class KeyCounts:
 
     @property
     def records(self) -> int:
-        """Rows and deletes together."""
+        """Return rows and deletes together."""
         return self.inserted + self.updated + self.deleted + self.absent + self.superseded
 
 
@@ -125,25 +124,23 @@ KEY_COUNTS = tuple(each.name for each in fields(KeyCounts))
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """What one table commit of one sink says.
+    """The content of one table commit of one sink.
 
     ``coordinator`` with ``transaction`` identify the commit: a coordinator that does not know
-    whether its call landed finds itself here, or not (rule C8). ``offsets`` are the next ones to
-    read. ``records`` counts the rows this commit added, ``quarantined`` and ``skipped`` the other
-    records of its ranges, ``keys`` what they did to a keyed table (``None``: it has no key).
-    ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is where its coordinator speaks,
-    ``control_topic_id`` which topic of that name (``None`` in older records). A claim (rule C2) is
-    the record of transaction 0; ``command`` is the one by which a
-    person made it, ``actor`` who that was. ``stopped``: nobody shall work until a person claims
-    otherwise.
+    whether its call landed finds itself here, or does not (rule C8). ``offsets`` are the next ones
+    to read. ``records`` counts the rows this commit added, ``quarantined`` and ``skipped`` the
+    other records of its ranges, ``keys`` what they did to a keyed table (``None``: it has no key).
+    ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is its coordinator's,
+    ``control_topic_id`` the id of that topic (``None`` in older records). A claim (rule C2) is the
+    record of transaction 0; ``command`` is the one by which a person made it, ``actor`` that
+    person. ``stopped``: nobody may work until a person claims otherwise.
 
     In the lead's record: ``followers`` are the UUIDs of its followers by name, ``debts`` what they
     are owed, oldest first, ``lapsed`` what they will never receive (rule D8), ``parked`` those that
-    take nothing now (rule I1), ``routing`` the
-    fingerprint of what decides where and what a row is, ``going_back`` where a person is taking all
-    tables back to, which is not done yet (rule D10). In a follower's: ``lead`` is the UUID of
-    the table that decided (``None`` in records of version 1), ``replayed`` what it was given back
-    of what it had missed (rule I6; ``None``: nothing).
+    take nothing now (rule I1), ``routing`` the fingerprint of what decides where and what a row is,
+    ``going_back`` where a person is taking all tables back to, which is not done yet (rule D10). In
+    a follower's: ``lead`` is the UUID of the table that decided (``None`` in records of version 1),
+    ``replayed`` what it was given back of what it had missed (rule I6; ``None``: nothing).
     """
 
     sink: SinkName
@@ -174,7 +171,7 @@ class CommitRecord:
 
     @property
     def read(self) -> int:
-        """How many records of the source the commit stands for."""
+        """Return how many source records the commit stands for."""
         changed = self.keys.records if self.keys else self.records
         return changed + self.quarantined + self.skipped
 
@@ -184,24 +181,24 @@ class CommitRecord:
 
     @property
     def by_operator(self) -> bool:
-        """Whether a person made the claim, and no coordinator."""
+        """Return whether a person made the claim, and no coordinator."""
         return self.claim and self.coordinator.member == OPERATOR
 
     @property
     def replays(self) -> bool:
-        """Whether the commit gave back what was missed (rule I6); no debt is paid by it."""
+        """Return whether the commit gave back what was missed (rule I6); it pays no debt."""
         return self.command in (REPLAY, REREAD)
 
     def follower(self, table: str) -> str | None:
-        """The UUID that the follower of this name had; version 1 tells no name."""
+        """Return the UUID that the follower of this name had; version 1 has no names."""
         return self.followers.get(table, self.followers.get(UNNAMED))
 
     def pays(self, debt: Debt, lead: str) -> bool:
-        """Whether a follower with this record has been paid the debt of this lead (rule D6)."""
+        """Return whether a follower with this record was paid the debt of this lead (rule D6)."""
         return self.lead == lead and self.transaction >= debt.transaction
 
     def ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
-        """Where this record is further than the offsets, on the same topics."""
+        """Return where this record is further than the offsets, on the same topics."""
         return Offsets(
             (at, offset)
             for at, offset in self.offsets.items()
@@ -210,7 +207,7 @@ class CommitRecord:
         )
 
     def same_commit(self, other: CommitRecord | None) -> bool:
-        """Whether both records are of one commit, whichever of its attempts landed."""
+        """Return whether both records are of one commit, whichever of its attempts landed."""
         return (
             other is not None
             and self.transaction == other.transaction
@@ -223,22 +220,22 @@ _SINK = " sink="
 
 
 def table_note(uuid: str, sink: SinkName) -> str:
-    """The metadata string beside the group's offsets: whose they are, and of which table.
+    """Return the metadata string beside the group's offsets: their sink and their table.
 
-    It tells a re-created table from a new one, and another sink in the same group.
+    It distinguishes a re-created table from a new one, and another sink in the same group.
     """
     return f"{_NOTE}{uuid}{_SINK}{sink}"
 
 
 def noted_table(note: str | None) -> str | None:
-    """The table UUID in such a note, ``None`` when it is none of ours."""
+    """Return the table UUID in such a note, ``None`` when the note is not ours."""
     if not note or not note.startswith(_NOTE):
         return None
     return note.removeprefix(_NOTE).partition(_SINK)[0]
 
 
 def noted_sink(note: str | None) -> str | None:
-    """The sink in such a note; ``None`` when it names none, as those of older releases."""
+    """Return the sink in such a note; ``None`` if it names none, as in older releases."""
     return (note or "").partition(_SINK)[2] or None if noted_table(note) else None
 
 

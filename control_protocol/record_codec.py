@@ -73,33 +73,33 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 def marker_property(sink: SinkName) -> str:
-    """The table property that the first claim sets: the tag existed once (rule T5)."""
+    """Return the table property that the first claim sets: the tag existed once (rule T5)."""
     return f"headgate.{sink}.claimed"
 
 
 def key_property(sink: SinkName) -> str:
-    """The table property by which the first claim of a keyed table says its key (rule U1)."""
+    """Return the table property in which the first claim of a keyed table stores its key (U1)."""
     return f"headgate.{sink}.key"
 
 
 def maintenance_property(sink: SinkName) -> str:
-    """The summary property of a snapshot by which the sink maintains its table (rule T8)."""
+    """Return the summary property of a snapshot by which the sink maintains its table (T8)."""
     return f"headgate.{sink}.maintenance"
 
 
 def deleted_property(sink: SinkName) -> str:
-    """How many rows persons have deleted: of a snapshot's summary, or of the table in all."""
+    """Return the property that counts rows deleted by people: of a snapshot, or of the table."""
     return f"headgate.{sink}.deleted-rows"
 
 
 def deleted_rows(sink: SinkName, properties: Mapping[str, str]) -> int:
-    """What ``deleted_property`` says; 0 for none, and for what is no count."""
+    """Return the value of ``deleted_property``; 0 if it is missing or is not a count."""
     text = properties.get(deleted_property(sink), "")
     return int(text) if text.isdecimal() else 0
 
 
 def encode(record: CommitRecord) -> dict[str, str]:
-    """The record as snapshot summary properties.
+    """Return the record as snapshot summary properties.
 
     Raises ``ValueError`` for what ``decode`` would refuse: more than ``PARTITIONS_MAX`` partitions
     or ``DEBTS_MAX`` debts, or names that make these texts too long.
@@ -146,14 +146,14 @@ def encode(record: CommitRecord) -> dict[str, str]:
 
 
 def holds_record(sink: SinkName, summary: Mapping[str, str]) -> bool:
-    """Whether the sink wrote into the summary, be it readable or not."""
+    """Return whether the sink wrote into the summary, readable or not."""
     return _Fields(sink, summary).any()
 
 
 def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
-    """The sink's record in a snapshot summary, ``None`` when it has none there.
+    """Return the sink's record in a snapshot summary, ``None`` when it has none there.
 
-    Raises ``RecordUnreadable``, naming the key, for anything but what ``encode`` writes.
+    Raises ``RecordUnreadable``, naming the key, for anything that ``encode`` does not write.
     """
     fields = _Fields(sink, summary)
     if not fields.any():
@@ -247,7 +247,7 @@ def _key_counts(fields: _Fields) -> KeyCounts | None:
 
 
 def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:
-    """The topics of another sink; none where its record is not for this version to read."""
+    """Return the topics of another sink; none where this version cannot read its record."""
     try:
         record = decode(sink, summary)
     except RecordUnreadable:
@@ -256,7 +256,7 @@ def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicI
 
 
 def sink_of(summary: Mapping[str, str]) -> SinkName | None:
-    """The name of the sink whose commit record a summary carries, or that maintained by it."""
+    """Return the name of the sink whose commit record, or maintenance, a summary carries."""
     for key in summary:
         prefix, _, rest = key.partition(".")
         name, _, property_name = rest.partition(".")
@@ -270,7 +270,7 @@ def _key(sink: SinkName, name: str) -> str:
 
 
 class _Fields:
-    """One sink's properties in a summary; every complaint names the property."""
+    """One sink's properties in a summary; every error names the property."""
 
     def __init__(self, sink: SinkName, summary: Mapping[str, str]) -> None:
         self._sink = sink
@@ -339,7 +339,7 @@ def _json(value: object) -> str:
 
 
 def _runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
-    """Per topic the offsets of neighbouring partitions together, under the first of them."""
+    """Join the offsets of neighbouring partitions, per topic, under the first of them."""
     topics: dict[str, dict[int, list[int]]] = {}
     previous: TopicPartition | None = None
     run: list[int] = []

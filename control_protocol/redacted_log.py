@@ -1,6 +1,6 @@
-"""The package's loggers, whose words hold no secret of a sink that runs in this process.
+"""The package's loggers, whose lines hold no secret of a sink that runs in this process.
 
-They serve whoever embeds a sink, too: what a program does with log records is its own business.
+They serve programs that embed a sink, too: what a program does with log records is its own matter.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from headgate.control_protocol.redaction import Redaction, printable
 
 
 class _Redacting(logging.Filter):
-    """Redacts each record, as all sinks ask for that run now, and keeps it on its line.
+    """Redacts each record for all sinks that run now, and keeps it on one line.
 
-    Names and reasons that others say on the control topic are logged.
+    Names and reasons that others write on the control topic are logged.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class _Redacting(logging.Filter):
 
 _REDACTING = _Redacting()
 _CHANGING = threading.Lock()
-"""Sinks of one process open and close in threads of their own."""
+"""Sinks of one process open and close in their own threads."""
 
 
 def redacted_logger(name: str) -> logging.Logger:
-    """The logger of this name. Every module of the package takes its logger from here."""
+    """Return the logger of this name. Every module of the package takes its logger from here."""
     logger = logging.getLogger(name)
     logger.addFilter(_REDACTING)
     return logger

@@ -1,4 +1,4 @@
-"""Texts without secrets: what foreign libraries say may hold what they were configured with."""
+"""Texts without secrets: messages of foreign libraries may hold what they were configured with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.control_protocol.events import Event, Settlement, WriteStatus
 
 MASK = "***"
 REASON_CHARACTERS_MAX = 4_000
-"""Of a reason that travels: what a driver says may be as long as what it was given."""
+"""The limit of a reason that travels: a driver's message may be as long as its input."""
 
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):([^/@\s]+)@")
 _SECRET_LENGTH_MIN = 4
@@ -33,13 +33,13 @@ class Redaction:
         return without_url_password(text)
 
     def of_error(self, error: _Error) -> _Error:
-        """The same error, redacted in place."""
+        """Redact the error in place and return it."""
         error.message, error.hint = self(error.message), self(error.hint)
         error.args = tuple(self(a) if isinstance(a, str) else a for a in error.args)
         return error
 
     def of_event(self, event: Event) -> Event:
-        """The event as it may travel: reasons are redacted, and bounded."""
+        """Return the event fit to travel: reasons are redacted, and bounded."""
         if isinstance(event, WriteStatus) and (event.failure is not None or event.troubles):
             failure = event.failure and self(event.failure)[:REASON_CHARACTERS_MAX]
             troubles = {table: self(why) for table, why in event.troubles.items()}
@@ -50,12 +50,12 @@ class Redaction:
 
 
 def printable(text: str) -> str:
-    """On one line, and without what a terminal obeys: strangers' words are shown to people."""
+    """Return it on one line, without terminal control characters: people see strangers' words."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def without_url_password(text: str) -> str:
-    """``scheme://user:password@host`` with the password masked."""
+    """Mask the password in ``scheme://user:password@host``."""
     return _URL_PASSWORD.sub(rf"\1:{MASK}@", text)

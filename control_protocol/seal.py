@@ -1,4 +1,4 @@
-"""Sign a sink's messages, and tell genuine ones from others (rule G4).
+"""Signs a sink's messages, and tells genuine ones from others (rule G4).
 
 A sealed message is the plain one behind a header: four bytes that name the form, the key's id, and
 the HMAC-SHA-256 of topic id, sink and message. Without a key nothing is sealed.
@@ -23,7 +23,7 @@ SEAL_BYTES = len(_FORM) + _ID_BYTES + _MAC_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed message, taken apart and not yet believed."""
+    """A sealed message, taken apart and not yet verified."""
 
     key_id: bytes
     mac: bytes
@@ -64,7 +64,7 @@ class Keys:
 
 
 def _key_id(key: str) -> bytes:
-    """Name the key without telling anything of it."""
+    """Return a name for the key that reveals nothing of it."""
     return hmac.digest(key.encode(), b"headgate control key id", "sha256")[:_ID_BYTES]
 
 

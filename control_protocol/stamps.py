@@ -7,11 +7,11 @@ from typing import Protocol, runtime_checkable
 from headgate.control_protocol.ports import SinkTable
 
 ANY = "*"
-"""Stands, once in a stamp, for what tells the files of a transaction apart."""
+"""Stands, once in a stamp, for what distinguishes the files of a transaction."""
 
 
 def belongs(stamp: str, path: str) -> bool:
-    """Return whether the path is one of the stamp's, without detours."""
+    """Return whether the path is one of the stamp's, without ``..``."""
     begin, _, end = stamp.partition(ANY)
     return (
         bool(begin and end)
@@ -27,7 +27,7 @@ class StampingTable(SinkTable, Protocol):
     """A table whose files bear the mark of the one commit that may bring them (rule P13)."""
 
     def stamp(self) -> str:
-        """Return a mark that nobody had before, as ``belongs`` reads it.
+        """Return a mark that nobody had before, in the form that ``belongs`` reads.
 
-        It is no promise that files come. Raises ``Unreachable``, ``TableMissing``.
+        It does not promise that files follow. Raises ``Unreachable``, ``TableMissing``.
         """

@@ -1,4 +1,4 @@
-"""What participants need of tables that no START names, and what becomes of that (S2, S3, N1)."""
+"""What participants need of tables that no START names, and the results (S2, S3, N1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TableNeed:
     """What a batch's records need of one table that a route names.
 
     ``at`` is the table as the writer found it; without a UUID there is none yet, and ``raw`` is the
-    name that the route made its name of. ``first`` and ``records`` are as in ``BatchNeeds``.
+    name from which the route made its name. ``first`` and ``records`` are as in ``BatchNeeds``.
     """
 
     at: Destination
@@ -27,7 +27,7 @@ class TableNeed:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What all proposals that wait ask of one table; as ``TableNeed`` has it."""
+    """The joined request of all waiting proposals for one table; fields as in ``TableNeed``."""
 
     at: Destination
     columns: Struct
@@ -36,13 +36,12 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A table after it was asked for. ``data``: where it takes its data files.
+    """A table after changes to it were asked for. ``data``: where its data files go.
 
     ``changes`` says in words what was done, ``refused`` which fields become no column. Without a
-    ``uuid`` there is no such table: it is not made for the reason ``why``, and where ``any_other``
-    is set neither is any other that the contents of records name (R4); ``dropped``: it was there
-    once, and rows went to it (N5). ``failure``: nobody knows
-    yet, it is to be asked for again (S9).
+    ``uuid`` there is no such table: it is not made for the reason ``why``, and if ``any_other`` is
+    set, neither is any other that the contents of records name (R4); ``dropped``: it was there
+    once, and rows went to it (N5). ``failure``: the outcome is unknown, so ask again (S9).
     """
 
     table: str

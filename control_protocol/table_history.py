@@ -1,4 +1,4 @@
-"""What a table's own history says of a sink, as plain values of no table format."""
+"""A table's own history as one sink sees it, as plain values of no table format."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
 
 ONLY_BRANCH = "main"
-"""Of kinds of tables that have no branches."""
+"""For kinds of tables without branches."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkCommit:
-    """One commit of this sink. ``added_records`` and ``added_files``: what its summary says."""
+    """One commit of this sink. ``added_records`` and ``added_files`` are from its summary."""
 
     snapshot_id: int
     committed_ms: int
@@ -52,9 +52,10 @@ class ForeignSnapshot:
 
     @property
     def removed_rows(self) -> int:
-        """How many rows it took away: rewritten files delete and add the rows that they keep.
+        """Return how many rows it took away: rewritten files delete and add the rows that they
+        keep.
 
-        What persons deleted by the sink is counted for the table as a whole.
+        What people deleted by the sink is counted for the table as a whole.
         """
         if self.operation == "replace" or self.upkeep:
             return 0
@@ -68,7 +69,7 @@ class History:
     ``complete``: nothing before ``commits`` and ``foreign`` has expired. ``tag_on_branch`` is
     ``None`` without a tag. ``unreadable``: this sink's records that could not be decoded;
     ``filled``: of a ledger, the UUIDs of the tables that it has filled; ``deleted_rows``: how many
-    persons have deleted by the sink.
+    rows people have deleted by the sink.
     """
 
     table: str
@@ -88,16 +89,16 @@ class History:
 
     @property
     def record(self) -> CommitRecord | None:
-        """The sink's state: under its tag, else the newest that the branch holds."""
+        """Return the sink's state: under its tag, else the newest that the branch holds."""
         return self.tagged or (self.commits[-1].record if self.commits else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One state of a table of one branch, as its log tells of it. ``name`` is for people.
+    """One state of a table of one branch, as its log reports it. ``name`` is for people.
 
-    ``commit`` says what came with it where it is the sink's, ``foreign`` where it is not (``None``
-    for one that brought nothing to speak of).
+    ``commit`` is set where it is the sink's, ``foreign`` where it is not (``None`` for one that
+    brought nothing to speak of).
     """
 
     name: str
@@ -109,7 +110,7 @@ class Told:
 def history_of(
     view: TableView, sink: SinkName, states: Iterable[Told], *, complete: bool
 ) -> History:
-    """Sort the states out, the oldest first. Raises what the states raise."""
+    """Build the history from the states, oldest first. Raises what the states raise."""
     commits: list[SinkCommit] = []
     foreign: list[ForeignSnapshot] = []
     unreadable: list[str] = []
@@ -142,17 +143,17 @@ def history_of(
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The last so many snapshots, and those since a time with the one before it (epoch ms)."""
+    """Selects the last so many snapshots, and those since a time (epoch ms) with one before it."""
 
     snapshots: int
     since_ms: int
 
     def ends(self, looked: int, at_ms: int) -> bool:
-        """Whether so many, newest first, are enough; the last one is of that time."""
+        """Return whether so many, newest first, are enough; the last one is of that time."""
         return looked >= self.snapshots and at_ms <= self.since_ms
 
     def count(self, times_ms: Sequence[int]) -> int:
-        """How many of the snapshots of these times, oldest first, are to be looked into."""
+        """Return how many of the snapshots with these times, oldest first, to examine."""
         newest_first = enumerate(reversed(times_ms), 1)
         recent = next((n for n, at_ms in newest_first if at_ms <= self.since_ms), len(times_ms))
         return max(self.snapshots, recent)
@@ -180,7 +181,7 @@ def nothing_of(table: str, branch: str) -> History:
 class LiveFile:
     """A file that the branch's head refers to. ``added_by``: the snapshot that brought it.
 
-    ``vector``: a deletion vector in it, which it may hold several of.
+    ``vector``: a deletion vector in it; it may hold several.
     """
 
     path: str
@@ -206,42 +207,42 @@ class FileRows:
 
 
 class TableReader(Protocol):
-    """A table as it was when it was opened, for those who examine it."""
+    """A table as it was when it was opened, for audit, status and check."""
 
     def view(self) -> TableView:
-        """As ``SinkTable.read``, without asking the table again where that can be avoided."""
+        """Return what ``SinkTable.read`` does, without asking the table again where possible."""
 
     def history(self, newest: Newest | None = None) -> History:
-        """The sink's commits and what others did between, oldest first.
+        """Return the sink's commits and what others did between, oldest first.
 
-        ``newest``: how much of it to look into; the rest is not in the answer.
+        ``newest``: how much of it to examine; the rest is left out.
         """
 
     def moved(self) -> bool:
-        """Whether anybody has committed to the table since it was opened."""
+        """Return whether anybody has committed to the table since it was opened."""
 
     def columns(self) -> Sequence[str]:
-        """The names of the table's columns."""
+        """Return the names of the table's columns."""
 
     def live_files(self) -> list[LiveFile]:
-        """Every file of the head; one that is referred to twice comes twice."""
+        """Return every file of the head; one that is referred to twice comes twice."""
 
     def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
-        """The files that came with the commit and the rows of each; ``None``: nobody knows now."""
+        """Return the commit's files and the rows of each; ``None`` when that is no longer known."""
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
-        """The size and the rows of a file as it lies on storage.
+        """Return the size and the rows of a file as it lies on storage.
 
         Raises ``FileNotFoundError``, ``PermissionError``, ``OSError``; ``ValueError`` for one that
         cannot be read.
         """
 
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
-        """How many files the head has, and the live rows of each, with these columns.
+        """Return how many files the head has, and the live rows of each, with these columns.
 
         A dot leads into a struct. Raises ``ValueError`` or ``NotImplementedError`` where rows
         cannot be read.
         """
 
     def close(self) -> None:
-        """Let go of what shows the table as it was."""
+        """Release whatever keeps the table as it was."""

@@ -1,8 +1,8 @@
-"""The port by which a kind of table joins: what it is given, what it promises, what it can do.
+"""The port by which a kind of table joins: its inputs, its promises, its capabilities.
 
 A kind brings its commits (``ports.SinkTable``), the columns by which participants write Parquet
-files (``Layout``), and its history (``TableReader``). The protocol, the writers, and everything
-that operates a sink are headgate's. A package registers one by an entry point of the group
+files (``Layout``), and its history (``TableReader``). The protocol, the writers, and all commands
+that operate a sink are headgate's. A package registers one by an entry point of the group
 ``headgate.tables``; ``docs/writing-a-table.md`` writes one.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.ports import CommitAttempt, SinkTable
 from headgate.control_protocol.table_history import TableReader
 
 
@@ -32,20 +32,20 @@ class Guarantee(StrEnum):
 
 
 class Capability(StrEnum):
-    """What not every kind of table can do; a setting that needs one is refused without it."""
+    """What only some kinds of tables can do; a setting that needs one is refused without it."""
 
     BRANCHES = "branches"
     EVOLUTION = "new columns"
     """``evolve`` adds what records need (rules S3, S5); the table is a ``ports.Lead``."""
 
     FOLLOWERS = "quarantine"
-    """What ``open`` returns is a ``FollowingTable``, and may be paid for what another decides."""
+    """``open`` returns a ``FollowingTable``, which may be paid for what another table decides."""
 
     KEYS = "rows by key"
     """A commit takes key files beside row files (rules U1 to U4, U8 to U10)."""
 
     KEYED_TABLES = "rows by key of many tables"
-    """What ``open`` returns takes key files too where the table follows and has a key; of a kind
+    """``open`` returns a table that takes key files too where it follows and has a key; for a kind
     with ``KEYS`` and ``MANY_TABLES``."""
 
     MAINTENANCE = "maintenance"
@@ -59,7 +59,7 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What tables of a kind promise, and what they can do beside appends."""
+    """The promises of a kind's tables, and their capabilities beyond appending."""
 
     guarantee: Guarantee
     capabilities: frozenset[Capability]
@@ -77,15 +77,15 @@ class RowKey:
 
 @dataclass(frozen=True, slots=True)
 class WantedTable:
-    """What a sink file says of its table, with values of no table format.
+    """A sink file's table, with values of no table format.
 
     ``storage`` holds the keys of [catalog.properties], secrets among them. ``columns`` are those
     that the file declares; ``create``: whether a missing table is made of them. An idle sink
     commits at least once in ``renewed_ms`` all the same (0: perhaps never). ``by_spark``: whether
-    Spark jobs write its files. ``key``: what names its rows, of a kind with ``Capability.KEYS``.
-    ``lead``: of a quarantine what the file says under [table.properties] of the table whose commits
-    decide its rows; where a sink has many tables, of each what ``tables.create.properties`` says of
-    all. ``ledger``: of these it is the one that decides, and has no rows.
+    Spark jobs write its files. ``key``: the columns that identify a row, for a kind with
+    ``Capability.KEYS``. ``lead``: of a quarantine the [table.properties] of the table whose commits
+    decide its rows; where a sink has many tables, of each the ``tables.create.properties``.
+    ``ledger``: it is the one of these that decides, and has no rows.
     """
 
     name: str
@@ -104,31 +104,30 @@ class WantedTable:
 
 
 class Dressing(Protocol):
-    """What files of a stamping table hold and are called besides (rule P13); it can be pickled."""
+    """Extra columns and names of the files of a stamping table (rule P13); it can be pickled."""
 
     @property
     def columns(self) -> Sequence[Any]:
-        """The columns that a file has behind the table's, as Arrow fields."""
+        """Return the columns that a file has behind the table's, as Arrow fields."""
 
     def path(self, stamp: str, partition: Sequence[Any]) -> str:
         """Return where a new file of the stamp goes, with these values of ``partition_by``.
 
-        Raises ``ValueError`` for what is no stamp of this table.
+        Raises ``ValueError`` if it is not a stamp of this table.
         """
 
     def announced(self, path: str) -> Mapping[str, bytes]:
-        """Return what has to lie there before the file does, by its path."""
+        """Return what has to be written before the file, by its path."""
 
     def dressed(self, rows: Any, path: str, begin: int) -> Any:
         """Return the Arrow table with ``columns`` behind its own; the file has ``begin`` rows."""
 
 
 class HeldValues(Protocol):
-    """Which values a table holds, where it does not hold all of its columns' types; it can be
-    pickled."""
+    """Checks values where a table does not hold all of its columns' types; it can be pickled."""
 
     def unfit(self, rows: Any) -> Mapping[int, str]:
-        """Say of an Arrow batch, by row, why the table cannot hold it: such records are bad."""
+        """Return, by row of an Arrow batch, why the table cannot hold it: such records are bad."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,21 +156,31 @@ class Layout:
 
 
 def layout_number(text: str) -> int:
-    """Return a ``layout_id`` for what the text tells of columns and partitioning."""
+    """Return a ``layout_id`` for a text that describes columns and partitioning."""
     return zlib.crc32(text.encode()) & 0x7FFFFFFF
 
 
+NumberedFile = tuple[WrittenFile, int]
+
+
+def numbered(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
+    """Return each file with a number that is higher for a later transaction: its records are newer
+    whatever their offsets, for a topic that was created anew begins at 0 again (U3)."""
+    numbers = attempt.transactions or (0,) * len(attempt.files)
+    return tuple(zip(attempt.files, numbers, strict=True))
+
+
 class FollowingTable(SinkTable, Protocol):
-    """A table that a quarantine can be, of a kind with ``Capability.FOLLOWERS``.
+    """A table that can be a quarantine, of a kind with ``Capability.FOLLOWERS``.
 
     Its rows are decided by another table's commit, and come with a later one of its own, perhaps by
-    another process. Nothing else is asked of it: what is decided and not paid yet is headgate's.
+    another process. That is all it needs: what is decided and not paid yet is headgate's business.
     """
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
         """Raise ``StopSink`` for files that the table as it is now could not be given.
 
-        It is asked before their rows are decided, for afterwards nobody writes them again.
+        Called before their rows are decided, for afterwards nobody writes them again.
         """
 
 
@@ -185,7 +194,7 @@ class TableKind(Protocol):
     def capabilities(self) -> frozenset[Capability]: ...
 
     def refuse(self, wanted: WantedTable) -> None:
-        """Raise ``ConfigurationError`` for what a table of this kind cannot be; ask nobody."""
+        """Raise ``ConfigurationError`` for a table that this kind cannot be; makes no call."""
 
     def ensure(self, wanted: WantedTable) -> None:
         """Make the table if it is missing and may be made.
@@ -195,24 +204,24 @@ class TableKind(Protocol):
         """
 
     def open(self, wanted: WantedTable, sink: SinkName) -> SinkTable:
-        """The coordinator's side: one thread uses it.
+        """Open the table for the coordinator: one thread uses it.
 
         A table whose files bear the mark of their commit is a ``stamps.StampingTable``.
         """
 
     def layout(self, wanted: WantedTable) -> Layout:
-        """The participant's side: the table as it is now. Raises as ``SinkTable.read``."""
+        """Return the table as it is now, for participants. Raises as ``SinkTable.read``."""
 
     def reader(self, wanted: WantedTable, sink: SinkName) -> TableReader:
-        """For audit, status and check. Raises as ``SinkTable.read``."""
+        """Open the table for audit, status and check. Raises as ``SinkTable.read``."""
 
 
 class ListingKind(TableKind, Protocol):
     """A kind with ``Capability.MANY_TABLES``."""
 
     def names(self, like: WantedTable) -> Collection[str]:
-        """The last part of the name of each table that may be beside this one: in its namespace,
-        at locations that differ in the last part. What is no table may be among them.
+        """Return the last part of the name of each table that may be beside this one.
 
-        Raises ``Unreachable``.
+        They are in its namespace, at locations that differ in the last part; not all need be
+        tables. Raises ``Unreachable``.
         """

@@ -50,7 +50,7 @@ def proposal_form(proposal: Proposal) -> Form:
 
 
 def proposal_of(form: Form) -> Proposal:
-    """G6: names that are answered with are bounded, whoever has said them."""
+    """G6: build the proposal, with names of bounded length, for answers repeat them."""
     if max(len(form["table"]), len(form["raw"])) > NAME_CHARACTERS_MAX:
         raise ValueError(f"a table's name of more than {NAME_CHARACTERS_MAX} characters")
     return Proposal(

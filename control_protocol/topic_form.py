@@ -13,7 +13,7 @@ Form = dict[str, Any]
 
 PARTITION_MAX = 2**31 - 1
 NUMBER_MAX = 2**62 - 1
-"""Whatever is counted can still be counted up from here: Avro and the table bear twice as much."""
+"""The limit of every number: it can still be counted up, for Avro and the table hold twice it."""
 
 _Value = TypeVar("_Value")
 
@@ -42,7 +42,7 @@ def by_topic(values: Mapping[TopicPartition, _Value]) -> dict[str, dict[int, _Va
 
 
 def once(pairs: Iterable[tuple[TopicPartition, _Value]]) -> dict[TopicPartition, _Value]:
-    """A dictionary that refuses a partition named twice: which one would count?"""
+    """Build a dictionary; refuse a partition named twice, for either could be meant."""
     values: dict[TopicPartition, _Value] = {}
     for at, value in pairs:
         if at in values:

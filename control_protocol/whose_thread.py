@@ -1,6 +1,6 @@
-"""Knows for which sink a thread works, where a process has several.
+"""Knows the sink for which a thread works, where a process has several.
 
-What is logged or counted anywhere below, by a library as well, can then be told apart by sink.
+Log lines and counters from anywhere below, libraries included, can then be told apart by sink.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def working_for(sink: str) -> Iterator[None]:
 
 
 def for_the_same_sink(work: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return ``work`` for another thread to do, for the sink of the thread that asks for it."""
+    """Wrap ``work`` for another thread, so that it works for the sink of the calling thread."""
     sink = _SINK.get()
 
     def done(*args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -1,7 +1,7 @@
-"""Write one sink's events as messages of the control topic, and read them again (rule G4).
+"""Writes one sink's events as messages of the control topic, and reads them again (rule G4).
 
-Whose message it is stands at its beginning: another sink's is passed over before its seal is
-checked and its body decoded, so that what others write there costs next to nothing.
+A message begins with its sink: another sink's is passed over before its seal is checked and its
+body decoded, so that others' messages cost next to nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.seal import Keys, taken_apart
 
 REFUSED = (SkipReason.UNSIGNED, SkipReason.WRONGLY_SIGNED, SkipReason.SIGNED)
-"""Messages of this very sink that were not believed: what a person should hear of."""
+"""Messages of this very sink that were not believed: a person should hear of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Wire:
         plain = sealed.message if sealed else message
         named = codec.sink_of(plain)
         if named is None:
-            return codec.decode(plain)  # which tells why
+            return codec.decode(plain)  # returns the reason
         if self.sink is None:
             return codec.decode(plain)
         if named != self.sink:

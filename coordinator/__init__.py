@@ -1,5 +1,5 @@
 """The coordinator: ends transactions, judges statuses, commits the table, settles.
 
-``machine.step`` is the whole behaviour, pure; ``driver`` gives it log, table and sources;
-``service`` gives the driver a thread.
+``machine.step`` is the whole behaviour, pure; ``driver`` connects it to log, table and sources;
+``service`` runs the driver in a thread.
 """

@@ -1,4 +1,4 @@
-"""What the machine is told (inputs) and what it wants done (actions)."""
+"""The machine's inputs, and the actions that it asks for."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Discontinued:
-    """The control log lost its continuity; what was said before is void."""
+    """The control log lost its continuity; earlier events are void."""
 
     reason: str
 
@@ -51,9 +51,9 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True)
 class FollowersRead:
-    """``views`` by the tables' names, of those that answered; ``wall_ms`` is the time (epoch).
+    """``views`` by table name, of those that answered; ``wall_ms`` is the time (epoch).
 
-    ``troubles``: what is wrong with those that the sink can do without (rule I1).
+    ``troubles``: the errors of tables that the sink can do without (rule I1).
     """
 
     views: Mapping[str, TableView]
@@ -63,7 +63,7 @@ class FollowersRead:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """The manifests are written: what the decision will owe. ``troubles`` as of followers read."""
+    """The manifests are written: what the decision will owe; troubles as in FollowersRead."""
 
     debts: tuple[Debt, ...]
     troubles: Mapping[str, HeadgateError] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class PaymentsAnswered:
-    """By the tables' names. What they say is not believed: the followers are read (D7).
+    """Outcomes by table name. They are not trusted: the followers are read (D7).
 
     ``troubles`` as in ``FollowersRead``.
     """
@@ -82,9 +82,9 @@ class PaymentsAnswered:
 
 @dataclass(frozen=True, slots=True)
 class SourcesDescribed:
-    """``start`` and ``note`` only when asked for: where a first start begins, the group's note.
+    """``start`` and ``note`` only when asked for: where a first start begins, and the group's note.
 
-    ``control_topic_id``: which topic the control log stands in now, as far as known. ``stamp``: of
+    ``control_topic_id``: which topic holds the control log now, as far as known. ``stamp``: that of
     the transaction that begins next, where the table stamps its files (P13).
     """
 
@@ -102,28 +102,28 @@ class CommitAnswered:
 
 @dataclass(frozen=True, slots=True)
 class TableEvolved:
-    """The table has what the proposals need, but for what is refused."""
+    """The table has what the proposals need, except for what is refused."""
 
     evolved: Evolved
 
 
 @dataclass(frozen=True, slots=True)
 class TablesChanged:
-    """What became of the tables that ``ChangeTables`` asked for, in its order."""
+    """The results for the tables of ``ChangeTables``, in its order."""
 
     tables: tuple[Changed, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """The action just asked for (a read, a description, an append) did not work: try later."""
+    """The action just asked for (a read, a description, an append) failed: try later."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A port says that no repetition can help."""
+    """A port reports that no repetition can help."""
 
     error: HeadgateError
 
@@ -238,7 +238,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Something a person may want to read in the log, by its name; ``trouble``: as a warning."""
+    """Write a line for people to the log, by its name; ``trouble``: as a warning."""
 
     text: str
     trouble: bool = False

@@ -1,4 +1,4 @@
-"""Which statuses are in: readiness and judgement (rules C6 and C7)."""
+"""Decides which statuses are admitted: readiness and judgement (rules C6 and C7)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headgate.coordinator.state import Committed, HeardStatus
 Claims = Mapping[TopicPartition, Claim]
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
-"""As a coordinator writes it: other spellings of a number name another folder."""
+"""The one spelling that a coordinator writes: any other names another folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of judging: new offsets, and what is in.
+    """The outcome of judging: the new offsets, and the files and claims admitted.
 
     ``claims`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
-    admissible was heard; ``refused`` says, for people, who was refused and why.
+    admissible was heard; ``refused`` tells people who was refused and why.
     """
 
     offsets: Offsets
@@ -39,7 +39,7 @@ class Verdict:
 
     @property
     def read(self) -> int:
-        """Records of the source, whatever became of them."""
+        """Return the number of source records, whatever became of them."""
         return sum(_read(claim) for _, claim in self.claims)
 
     @property
@@ -59,7 +59,7 @@ class Verdict:
 class Prefixes:
     """Where this epoch's participants may write: one folder per transaction, up to ``newest``.
 
-    What lies in folders before ``oldest`` has waited for too long (P9).
+    Files in folders before ``oldest`` have waited for too long (P9).
     """
 
     root: str
@@ -70,13 +70,13 @@ class Prefixes:
         return f"{self.root}/{transaction}"
 
     def transaction(self, path: str) -> TransactionNumber:
-        """Return whose folder a path lies in; the oldest where it lies in none."""
+        """Return the transaction whose folder holds the path; the oldest if none does."""
         if not self.allow(path, self.newest):
             return self.oldest
         return TransactionNumber(int(path[len(self.root) + 1 :].split("/", 1)[0]))
 
     def allow(self, path: str, upto: TransactionNumber) -> bool:
-        """Whether it lies in a folder from ``oldest`` up to this transaction's, without detours."""
+        """Return whether it lies in a folder from ``oldest`` up to ``upto``'s, without ``..``."""
         if not path.startswith(self.root + "/"):
             return False
         number, *inside = path[len(self.root) + 1 :].split("/")
@@ -90,9 +90,9 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """What the files of one transaction bear, where those of no other can be committed with them.
+    """The stamp that the files of one transaction bear, where no other commit may bring them.
 
-    It has waited for too long when it is one before ``oldest`` (P9).
+    They have waited for too long when the transaction is before ``oldest`` (P9).
     """
 
     stamp: str
@@ -100,12 +100,12 @@ class Stamped:
     oldest: TransactionNumber = TransactionNumber(1)
 
     def allow(self, path: str, upto: TransactionNumber) -> bool:
-        """Whether it bears the stamp, and is named by an answer to the transaction, or a later."""
+        """Return whether it bears the stamp, in an answer to the transaction or a later one."""
         return self.oldest <= self.newest <= upto and belongs(self.stamp, path)
 
 
 def named(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
-    """The partitions that whole statuses name, with a claim, idle or unknown (rule C6)."""
+    """Return the partitions that whole statuses name: with a claim, idle or unknown (rule C6)."""
     partitions: set[TopicPartition] = set()
     for heard in statuses:
         partitions.update(heard.status.unknown, heard.status.claims)
@@ -114,9 +114,9 @@ def named(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
 
 @dataclass(frozen=True, slots=True)
 class FollowerStandard:
-    """A follower's part. ``ahead``: where it may hold records that are to come again (Q5).
+    """A follower's part. ``ahead``: where it may hold records that will come again (Q5).
 
-    ``uuid`` is set where START does not name the table: rows are routed to it, and are no
+    ``uuid`` is set where START does not name the table: rows are routed to it, and they are not
     quarantined ones. ``keyed``: whether records may delete there (U2).
     """
 
@@ -152,10 +152,10 @@ class Standard:
 
 
 def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
-    """Judge the statuses in log order, each whole: in, iff every claim begins at the next offset.
+    """Judge the statuses in log order, each as a whole: admit it iff every claim begins at C.
 
-    Ranges decide, ownership does not: whoever wrote the range, it is in the table once. A status
-    with a file outside the prefixes that were issued, or with a file twice, is refused.
+    Ranges decide, not ownership: whoever wrote a range, it is in the table once. A status with a
+    file outside the prefixes that were issued, or that names a file twice, is refused.
     """
     files: dict[str, WrittenFile] = {}
     aside: dict[str, dict[str, WrittenFile]] = {name: {} for name in by.followers}
@@ -183,8 +183,8 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
             known.update({file.path: file for file in _of_table(heard.status, name).files})
         claims.extend(claimed.items())
         sure.update(claimed)
-        sure -= heard.status.unknown  # also where a claim is only what was written before a failure
-        if heard.transaction < by.closing:  # what was idle long ago may have records now (C10)
+        sure -= heard.status.unknown  # also beside a claim for what came before a failure
+        if heard.transaction < by.closing:  # idle then says nothing of now (C10)
             sure -= {p for p, claim in claimed.items() if claim.range.empty}
     return Verdict(
         offsets=offsets,
@@ -212,7 +212,7 @@ def _misplaced(claimed: Claims, offsets: Offsets) -> str | None:
 
 
 def _beyond(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> str | None:
-    """Nobody can have read what the log does not hold."""
+    """Object to a claim beyond the log's end: nobody can have read that."""
     for partition, claim in sorted(claimed.items()):
         if ends is not None and not claim.range.empty and claim.range.end > ends.get(partition, 0):
             known = ends.get(partition, "nobody knows where")
@@ -228,7 +228,7 @@ def _misfiled(heard: HeardStatus, written: TableStatus, prefixes: Prefixes | Sta
 
 
 def _misaddressed(status: WriteStatus, by: Standard) -> str | None:
-    """Files are of the tables that START names, or of routed ones as the coordinator sees them."""
+    """Object to files for tables that neither START names nor the coordinator sees routed to."""
     named: set[str] = set()
     for table in status.tables:
         if table.table in named:
@@ -249,7 +249,7 @@ def _misaddressed(status: WriteStatus, by: Standard) -> str | None:
 
 
 def _miscounted(status: WriteStatus, files: Mapping[str, WrittenFile], by: Standard) -> str | None:
-    """The rows of all tables but those of quarantined records add up to the claims'."""
+    """Object unless the rows of all tables but the quarantine add up to the claims' rows."""
     written = _of_table(status, by.table)
     if _named_twice(written, files):
         return "a file is named twice"
@@ -271,7 +271,7 @@ def _miscounted(status: WriteStatus, files: Mapping[str, WrittenFile], by: Stand
 
 
 def _read(claim: Claim) -> int:
-    """Each record of the source counts once (Q6, U2)."""
+    """Return the records read, each counted once (Q6, U2)."""
     return claim.records + claim.deleted + claim.quarantined + claim.skipped
 
 
@@ -285,7 +285,7 @@ def _takes_rows(table: TableStatus, by: Standard) -> bool:
 
 
 def _impossible(status: WriteStatus, by: Standard) -> str | None:
-    """What the settings cannot have brought about, or what is in the table already."""
+    """Object to what the settings cannot have produced, or what is in the table already."""
     if not by.may_skip and any(claim.skipped for claim in status.claims.values()):
         return "skipped records, but the settings skip none"
     for table in status.tables:
@@ -308,7 +308,7 @@ def _folder(path: str) -> str:
 
 
 def with_committed(by: Standard, files: Iterable[WrittenFile]) -> Committed:
-    """Remember the files of a commit, and those before it whose folders are allowed still."""
+    """Remember a commit's files, and earlier ones whose folders are still allowed."""
     kept = {folder: paths for folder, paths in by.committed.items() if _allowed(by, folder)}
     for file in files:
         folder = _folder(file.path)
@@ -329,7 +329,7 @@ def _named_twice(written: TableStatus, files: Mapping[str, WrittenFile]) -> bool
 def _misfollowed(
     heard: HeardStatus, aside: Mapping[str, Mapping[str, WrittenFile]], by: Standard
 ) -> str | None:
-    """Each file of a follower is in its folder and named once; and the quarantine's add up (Q4)."""
+    """Object unless each follower's file is in its folder and named once, and Q4 adds up."""
     for name, follower in by.followers.items():
         table = _of_table(heard.status, name)
         if _named_twice(table, aside[name]):
@@ -340,9 +340,9 @@ def _misfollowed(
 
 
 def _misquarantined(status: WriteStatus, by: Standard) -> str | None:
-    """Q4: the followers that START names hold the claims' quarantined records, each of them once.
+    """Q4: object unless the named followers hold each of the claims' quarantined records once.
 
-    Fewer only where a follower may hold some already.
+    They may hold fewer only where a follower may have some already.
     """
     claimed = sum(claim.quarantined for claim in status.claims.values())
     kept = [_of_table(status, n) for n, follower in by.followers.items() if not follower.uuid]

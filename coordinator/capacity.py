@@ -1,4 +1,4 @@
-"""How many topics and partitions a sink can have: its START and its record have to bear them."""
+"""Limits how many topics and partitions a sink can have: its START and its record name them all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.record import CommitRecord
 
 START_BYTES_MAX = 880_000
-"""Of a control message, with room for the names of sink, tables and folders."""
+"""The size of a control message less the names of sink, tables and folders."""
 
 _PER_TOPIC = 16
 _PER_PARTITION = 5
@@ -46,7 +46,7 @@ def refuse_unreadable(record: CommitRecord) -> None:
 
 
 def start_bytes(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> int:
-    """Return what topics and offsets take in a START, with a byte more for each offset to come."""
+    """Return the bytes of topics and offsets in a START, and one more for each offset to grow."""
     names = {topic: len(topic.encode()) for topic in {*topic_ids, *(at.topic for at in offsets)}}
     ids = sum(names[topic] + len(id_) for topic, id_ in topic_ids.items())
     read = sum(names[topic] for topic in {at.topic for at in offsets})

@@ -63,7 +63,7 @@ from headgate.coordinator.watermark import carried_on
 
 
 def table_found(state: State, view: TableView) -> Step:
-    """The lead is read; its followers are next, if it has any, and then the sources."""
+    """Read the lead's followers next, if it has any, and then the sources."""
     record = recorded(view, state.settings)
     refuse_stopped(record, state.identity.sink)
     refuse_unfinished(record, state.identity.sink)
@@ -78,13 +78,13 @@ def table_found(state: State, view: TableView) -> Step:
 
 
 def _named(state: State, record: CommitRecord | None) -> tuple[str, ...]:
-    """The followers of the settings, and those that the lead owes something or may have owed."""
+    """Return the followers of the settings, and those that the lead owes, or may owe, something."""
     owed = [debt.table for debt in record.debts] if record else []
     return tuple(dict.fromkeys((*state.identity.followers, *owed, *sorted(state.suspects))))
 
 
 def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
-    """D9: the followers are judged. Raises the ``StopSink`` of one that is not in order."""
+    """D9: judge the followers. Raises the ``StopSink`` error of one that is not in order."""
     view = state.recovery_view
     assert view is not None
     record = recorded(view, state.settings)
@@ -109,8 +109,8 @@ def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
             judged = {n: each for n, each in given.views.items() if n not in found.recovery_parked}
             refuse_foreign(judged, view, record.debts if record else ())
         except (FollowerForeign, TableRecreated) as error:
-            # Between the two reads others may have claimed and paid: it is believed when both say
-            # so once more.
+            # Others may have claimed and paid between the two reads: the error is believed when a
+            # second pair of reads shows it again.
             if error.message in state.doubted:
                 raise
             return replace(found, doubted=frozenset({error.message})), (ReadTable(),)
@@ -118,7 +118,7 @@ def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
 
 
 def _parked(state: State, given: FollowersRead, needed: Collection[str]) -> dict[str, Parked]:
-    """I1: routed tables that are owed something, and are not in order."""
+    """I1: return the routed tables that are owed something and are not in order."""
     known = {*needed, *state.recovery_parked}
     troubles = {
         name: error
@@ -135,7 +135,7 @@ def _parked(state: State, given: FollowersRead, needed: Collection[str]) -> dict
 
 
 def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
-    """C2: an empty snapshot with a higher epoch; nothing is said before it has landed."""
+    """C2: commit an empty snapshot with a higher epoch; nothing is said before it has landed."""
     refuse_other_sink(sources.note, state.identity)
     refuse_recreated(view, state.table_uuid, sources.note, state.settings)
     record = recorded(view, state.settings)
@@ -190,7 +190,7 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
 def with_debts_of(
     state: State, claim: CommitRecord, record: CommitRecord | None, view: TableView
 ) -> CommitRecord:
-    """D3: the claim carries on what is owed still, and claims followers that need it (D9)."""
+    """D3: carry on in the claim what is still owed, and claim followers that need it (D9)."""
     followers = state.recovery_followers
     before = unpaid(record.debts, followers, view.uuid) if record else ()
     late = overdue(before, state.recovery_wall_ms, state.settings.claim_age_max_ms)
@@ -204,9 +204,9 @@ def with_debts_of(
 
 
 def _told(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
-    """P11: a control topic that is not the one of before; nothing in it is state, so go on.
+    """Tell of a control topic that is not the former one (P11); no state is in it, so go on.
 
-    D3: settings that decide what a row is, and are others than before.
+    D3: tell as well of settings that decide what a row is, and that have changed.
     """
     if before and before.control_topic_id not in (None, now.control_topic_id):
         yield Tell(
@@ -233,10 +233,10 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
 
 
 def start(state: State, view: TableView, now_ms: int) -> Step:
-    """C3: the first START, whose L is its own place in the log. C is what the table holds.
+    """C3: say the first START, whose L is its own place in the log. C is what the table holds.
 
-    Where followers are claimed (D9), it waits until they are: what a payment of long ago may still
-    bring is then in them, or never will be.
+    Where followers are claimed (D9), it waits until they are: whatever a payment of long ago may
+    still bring is then in them, or never will be.
     """
     claim_attempt, state = state.attempt, replace(state, attempt=None)
     record = view.record

@@ -43,14 +43,14 @@ from headgate.coordinator.transitions import Phase
 from headgate.coordinator.watermark import observed, valid_through
 
 _REFUSALS_AT_ONCE = 3
-"""So many refusals in a row are followed up without a wait: foreign commits are quick."""
+"""Up to this many refusals in a row are retried without a wait: foreign commits are quick."""
 
 _REASON_CHARACTERS_MAX = 1000
 _TOO_OLD = "the transaction is so old that its files may have been cleaned up: begins again"
 
 
 def collected(state: State, now_ms: int) -> Step:
-    """C6, C7: ready as a set of identities, never a count; else the time-out decides."""
+    """C6, C7: judge once every awaited partition is named (a set, no count), or at the time-out."""
     term = term_of(state)
     if term.asks_ends or term.asks_tables:
         return state, ()
@@ -65,9 +65,9 @@ def collected(state: State, now_ms: int) -> Step:
 
 
 def tables_told(state: State, given: FollowersRead, now_ms: int) -> Step:
-    """R5: the tables that rows were routed to are known, as far as they can be read.
+    """R5: take in the routed tables that were read, as far as they can be.
 
-    Who is paid more than the lead decided tells of a newer coordinator, or of a lead that was set
+    A follower paid beyond the lead's decisions shows a newer coordinator, or a lead that was set
     back: a claim reads the lead first, and finds out which.
     """
     if beyond := ahead(given.views, term_of(state).view):
@@ -85,7 +85,7 @@ def _asked(state: State, now_ms: int) -> Step:
 
 
 def judged(state: State, now_ms: int) -> Step:
-    """C7: what was heard is let in, or not."""
+    """C7: judge what was heard."""
     ready = not _unnamed(state)
     verdict = judge(term_of(state).statuses, standard(state, now_ms))
     reason = "" if ready else f"time-out; nothing admissible of {_some(verdict.unsure)}"
@@ -93,14 +93,14 @@ def judged(state: State, now_ms: int) -> Step:
 
 
 def _unnamed(state: State) -> frozenset[TopicPartition]:
-    """C6: of which nothing was heard yet. What nobody was ever given, nobody can have read."""
+    """C6: return the partitions not heard of yet, of those that anybody was given to read."""
     term = term_of(state)
     heard = named(term.statuses) | term.named_by_presence
     return (fixed_set(state) & term.awaited) - heard
 
 
 def _aborted(state: State) -> Step:
-    """Policy ``abort``: what was heard is settled without being let in."""
+    """Settle under the policy ``abort``: nothing that was heard is admitted."""
     term = term_of(state)
     settlement = AbortCommit(
         settled_to=term.heard_to,
@@ -134,7 +134,7 @@ def _some(partitions: frozenset[TopicPartition]) -> str:
 
 
 def _decided(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
-    """C7: commit if any range is not empty, rows or not; nothing at all makes no snapshot."""
+    """C7: commit if any range is not empty, with or without rows; otherwise make no snapshot."""
     before = term_of(state)
     sample = _sampled(state, verdict)
     activity = observed(before.activity, verdict.claims, now_ms)
@@ -167,7 +167,7 @@ def _decided(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
 
 
 def _sampled(state: State, verdict: Verdict) -> Sample:
-    """Q7: quiet topics are judged over several transactions. Raises ``TooManyBadRecords``."""
+    """Q7: judge quiet topics over several transactions. Raises ``TooManyBadRecords``."""
     before = term_of(state).sample
     records = before.records + verdict.read
     sample = Sample(records, before.bad + verdict.bad)
@@ -218,7 +218,9 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
 
 
 def answered(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
-    """C8: what came with "landed" is judged as a read is; after anything else the table is read."""
+    """C8: judge the view that came with "landed" like a read; after any other answer read the
+    table.
+    """
     if state.attempt is None:
         return state, ()
     if isinstance(outcome, Landed):
@@ -233,7 +235,7 @@ def answered(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
 
 
 def resolved(state: State, view: TableView, now_ms: int) -> Step:
-    """Judge the table as it was read after an attempt, or came with the answer that it landed."""
+    """Judge the table as read after an attempt, or as returned with the answer that it landed."""
     attempt = state.attempt
     assert attempt is not None
     match resolve(attempt, view):
@@ -278,7 +280,7 @@ def _landed(state: State, view: TableView, now_ms: int) -> Step:
 
 
 def settle(state: State, landed: TableView | None) -> Step:
-    """C10: said only when the outcome is known; C and L move here, and nowhere else."""
+    """C10: settle, only once the outcome is known; C and L move here, and nowhere else."""
     term = term_of(state)
     assert term.settlement is not None
     tables = tuple(_settled_table(t, landed) for t in term.settlement.tables)
@@ -295,7 +297,7 @@ def settle(state: State, landed: TableView | None) -> Step:
 
 
 def _settlements(view: TableView, verdict: Verdict) -> tuple[TableSettlement, ...]:
-    """Followers are named only in a transaction that brings them something."""
+    """Return what to settle; followers are named only in a transaction that brings them rows."""
     return (
         TableSettlement(view.table, None, verdict.records),
         *(
@@ -306,7 +308,7 @@ def _settlements(view: TableView, verdict: Verdict) -> tuple[TableSettlement, ..
 
 
 def _settled_table(table: TableSettlement, landed: TableView | None) -> TableSettlement:
-    """What followers are owed is in no snapshot yet."""
+    """Add the snapshot to the lead; what followers are owed is in no snapshot yet."""
     if landed is None or table.table != landed.table:
         return table
     return replace(table, snapshot_id=landed.tag)

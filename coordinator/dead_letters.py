@@ -1,4 +1,4 @@
-"""A row of the quarantine as a message, and how far the messages are: pure, no Kafka and no table.
+"""Turns a row of the quarantine into a message, and records progress: pure, no Kafka, no table.
 
 The names under ``__connect.errors.`` are those of Kafka Connect's dead-letter queues.
 """
@@ -16,14 +16,14 @@ COLUMNS = (
     *("topic", "topic_id", "partition", "offset", "key", "value", "headers"),
     *("error_class", "message", "sink", "epoch", "transaction"),
 )
-"""What is read of the quarantine."""
+"""The columns that are read from the quarantine."""
 
 _CONNECT = "__connect.errors."
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One message: what the record was, its own headers first, then where it was and why."""
+    """One message: the record as it was, its own headers first, then where it was and its fault."""
 
     key: bytes | None
     value: bytes | None
@@ -31,7 +31,7 @@ class DeadLetter:
 
 
 def letter_of(row: Mapping[str, Any]) -> DeadLetter:
-    """``row`` holds ``COLUMNS``. What it does not know is no header."""
+    """Build the message from a row that holds ``COLUMNS``. Null columns produce no header."""
     added = {
         f"{_CONNECT}topic": row["topic"],
         f"{_CONNECT}partition": row["partition"],
@@ -49,10 +49,10 @@ def letter_of(row: Mapping[str, Any]) -> DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Every row up to this snapshot of the quarantine was sent; ``epoch`` is its commit's.
+    """Every row up to this snapshot of the quarantine was sent; ``epoch`` is that of its commit.
 
-    Rows that came later are of this epoch or a higher one. Their transactions tell no more: a
-    batch's files may be committed after a younger batch's, but never in another epoch.
+    Later rows are of this epoch or a higher one. Transactions cannot tell more: a batch's files may
+    be committed after a younger batch's, but never in another epoch.
     """
 
     table_uuid: str
@@ -61,12 +61,12 @@ class Progress:
     epoch: Epoch
 
     def note(self) -> str:
-        """As it is kept beside a committed offset."""
+        """Return the text that is kept beside a committed offset."""
         return json.dumps([self.table_uuid, self.snapshot_id, self.sequence_number, self.epoch])
 
     @classmethod
     def of_note(cls, note: str) -> Progress | None:
-        """``None`` for what is no such note: then everything is sent again, and nothing is lost."""
+        """Parse a note. ``None`` for any other text: everything is sent again, nothing is lost."""
         try:
             table_uuid, snapshot_id, sequence_number, epoch = json.loads(note)
             return cls(str(table_uuid), int(snapshot_id), int(sequence_number), Epoch(int(epoch)))

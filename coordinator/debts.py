@@ -11,28 +11,28 @@ from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
 from headgate.control_protocol.record import CommitRecord, Debt
 
 Followers = Mapping[str, TableView]
-"""By the names of their tables."""
+"""By table name."""
 
 LAPSED_MAX = 1_000
-"""As many lapsed debts does a record name one by one (rule D8)."""
+"""A record names up to so many lapsed debts one by one (rule D8)."""
 
 
 def paid(debt: Debt, follower: TableView | None, lead: str) -> bool:
-    """D6: whether the follower's record is at or above the transaction, never whether it equals it.
+    """D6: return whether the follower's record is at or above the transaction; equality is no test.
 
-    Transactions of another lead say nothing.
+    Transactions of another lead prove nothing.
     """
     record = follower.settled if follower and follower.uuid == debt.follower else None
     return record is not None and record.pays(debt, lead)
 
 
 def unpaid(debts: Iterable[Debt], followers: Followers, lead: str) -> tuple[Debt, ...]:
-    """D7: what is left when what the followers show as paid is struck off."""
+    """D7: return the debts that the followers do not show as paid."""
     return tuple(debt for debt in debts if not paid(debt, followers.get(debt.table), lead))
 
 
 def overdue(debts: Iterable[Debt], wall_ms: int, age_max_ms: int) -> tuple[Debt, ...]:
-    """D8: whose files others' orphan clean-up may have removed. Claims bring none."""
+    """D8: return debts whose files others' orphan clean-up may have removed. Claims have none."""
     return tuple(debt for debt in debts if debt.manifest and wall_ms - debt.since_ms > age_max_ms)
 
 
@@ -41,16 +41,16 @@ def without(debts: Iterable[Debt], gone: Collection[Debt]) -> tuple[Debt, ...]:
 
 
 def lapsed_so_far(stored: CommitRecord | None, late: Iterable[Debt]) -> tuple[Debt, ...]:
-    """D8: what a record names as lapsed, oldest first; where that is much, the older half in sums.
+    """D8: return the lapsed debts to record, oldest first; beyond the limit the older half as sums.
 
-    A sum stands for all that one follower never received: ``rows`` of them, and ``deletes``, no
-    manifest, and the newest of their transactions, which is the one that fences.
+    A sum stands for all that one follower never received: its ``rows`` and ``deletes``, no
+    manifest, and the newest of its transactions, which is the one that fences.
     """
     anew = tuple(late)
     lapsed = (*(stored.lapsed if stored else ()), *anew)
     if len(lapsed) <= LAPSED_MAX:
         return lapsed
-    # What lapses now is named once, to be told of, but for what a record could not be read with.
+    # What lapses now is named once, so that it is logged, up to what a record can be read with.
     named = min(max(LAPSED_MAX // 2, len(anew)), DEBTS_MAX // 2)
     newest = lapsed[-named:]
     sums: dict[str, Debt] = {}
@@ -67,10 +67,10 @@ def lapsed_so_far(stored: CommitRecord | None, late: Iterable[Debt]) -> tuple[De
 def payments(
     lead: TableView, debts: tuple[Debt, ...], followers: Followers, late: Collection[Debt]
 ) -> tuple[CommitAttempt, ...]:
-    """D5: per follower one call for all that it is owed, the oldest first.
+    """D5: return one call per follower for all that it is owed, the oldest first.
 
-    A follower with a debt that is too ``late`` waits for the decision that lets it lapse: else its
-    record would pass the transaction as if that had been paid.
+    A follower with a debt that is too ``late`` waits for the decision that lets it lapse: otherwise
+    its record would pass the transaction as if that had been paid.
     """
     late_ones = {debt.follower for debt in late}
     return tuple(
@@ -82,9 +82,9 @@ def payments(
 
 
 def _payment(lead: TableView, owed: tuple[Debt, ...], follower: TableView) -> CommitAttempt:
-    """The follower's record says how far the lead's offsets are, which never go back there (Q5).
+    """Build the payment. Its record has the lead's offsets, which never go back there (Q5).
 
-    What it was given back of the quarantine is carried on (I6).
+    What was given back to it from the quarantine is carried on (I6).
     """
     decided, newest, before = lead.record, owed[-1], follower.settled
     assert decided is not None, "a debt was read under the lead's tag (D4)"
@@ -109,9 +109,9 @@ def _payment(lead: TableView, owed: tuple[Debt, ...], follower: TableView) -> Co
 def claimed(
     claim: CommitRecord, before: CommitRecord | None, followers: Followers, lead: TableView
 ) -> tuple[Debt, ...]:
-    """D9: an empty debt for each follower that a payment of long ago might reach otherwise.
+    """D9: return an empty debt for each follower that an old payment might still reach otherwise.
 
-    That is every one where the lead went back, and each that does not follow this lead yet.
+    That is every follower where the lead went back, else each that does not follow this lead yet.
     """
     back = lead.lineage is not Lineage.CONTAINS_TAG or before is None or _fell(before, claim)
     return tuple(
@@ -138,7 +138,7 @@ def _follows(follower: TableView, lead: TableView, before: CommitRecord | None) 
 def carried_on(
     debts: Iterable[Debt], claims: tuple[Debt, ...], followers: Followers
 ) -> tuple[tuple[Debt, ...], tuple[Debt, ...]]:
-    """Debts with the new claims behind them; and those whose follower is another table now.
+    """Split debts into those to carry on, new claims last, and those whose follower was replaced.
 
     What is owed to a follower that was not read is carried on as it is.
     """
@@ -154,7 +154,7 @@ def carried_on(
 
 
 def in_order(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> bool:
-    """Whether each follower is where this lead's decisions and payments can have brought it."""
+    """Return whether each follower is where this lead's decisions and payments can have left it."""
     awaited = {debt.follower for debt in debts if debt.claim}
     intact = (Lineage.CONTAINS_TAG, Lineage.FRESH)
     return all(
@@ -164,12 +164,12 @@ def in_order(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> bo
 
 
 def followed(followers: Followers, lead: TableView) -> bool:
-    """Whether none of them is another lead's, or beyond this one."""
+    """Return whether no follower is another lead's, or beyond this one."""
     return not any(_objection(follower, lead) for follower in followers.values() if lead.record)
 
 
 def ahead(followers: Followers, lead: TableView) -> frozenset[str]:
-    """Those that were paid what this lead, as it was read, has not decided yet."""
+    """Return the followers that were paid what this lead, as it was read, has not decided yet."""
     return frozenset(
         name
         for name, follower in followers.items()
@@ -180,7 +180,7 @@ def ahead(followers: Followers, lead: TableView) -> frozenset[str]:
 def refuse_foreign(followers: Followers, lead: TableView, debts: Iterable[Debt]) -> None:
     """D9. Raises ``FollowerForeign`` for a follower of another lead, or beyond this one.
 
-    Where the lead looks new, it is the lead that was created anew: ``TableRecreated``.
+    Where the lead looks new, the lead itself was created again: ``TableRecreated``.
     """
     awaited = {debt.follower for debt in debts if debt.claim}
     for follower in followers.values():
@@ -216,10 +216,7 @@ def _objection(follower: TableView, lead: TableView) -> str:
 
 
 def unfenced(follower: TableView, lapsed: Iterable[Debt], owed: Iterable[Debt]) -> bool:
-    """D8: whether a payment of a lapsed debt that is under way still finds the tag where it was.
-
-    Whatever the follower is owed besides will move it.
-    """
+    """D8: return whether a payment of a lapsed debt under way would still find the tag unmoved."""
     record = follower.settled
     passed = any(
         debt.follower == follower.uuid and not (record and record.transaction >= debt.transaction)
@@ -229,5 +226,5 @@ def unfenced(follower: TableView, lapsed: Iterable[Debt], owed: Iterable[Debt]) 
 
 
 def renewal(decision: CommitRecord, follower: TableView) -> Debt:
-    """An empty debt, by which a follower's tag is moved near its head (Q4)."""
+    """Return an empty debt, whose payment moves a follower's tag near its head (Q4)."""
     return Debt(decision.transaction, decision.coordinator, follower.uuid, follower.table)

@@ -33,20 +33,20 @@ _TOO_MANY = "more is owed than the table's record can name: begins again, and pa
 
 
 def lapsing(state: State, now_ms: int) -> tuple[Debt, ...]:
-    """D8: debts that the next decision names as lapsed, and that nobody pays any more."""
+    """D8: return the debts that the next decision names as lapsed, and that nobody pays then."""
     wall_ms = now_ms + state.wall_ahead_ms
     return overdue(term_of(state).debts, wall_ms, state.settings.claim_age_max_ms)
 
 
 def _strayed(state: State) -> tuple[Debt, ...]:
-    """D8: debts of a routed table that is another one now, as it was read last."""
+    """D8: return the debts of routed tables that the last read shows to be other tables now."""
     term, apart = term_of(state), {*addressed(state), *closed(term_of(state))}
     known = {name: view.uuid for name, view in term.followers.items() if name not in apart}
     return tuple(d for d in term.debts if known.get(d.table, d.follower) != d.follower)
 
 
 def with_what_is_owed(state: State, record: CommitRecord, now_ms: int) -> CommitRecord:
-    """D3: the debts that are left, in their order."""
+    """D3: add the debts that are left to the record, in their order."""
     term = term_of(state)
     gone = given_up(term.debts, term.forgotten)
     late = tuple(dict.fromkeys((*lapsing(state, now_ms), *_strayed(state), *gone)))
@@ -55,18 +55,18 @@ def with_what_is_owed(state: State, record: CommitRecord, now_ms: int) -> Commit
 
 
 def fences(state: State) -> bool:
-    """D8: whether the record names a lapsed debt whose follower has not moved since."""
+    """D8: return whether the record names a lapsed debt whose follower has not moved since."""
     term = term_of(state)
     lapsed = term.view.record.lapsed if term.view.record else ()
     return bool(lapsed) and any(
         unfenced(known, lapsed, term.debts)
         for name, known in term.followers.items()
-        if name not in term.parked  # who is resumed is paid before it takes rows
+        if name not in term.parked  # a resumed table is paid before it takes rows
     )
 
 
 def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: int) -> Step:
-    """D2: the manifests of followers are written before the decision; without any it is made."""
+    """D2: write the manifests of followers before the decision; decide at once without any."""
     term = term_of(state)
     named, lapsed, owed = addressed(state), attempt.record.lapsed, attempt.record.debts
     resumed = tuple(renewal(attempt.record, each) for each in to_be_paid(term, owed))
@@ -106,13 +106,13 @@ def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: 
 
 
 def drafted(state: State, given: Drafted, now_ms: int) -> Step:
-    """D3: what was drafted is owed as soon as the lead's commit has landed, and not before."""
+    """D3: decide; the drafts are owed as soon as the lead's commit has landed, and not before."""
     term = term_of(state)
     attempt = term.decision
     assert attempt is not None
     if given.troubles:
         return _undrafted(state, given.troubles, now_ms)
-    if too_old(state, attempt, now_ms):  # P9: the answer may have been long in coming
+    if too_old(state, attempt, now_ms):  # P9: the answer may have taken long
         return recover(state, _TOO_OLD)
     debts = (*attempt.record.debts, *given.debts)
     if len(debts) > DEBTS_MAX:
@@ -124,7 +124,7 @@ def drafted(state: State, given: Drafted, now_ms: int) -> Step:
 
 
 def _undrafted(state: State, troubles: Mapping[str, HeadgateError], now_ms: int) -> Step:
-    """I1: what was judged together is done again without the tables that cannot take it."""
+    """I1: judge again, without the tables that cannot take the drafts."""
     rights_only = all(isinstance(error, MissingRights) for error in troubles.values())
     if rights_only and state.failures < REFUSALS_MAX:
         return wait(state, now_ms, "; ".join(error.message for error in troubles.values()))
@@ -136,7 +136,7 @@ def _undrafted(state: State, troubles: Mapping[str, HeadgateError], now_ms: int)
 
 
 def drafts_again(state: State, now_ms: int) -> Step:
-    """The manifests could not be written: are the followers still what they were?"""
+    """Read the followers after a failure to write the manifests: they may have changed."""
     term = term_of(state)
     assert term.decision is not None
     if too_old(state, term.decision, now_ms):
@@ -146,7 +146,7 @@ def drafts_again(state: State, now_ms: int) -> Step:
 
 
 def read_for_drafts(state: State, given: FollowersRead, now_ms: int) -> Step:
-    """The same drafts again, for the same tables only."""
+    """Ask for the same drafts again, if the tables are still the same."""
     term = term_of(state)
     if given.troubles:
         return _undrafted(state, given.troubles, now_ms)

@@ -1,7 +1,7 @@
 """Gives the pure machine its log, table, sources and clock; one turn at a time, no thread.
 
-``run_once`` reads the log, tells the machine what was heard and what time it is, executes the
-actions in order, and feeds what comes of them back until there is none left.
+``run_once`` reads the log, passes events and time to the machine, executes the actions in order,
+and feeds the results back until no action is left.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ Parted = tuple[dict[str, _Answer], dict[str, HeadgateError]]
 
 TRIES_IN_SILENCE = 3
 SILENCE_MS_MAX = 5_000
-"""A call that failed once or twice in a short time is no trouble yet: the next one mostly works."""
+"""A call that failed once or twice within this time is not reported: the next one mostly works."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Where the first claim of all begins: ``earliest``, ``latest``, or a time in epoch ms."""
+    """Where the very first claim begins: ``earliest``, ``latest``, or a time in epoch ms."""
 
     where: str | int = "earliest"
 
@@ -107,18 +107,19 @@ class World:
     topics: SourceTopics
     clock: Clock
     ensure_log: Callable[[], None] = lambda: None
-    """Creates the control topic when it is missing; called before standing at its end."""
+    """Creates the control topic when it is missing; called before seeking its end."""
     redaction: Redaction = field(default_factory=Redaction)
-    """Masks secrets in what leaves this process."""
+    """Masks secrets in everything that leaves this process."""
     control_topic_id: Callable[[], TopicId | None] = lambda: None
-    """Which topic the log stands in."""
+    """Returns the id of the topic that holds the log, if known."""
     on_trouble: Callable[[str, int | None], None] = lambda *_: None
-    """Is told what has been tried so often in vain that a person should know, and after how many
-    milliseconds it is tried again."""
+    """Called with a failure that has repeated so often that a person should know, and the
+    milliseconds until the next attempt.
+    """
     followers: Followers | None = None
-    """Only where the identity names some."""
+    """Set only where the identity names followers."""
     stamp: Callable[[], str] = lambda: ""
-    """``StampingTable.stamp`` of the table, if it is one; raises what ``read`` does."""
+    """Returns the table's ``StampingTable.stamp``, if it has one; raises what ``read`` does."""
 
 
 class CoordinatorDriver:
@@ -142,18 +143,18 @@ class CoordinatorDriver:
         self._adopted: CoordinatorSettings | None = None
 
     def adopt(self, settings: CoordinatorSettings) -> None:
-        """Go by these from the next START on; any thread may call it."""
+        """Use these settings from the next START on; any thread may call it."""
         self._adopted = settings
 
     def lead(self) -> None:
-        """A fresh poll shows ownership: the machine may claim."""
+        """Let the machine claim: a fresh poll shows ownership."""
         if not self._listener.behind:
             self._feed(Led())
 
     def run_once(self, timeout_ms: int) -> bool:
-        """One turn: at most ``timeout_ms`` of waiting for the log, plus the calls it makes.
+        """Make one turn: at most ``timeout_ms`` of waiting for the log, plus the calls it makes.
 
-        ``False``: the log cannot be read now; wait a little before the next turn.
+        Return ``False`` when the log cannot be read now: wait a little before the next turn.
         """
         heard = False
         if self._adopted and self.state.phase in (Phase.OPEN, Phase.FOLLOWING):
@@ -171,7 +172,7 @@ class CoordinatorDriver:
         return heard
 
     def _catch_up(self) -> None:
-        """Stand at the log's end *before* anything is said: what is said must be heard."""
+        """Seek the log's end *before* anything is appended: every own event must be heard."""
         self._world.ensure_log()
         broken = self._listener.stand()
         if broken is not None:
@@ -268,7 +269,7 @@ class CoordinatorDriver:
             self._world.on_trouble(text, None if again_ms is None else max(0, again_ms - now_ms))
 
     def _tell_settled(self, said: Append) -> None:
-        """One line per commit, and whatever was not as it should be, for who reads the log."""
+        """Log one line per commit, with whatever was not in order."""
         for number, event in said.events:
             if not isinstance(event, Settlement):
                 continue
@@ -303,7 +304,7 @@ class CoordinatorDriver:
 
 
 def followers_read(followers: Followers, asked: DescribeFollowers, wall_ms: int) -> FollowersRead:
-    """What the tables answer, and which of the remembered ones are gone (N5)."""
+    """Return what the tables answer, and which of the remembered ones are gone (N5)."""
     gone = followers.missing(asked.remembered) if asked.remembered else {}
     views, troubles = _parted({**gone, **followers.describe(asked.tables)})
     return FollowersRead(views, wall_ms, troubles)
@@ -312,18 +313,18 @@ def followers_read(followers: Followers, asked: DescribeFollowers, wall_ms: int)
 def _parted(
     answers: Mapping[str, _Answer | HeadgateError],
 ) -> Parted[_Answer]:
-    """Return what followers answered, and what is wrong with others (I1)."""
+    """Split the answers of followers from the errors of those that can be parked (I1)."""
     troubles = {name: each for name, each in answers.items() if isinstance(each, HeadgateError)}
     return {n: a for n, a in answers.items() if not isinstance(a, HeadgateError)}, troubles
 
 
 def described(topics: SourceTopics, start_at: StartAt, *, first_start: bool) -> SourcesDescribed:
-    """What a claim has to know of the sources. Raises ``Unreachable``."""
+    """Return what a claim needs to know of the sources. Raises ``Unreachable``."""
     states = dict(topics.describe())
     if not first_start:
         return SourcesDescribed(states)
     silent = [f"{topic}/{n}" for topic, state in states.items() for n in state.silent]
-    if silent:  # left out, it would begin at its log's begin, wherever the sink shall start
+    if silent:  # if left out, it would begin at its log's begin, whatever ``start_at`` says
         raise Unreachable(f"a first start needs every partition; without leader: {silent}")
     start = start_at.resolve(topics, states)
     return SourcesDescribed(states, start, topics.committed_note())

@@ -1,7 +1,8 @@
-"""Tables that the ledger has filled and that are gone: parked, or made anew where asked for (N5).
+"""Tables that the ledger has filled and that are gone: parked, or made again where asked for (N5).
 
-The ledger remembers what it has filled beyond one epoch. What is made anew is first *forgotten* by
-a decision: what the old table was owed lapses by name there, and a new one owes nothing.
+The ledger remembers the tables that it has filled beyond one epoch. A table that is made again is
+first *forgotten* by a decision: what the old table was owed lapses by name there, and a new one is
+owed nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Troubles = Mapping[str, HeadgateError]
 
 
 def remembered(state: State, view: TableView, parked: Collection[str]) -> frozenset[str]:
-    """The tables whose absence would park them; none where a new one is wanted then."""
+    """Return the tables whose absence would park them; none where the settings want a new one."""
     if not state.identity.routed or state.identity.makes_anew:
         return frozenset()
     return frozenset(view.filled) - frozenset(parked) - frozenset(state.identity.followers)
 
 
 def to_be_looked_for(state: State, now_ms: int) -> frozenset[str]:
-    """Those of an epoch, now and then: who is busy with others does not meet a table's absence."""
+    """Return the epoch's filled tables, now and then: a busy sink would not miss one of them."""
     term = term_of(state)
     if now_ms - term.listed_at_ms < state.settings.table_check_interval_ms:
         return frozenset()
@@ -37,7 +38,7 @@ def to_be_looked_for(state: State, now_ms: int) -> frozenset[str]:
 
 
 def found_gone(state: State, given: FollowersRead) -> dict[str, HeadgateError]:
-    """What a look found, apart from the followers that START names."""
+    """Return the tables found missing, apart from the followers that START names."""
     term = term_of(state)
     wanted = term.view.filled.keys() - addressed(state).keys() - term.forgotten
     return {
@@ -48,14 +49,14 @@ def found_gone(state: State, given: FollowersRead) -> dict[str, HeadgateError]:
 
 
 def made_anew(state: State, troubles: Troubles) -> frozenset[str]:
-    """Those that are not parked: the settings ask for a new table."""
+    """Return the missing tables that are not parked, because the settings ask for new ones."""
     if not state.identity.makes_anew:
         return frozenset()
     return frozenset(n for n, error in troubles.items() if isinstance(error, TableMissing))
 
 
 def parting(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...]]:
-    """The next decision forgets these tables; nothing is paid to them, or taken for them."""
+    """Let the next decision forget these tables; nothing is paid to them, or accepted for them."""
     term = term_of(state)
     new = frozenset(gone) - term.forgotten
     if not new:
@@ -78,7 +79,7 @@ def told_anew(gone: Collection[str]) -> tuple[Tell, ...]:
 
 
 def replaced(state: State, given: FollowersRead) -> tuple[Tell, ...]:
-    """N4: a table that somebody else put in the place of a filled one is filled, and said."""
+    """N4: log a table that somebody else put in the place of a filled one; it is filled."""
     known = term_of(state).view.filled
     return tuple(
         Tell(
@@ -93,10 +94,10 @@ def replaced(state: State, given: FollowersRead) -> tuple[Tell, ...]:
 
 
 def given_up(debts: Collection[Debt], gone: Collection[str]) -> tuple[Debt, ...]:
-    """What nobody will ever be paid: it was owed to tables that are forgotten."""
+    """Return the debts that nobody will ever be paid: those of forgotten tables."""
     return tuple(debt for debt in debts if debt.table in gone)
 
 
 def landed(term: Term, forgets: Collection[str]) -> Term:
-    """A decision that forgets tables is under the ledger's tag."""
+    """Drop the forgotten tables from the term: the decision that forgets them has landed."""
     return replace(term, forgotten=term.forgotten - frozenset(forgets))

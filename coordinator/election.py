@@ -8,10 +8,10 @@ from headgate.control_protocol.identifiers import TopicPartition
 
 
 def election_partition(topics: Sequence[str]) -> TopicPartition:
-    """The partition whose owner coordinates."""
+    """Return the partition whose owner coordinates."""
     return TopicPartition(topics[0], 0)
 
 
 def leads(assignment: Collection[TopicPartition], topics: Sequence[str]) -> bool:
-    """A level, read from the member's own assignment after every poll; never an edge."""
+    """Return whether this member leads: a level, read after every poll, never an edge."""
     return election_partition(topics) in assignment

@@ -19,37 +19,36 @@ from headgate.coordinator.state import HeardProposal, State, Term
 from headgate.coordinator.transitions import Phase
 
 GATHERING_MS = 100
-"""How long the first proposal waits for others: one update of the table serves all."""
+"""How long the first proposal waits for others: one table update serves all."""
 
 WANTS_MAX = 200
-"""So many tables are asked for at once; others behind them."""
+"""This many tables are asked for at once; others wait behind them."""
 
 ANSWERS_KEPT = 1_000
-"""A proposal that is said again is not so much older than the newest one of its sender."""
+"""A repeated proposal is not this much older than the newest one of its sender."""
 
 ANSWERED_MAX = 20_000
-"""Answers to more proposals than that are forgotten: who asks once more is answered once more."""
+"""Answers to more proposals are forgotten: asking once more brings another answer."""
 
 PROPOSALS_BYTES_MAX = 16 * 1024 * 1024
-"""Beyond it the proposal that has waited longest is forgotten, until it is said again (S2)."""
+"""Beyond this the proposal that has waited longest is forgotten, until it is repeated (S2)."""
 
 _PROPOSAL_BYTES = 2_000
 _OFFSET_BYTES = 200
-"""What a proposal takes besides its texts, and each partition that it names."""
+"""The size of a proposal besides its texts, and of each partition that it names."""
 
 TABLES_BYTES_MAX = 400_000
-"""What one TABLES says; the rest has to wait for the next one."""
+"""The limit of one TABLES; the rest waits for the next one."""
 
 _ANSWER_BYTES = 30
 
 REFUSED_MAX = 200
 REFUSED_BYTES_MAX = 100_000
-"""What is refused is named field by field up to so many; beyond that the table takes up nothing
-more in this epoch."""
+"""The size up to which refused fields are named; beyond it the epoch adds no more columns."""
 
 
 def proposed(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> State:
-    """S2: remember what a participant waits for; said again it is known, or was answered."""
+    """S2: remember a proposal, unless it is a repetition that is known or answered."""
     term, answer = term_of(state), Answer(said.sender, proposal.number)
     known = answer in term.answered or any(answer == each.answer for each in term.proposals)
     if known or not _may_change(state, proposal):
@@ -66,7 +65,7 @@ def _bytes(said: Envelope, proposal: Proposal) -> int:
 
 
 def _in_bounds(waiting: tuple[HeardProposal, ...]) -> tuple[HeardProposal, ...]:
-    """Anybody may have said them: what they take is bounded (G6)."""
+    """Drop the oldest proposals beyond the bound: anybody may have said them (G6)."""
     beyond = sum(each.size_bytes for each in waiting) - PROPOSALS_BYTES_MAX
     forgotten = 0
     while beyond > 0:
@@ -76,8 +75,10 @@ def _in_bounds(waiting: tuple[HeardProposal, ...]) -> tuple[HeardProposal, ...]:
 
 
 def _may_change(state: State, proposal: Proposal) -> bool:
-    """Whether rows go to the table, and its columns may change (S1): a ledger takes none (R5), and
-    a quarantine is headgate's."""
+    """Return whether rows go to the table and its columns may change (S1).
+
+    A ledger takes no rows (R5), and a quarantine's columns are headgate's.
+    """
     lead = term_of(state).view
     if not state.identity.routed:
         return state.identity.evolves and proposal.uuid == lead.uuid
@@ -89,7 +90,7 @@ def due(term: Term, now_ms: int) -> bool:
 
 
 def evolve(state: State) -> Step:
-    """S3: one update of the table for everything that was proposed meanwhile."""
+    """S3: ask for one table update for everything proposed meanwhile."""
     term = term_of(state)
     if state.identity.routed:
         return move(state, Phase.EVOLVING), (ChangeTables(wants(term.proposals)),)
@@ -98,7 +99,7 @@ def evolve(state: State) -> Step:
 
 
 def wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
-    """One for each table: whoever asks for it gets what all ask for."""
+    """Return one request per table, which joins what all proposals ask for."""
     found: dict[Destination, Want] = {}
     for each in (heard.proposal for heard in proposals):
         at = Destination(each.table, each.uuid)
@@ -128,7 +129,7 @@ def evolved(state: State, done: Evolved) -> Step:
 
 
 def not_evolved(state: State, now_ms: int, why: str) -> Step:
-    """Commits go on meanwhile; who has proposed waits, and says so in its statuses (S4)."""
+    """Wait and try again. Commits go on; the participants' statuses say that they wait (S4)."""
     settings, term = state.settings, term_of(state)
     doubled_ms = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
     wait_ms = min(doubled_ms, settings.retry_backoff_max_ms)
@@ -139,7 +140,7 @@ def not_evolved(state: State, now_ms: int, why: str) -> Step:
 
 
 def heard_tables(state: State, tables: Tables, now_ms: int) -> Step:
-    """The answer is on the log: what waited for it is written, and END comes soon (S3)."""
+    """Take the answer as heard: what waited for it is written, and END comes soon (S3)."""
     term = term_of(state)
     if tables != term.tables:
         return state, ()
@@ -169,7 +170,7 @@ def _number(answer: Answer) -> int:
 
 
 def sayable(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
-    """The first of them, as far as one TABLES has room: the others are answered by the next."""
+    """Return the first answers that fit into one TABLES; the next one answers the others."""
     room, said = TABLES_BYTES_MAX // 2, 0
     for answer in answers:
         room -= len(str(answer.sender).encode()) + _ANSWER_BYTES
@@ -180,7 +181,7 @@ def sayable(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
 
 
 def bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
-    """Each field once; where they are too many to be named, all that the table lacks."""
+    """Name each field once; if they are too many to name, refuse all that the table lacks."""
     by_path = {refusal.path: refusal for refusal in refused}
     if len(by_path) > REFUSED_MAX or refused_bytes(by_path.values()) > REFUSED_BYTES_MAX:
         return (Refusal((), "the fields that were refused are too many to be named"),)
@@ -188,7 +189,7 @@ def bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
 
 
 def refused_bytes(refused: Iterable[Refusal]) -> int:
-    """What they take in TABLES and START."""
+    """Return their size in TABLES and START."""
     return sum(len("/".join((*each.path, each.reason)).encode()) for each in refused)
 
 

@@ -1,4 +1,4 @@
-"""What a commit that did not simply land means, judged from the table as it is now (C8)."""
+"""Decides from the table as it is now what a commit that did not simply land means (C8)."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ class Resolution(Enum):
 
 
 def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
-    """The table alone decides; nothing that the catalog answered before matters.
+    """Judge by the table alone; nothing that the catalog answered before matters.
 
-    Attempts still in the air cannot harm: each requires the tag that it was built on, so that at
+    Attempts still under way cannot harm: each requires the tag that it was built on, so that at
     most one of them lands, and ``same_commit`` recognises whichever did.
     """
     ours, base = attempt.record, attempt.base
     if view.uuid != base.uuid:
         return Resolution.RECOVER
     if view.lineage not in (Lineage.CONTAINS_TAG, Lineage.FRESH):
-        return Resolution.RECOVER  # though it may have landed: the branch does not hold it any more
+        return Resolution.RECOVER  # even if it landed: the branch no longer holds it
     if ours.same_commit(view.record):
         return Resolution.LANDED
     if view.tag == base.tag:
         return Resolution.AGAIN
     if ours.claim:
-        return Resolution.RECOVER  # C2: refused, read again, and claim above what is there
+        return Resolution.RECOVER  # C2: refused; read again, and claim above what is there
     return Resolution.SUPERSEDED if rival(ours, view) else Resolution.RECOVER
 
 
 def rival(ours: CommitRecord, view: TableView) -> bool:
-    """Whether another coordinator moved the tag. Our own older record means that the catalog
-    once told us of a commit that it did not keep."""
+    """Return whether another coordinator moved the tag.
+
+    An older record of our own means that the catalog once confirmed a commit that it did not keep.
+    """
     theirs = view.record
     return (
         theirs is not None

@@ -1,4 +1,4 @@
-"""When a transaction holds enough to be ended before its time (rule C12)."""
+"""Decides when a transaction holds enough to be ended before its time (rule C12)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.coordinator.state import State
 
 
 def heard_of(state: State, sender: Sender, presence: Presence) -> State:
-    """What this participant holds now, where anybody asks."""
+    """Record what this participant holds now, where there is a limit."""
     if not (state.settings.commit_records or state.settings.commit_bytes):
         return state
     amounts = (presence.buffered_records, presence.buffered_bytes)
@@ -20,7 +20,7 @@ def heard_of(state: State, sender: Sender, presence: Presence) -> State:
 
 
 def enough(state: State) -> bool:
-    """Whether the participants hold as much as one of the limits, all together."""
+    """Return whether all participants together hold as much as one of the limits."""
     limits = (state.settings.commit_records, state.settings.commit_bytes)
     held = term_of(state).held.values()
     return any(

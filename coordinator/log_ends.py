@@ -1,7 +1,7 @@
-"""Where the sources' logs end, as far as a judgement has to know (C7).
+"""Where the sources' logs end, as far as a judgement needs it (C7).
 
-They are described before each END. Participants read on until they answer, so that an honest claim
-may end behind that: the sources are asked once more, and only then.
+They are described before each END. Participants read on until they answer, so an honest claim may
+end behind that; only then are the sources asked once more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.coordinator.state import State
 def ends_of(
     topics: Mapping[str, TopicState], topic_ids: Mapping[str, TopicId]
 ) -> Mapping[TopicPartition, int]:
-    """The logs' ends; none of a topic that was created anew."""
+    """Return the logs' ends; none for a topic that was created again."""
     return {
         TopicPartition(topic, number): log.end
         for topic, now in topics.items()
@@ -28,7 +28,7 @@ def ends_of(
 
 
 def claimed_beyond(state: State) -> bool:
-    """Whether any status that waits for its judgement claims more than the ends that are known."""
+    """Return whether a status that waits for its judgement claims more than the known ends."""
     term = term_of(state)
     return any(
         claim.range.end > term.ends.get(partition, 0)
@@ -39,12 +39,12 @@ def claimed_beyond(state: State) -> bool:
 
 
 def asking(state: State) -> State:
-    """The judgement waits for the answer."""
+    """Let the judgement wait for the sources' answer."""
     return replace(state, term=replace(term_of(state), asks_ends=True))
 
 
 def told(state: State, topics: Mapping[str, TopicState]) -> State:
-    """The answer. Of a partition that nobody could be asked for, what was known stands."""
+    """Take in the answer. For a partition that could not be asked, the known end stays."""
     term = term_of(state)
     ends = {**term.ends, **ends_of(topics, term.topic_ids)}
     return replace(state, failures=0, term=replace(term, ends=ends, asks_ends=False))

@@ -1,9 +1,9 @@
 """The coordinator's behaviour: ``step(state, input, now) -> (state, actions)``, pure.
 
-The caller executes the actions in order and feeds what comes of them back. Time is monotonic
-milliseconds. An event that was appended takes effect when it is *heard*: the log's order is the
-only order. Rules C1-C10 of PROTOCOL.md are named where they live: ``claim`` holds C2 and C3,
-``commitment`` C6, C7, C8 and C10, this module what is heard and what time brings.
+The caller executes the actions in order and feeds the results back. Time is monotonic milliseconds.
+An event that was appended takes effect when it is *heard*: the log's order is the only order. Rules
+C1-C10 of PROTOCOL.md are named where they live: ``claim`` holds C2 and C3, ``commitment`` C6, C7,
+C8 and C10, and this module handles events and timers.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ from headgate.coordinator.transitions import Phase
 
 
 def step(state: State, given: Input, now_ms: int) -> Step:
-    """One input, one decision. Errors of the kind ``StopSink`` become the action ``Stop``."""
+    """Process one input. Errors of the kind ``StopSink`` become the action ``Stop``."""
     if state.phase is Phase.STOPPED:
         return state, ()
     try:
@@ -179,7 +179,7 @@ def _led(state: State, now_ms: int) -> Step:
 
 
 def _silence_ms(state: State) -> int:
-    """A live rival says something at least once per interval and time-out."""
+    """Return how long a rival must be silent: a live one speaks once per interval and time-out."""
     settings = state.settings
     return settings.election_timeout_ms + settings.commit_interval_ms + settings.commit_timeout_ms
 
@@ -204,7 +204,7 @@ def _ticked(state: State, now_ms: int) -> Step:
         case Phase.COLLECTING:
             return collected(state, now_ms)
         case Phase.STARTING | Phase.CLOSING | Phase.SETTLING | Phase.EVOLVING:
-            # G1: confirmed is not heard; a truncated log may have swallowed what was said
+            # G1: confirmed is not heard; a truncated log may have lost the event
             again_ms = now_ms + state.settings.commit_timeout_ms
             return replace(state, retry_at_ms=again_ms), ()
         case _:
@@ -212,7 +212,7 @@ def _ticked(state: State, now_ms: int) -> Step:
 
 
 def _retry(state: State, now_ms: int) -> Step:
-    """Ask again for what failed; a commit's outcome is read from the table, never assumed (C8)."""
+    """Retry what failed; a commit's outcome is read from the table, never assumed (C8)."""
     state = replace(state, retry_at_ms=None)
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
@@ -238,13 +238,13 @@ def _described(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
 
 
 def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
-    """C4: END(n) with START(n+1) right behind it, which brings in what the sources have anew."""
+    """C4: append END(n) with START(n+1) right behind it, which names what is new in the sources."""
     term = term_of(state)
     fit = fitted(term.offsets, term.topic_ids, sources.topics, state.settings)
     refuse_added(state.identity, term.offsets, fit)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     refuse_shared(term.view, ids, state.identity.shared_with)
-    # a re-created topic whose offsets fit by chance: work on the old one may still be on its way
+    # a re-created topic whose offsets fit by chance: work on the old one may still arrive
     anew = any(term.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
     if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):
         return recover(state, "a source lost stored offsets: claims again with the policy's")
@@ -326,10 +326,10 @@ def _heard_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
 
 
 def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
-    """What was said takes effect now that it is heard (G1).
+    """Let the event take effect now that it is heard (G1).
 
-    A PAUSE or RESUME that was heard between saying and hearing a START contradicts it: the next
-    START, which comes at once, puts that right.
+    A PAUSE or RESUME heard between the append and the hearing of a START contradicts it: the next
+    START, which follows at once, corrects that.
     """
     said, term = record.envelope, term_of(state)
     next_end_ms = now_ms + state.settings.commit_interval_ms
@@ -340,7 +340,7 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
                 settled_to=term.heard_to,
                 statuses=(),
                 held={},
-                named_by_presence=frozenset(),  # who gained before L has its position from here
+                named_by_presence=frozenset(),  # gains before L take their position from here
                 end_due_ms=next_end_ms if paused == term.paused else now_ms,
                 started=True,
             )
@@ -363,7 +363,7 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
 
 
 def _opened(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
-    """The transaction is open; before it may be ended, followers are paid (D7)."""
+    """Open the transaction; before it may be ended, followers are paid (D7)."""
     if owed_now(state, now_ms):
         paying, actions = begin_paying(state, now_ms)
         return paying, (*also, *actions)
@@ -371,14 +371,14 @@ def _opened(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
 
 
 def _heard_status(state: State, heard: HeardStatus) -> Step:
-    """C6: a status counts once, by its identity, whatever transaction it answers."""
+    """C6: count a status once, by its identity, whatever transaction it answers."""
     term = term_of(state)
     number = heard.status.status_number
     known = any(
         s.sender == heard.sender and s.status.status_number == number for s in term.statuses
     )
     behind = term.judged.get(heard.sender, 0) - number
-    if known or 0 <= behind <= LEAP_MAX:  # G6: from further away nobody can have counted
+    if known or 0 <= behind <= LEAP_MAX:  # G6: nobody can have counted further than that
         return state, ()
     awaited = term.awaited | named((heard,))
     held = {sender: amounts for sender, amounts in term.held.items() if sender != heard.sender}

@@ -1,4 +1,4 @@
-"""Tables that routes name, made and changed by what participants propose (rules N1, S3, S9)."""
+"""Makes and changes tables that routes name, as participants propose (rules N1, S3, S9)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WHY_CHARACTERS_MAX = 1_000
 
 
 def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
-    """Answer the proposals for tables that are as they are to be, or never will be; others wait."""
+    """Answer the proposals for tables that are finished, or never will be; the others wait."""
     if state.phase is not Phase.EVOLVING or state.term is None or state.term.tables is not None:
         return state, ()
     term = state.term
@@ -75,7 +75,7 @@ def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
 
 
 def _sayable(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination, Changed]:
-    """What became of them, as far as one TABLES has room: of the others the next one tells."""
+    """Return the results that fit into one TABLES; the next one has the others."""
     done: dict[Destination, Changed] = {}
     room = TABLES_BYTES_MAX // 2
     for at, found in tables:
@@ -90,13 +90,13 @@ def _sayable(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination,
 
 
 def _starts(state: State, said: Changed) -> Iterator[TableStart]:
-    """The table for TABLES, and what holds for all others that are not there (R4)."""
+    """Yield the table for TABLES, and what holds for all others that are missing (R4)."""
     if said.uuid:
         prefix = f"{said.data}/{folder(state)}/{term_of(state).number}"
         ids = said.uuid, said.schema_id, said.spec_id
         yield TableStart(said.table, *ids, prefix, refused=said.refused)
         return
-    if said.dropped and state.identity.makes_anew:  # who asks again gets a new one (N5)
+    if said.dropped and state.identity.makes_anew:  # a repeated proposal gets a new one (N5)
         yield TableStart(said.table, "", 0, 0, "")
         return
     none_is_made = TableStart(said.table, "", 0, 0, "", refused=(Refusal((), said.why),))

@@ -16,7 +16,7 @@ Step = tuple[State, tuple[Action, ...]]
 
 
 def move(state: State, phase: Phase, **changes: Any) -> State:
-    """Enter the phase; whatever was to be tried again belongs to the one that is left."""
+    """Enter the phase; a retry that was due belongs to the former one."""
     assert phase in TRANSITIONS[state.phase], f"illegal transition {state.phase} -> {phase}"
     return replace(state, phase=phase, retry_at_ms=None, **changes)
 
@@ -36,7 +36,7 @@ def recover(state: State, why: str) -> Step:
 
 
 def superseded(state: State, epoch: Epoch, now_ms: int) -> Step:
-    """C9: stop at once and say so."""
+    """C9: step down at once, and log it."""
     followed = move(
         state,
         Phase.FOLLOWING,

@@ -1,6 +1,6 @@
-"""When tables are paid: at once, or after what they are owed has gathered for a while (V4).
+"""When tables are paid: at once, or after their debts have gathered for a while (V4).
 
-The epoch that decided knows since when a table's debts gather. A claim pays all that it finds.
+Only the epoch that decided knows since when a table's debts gather. A claim pays all that it finds.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ def owed_now(state: State, now_ms: int) -> tuple[Debt, ...]:
 
 
 def paced(state: State, now_ms: int) -> Term:
-    """Return the term that knows of each table whose debts gather by when it is paid.
+    """Return the term with the time at which each table whose debts gather is paid.
 
-    The newest transaction was just decided. A table that could not be paid before is due already.
-    Where too many gather all are due, and what comes next has not gathered: it counts for D7.
+    Called when the newest transaction was just decided. A table that could not be paid before is
+    due already. Where too many gather all are due, and what comes next does not gather: it counts
+    for D7.
     """
     term, apart = term_of(state), addressed(state)
     fresh = {d.table for d in term.debts if d.transaction == term.closing_id and d.manifest}
@@ -55,9 +56,9 @@ def paced(state: State, now_ms: int) -> Term:
 
 
 def tried(term: Term, owed: Collection[Debt]) -> tuple[Debt, ...]:
-    """Return those of the debts that somebody has tried to pay, as far as this epoch knows.
+    """Return the debts that somebody has tried to pay, as far as this epoch knows.
 
-    Not those of the transaction that was just decided, and not what gathered.
+    Not those of the transaction that was just decided, nor those that gathered.
     """
     return tuple(
         debt

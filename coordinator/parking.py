@@ -1,4 +1,4 @@
-"""Tables that rows are routed to and that have trouble: parked, while all others go on (I1 to I5).
+"""Routed tables with trouble: they are parked, while all others go on (I1 to I5).
 
 A parked table takes nothing: its records go to the quarantine, statuses with files of it are
 refused once, and what it is owed waits. The lead's record says so, claims carry it on, and only a
@@ -35,17 +35,17 @@ from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import State, Term
 
 PARKED_MAX = 100
-"""The lead's record and every START name them; beyond, it is not the tables' trouble."""
+"""The lead's record and every START name them; beyond this it is not the tables' trouble."""
 
 REFUSALS_MAX = 3
-"""Rights come and go while somebody changes them: so often in a row they must be missing."""
+"""Rights come and go while somebody changes them: they must be missing so often in a row."""
 
 _WHY_CHARACTERS_MAX = 300
 _INTACT = (Lineage.CONTAINS_TAG, Lineage.FRESH)
 
 
 def refuse_lost(view: TableView, settings: CoordinatorSettings) -> None:
-    """What a table lost that the ledger's offsets have passed cannot be read again (Q2)."""
+    """Raise the error of a table that lost rows below the ledger's offsets: they are gone (Q2)."""
     keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
     if view.lineage in (Lineage.ROLLED_BACK, Lineage.UNDECIDABLE) and not keep:
         back = view.lineage is Lineage.ROLLED_BACK
@@ -64,7 +64,7 @@ def refuse_lost(view: TableView, settings: CoordinatorSettings) -> None:
 
 
 def trouble_of(view: TableView, state: State, topic_ids: Mapping[str, str]) -> HeadgateError | None:
-    """What is wrong with a table, as a read of it shows."""
+    """Return what is wrong with a table, as a read of it shows."""
     try:
         refuse_lost(view, state.settings)
         refuse_shared(view, topic_ids, state.identity.shared_with)  # type: ignore[arg-type]
@@ -76,10 +76,10 @@ def trouble_of(view: TableView, state: State, topic_ids: Mapping[str, str]) -> H
 def examined(
     state: State, given: FollowersRead, words: Mapping[str, str], now_ms: int
 ) -> tuple[State, tuple[Tell, ...]]:
-    """I1: park the routed tables that are not in order, of those that were just read.
+    """I1: park those of the routed tables just read that are not in order.
 
-    ``words``: what participants say. It counts where this coordinator finds nothing wrong, and they
-    say so again and again. Raises the error where there is no quarantine (I4).
+    ``words``: trouble that participants report. It counts where this coordinator finds nothing
+    wrong and they repeat it again and again. Raises the error where there is no quarantine (I4).
     """
     term, named = term_of(state), addressed(state)
     troubles = {n: error for n, error in given.troubles.items() if n not in term.parked}
@@ -101,7 +101,7 @@ def examined(
 
 
 def unpayable(state: State, given: PaymentsAnswered, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
-    """I1: what payments were answered with that is the table's own trouble."""
+    """I1: park the tables whose payments failed for a trouble of their own."""
     term, outcomes = term_of(state), given.outcomes.items()
     refused = {n: o.reason for n, o in outcomes if isinstance(o, Unknown) and o.rights}
     refused |= {n: e.message for n, e in given.troubles.items() if isinstance(e, MissingRights)}
@@ -116,7 +116,7 @@ def unpayable(state: State, given: PaymentsAnswered, now_ms: int) -> tuple[State
 def park(
     state: State, troubles: Mapping[str, HeadgateError], now_ms: int
 ) -> tuple[State, tuple[Tell, ...]]:
-    """Park these tables, from now on. Raises one's error where there is no quarantine (I4)."""
+    """Park these tables from now on. Raises the error of one where there is no quarantine (I4)."""
     anew = made_anew(state, troubles)
     state, parting_words = parting(state, anew - term_of(state).parked.keys())
     term = term_of(state)
@@ -131,7 +131,7 @@ def park(
 def parked_for(
     state: State, troubles: Mapping[str, HeadgateError], wall_ms: int
 ) -> dict[str, Parked]:
-    """Return what the record says of tables with these troubles, but of those made anew (N5)."""
+    """Return the record's entries for tables with these troubles, without those made again (N5)."""
     anew = made_anew(state, troubles)
     found = {name: error for name, error in sorted(troubles.items()) if name not in anew}
     for error in found.values():
@@ -155,7 +155,7 @@ def told(found: Mapping[str, Parked]) -> tuple[Tell, ...]:
 
 
 def refuse_too_many_parked(parked: Mapping[str, Parked]) -> None:
-    """Raises ``TooManyParked``: diverting everything helps nobody."""
+    """Raise ``TooManyParked``: diverting everything helps nobody."""
     if len(parked) > PARKED_MAX:
         some = "; ".join(f"{name}: {p.why}" for name, p in sorted(parked.items())[:3])
         raise TooManyParked(
@@ -165,17 +165,17 @@ def refuse_too_many_parked(parked: Mapping[str, Parked]) -> None:
 
 
 def said(term: Term) -> dict[str, str]:
-    """What START and settlements tell participants: also of those that are still to be paid."""
+    """Return the tables that START and settlements call parked, with those still to be paid."""
     return {name: parked.why for name, parked in sorted(term.parked.items())}
 
 
 def closed(term: Term) -> frozenset[str]:
-    """The tables that are not even paid."""
+    """Return the tables that are not even paid."""
     return frozenset(name for name, parked in term.parked.items() if not parked.resuming)
 
 
 def payable(term: Term) -> tuple[Debt, ...]:
-    """What is owed to tables that are paid now."""
+    """Return what is owed to tables that are paid now."""
     shut = closed(term) | term.forgotten
     return tuple(debt for debt in term.debts if debt.table not in shut)
 
@@ -183,10 +183,10 @@ def payable(term: Term) -> tuple[Debt, ...]:
 def wearied(
     state: State, given: FollowersRead, owed: Collection[Debt], now_ms: int, *, many: bool
 ) -> tuple[State, tuple[Tell, ...]]:
-    """D8: park who could not be paid for too long; where ``many`` debts wait, who owes most.
+    """D8: park tables that could not be paid for too long; if ``many`` debts wait, those owed most.
 
-    That is who cannot be read now, or has just been paid and shows nothing of it. Trouble that more
-    tables have than can be parked is the catalog's: then nobody is parked for the number of debts.
+    That is a table that cannot be read now, or that was just paid and does not show it. Trouble of
+    more tables than can be parked is the catalog's: then nobody is parked for the number of debts.
     """
     term, named = term_of(state), addressed(state)
     if not (state.identity.routed and state.identity.followers):
@@ -205,7 +205,9 @@ def wearied(
 
 
 def asked_for(state: State, tables: Iterable[str], now_ms: int) -> State:
-    """I5: a person wants these parked tables filled again; they are looked at with the next END."""
+    """I5: remember that a person wants these parked tables filled again; the next END looks at
+    them.
+    """
     term = term_of(state)
     wanted = frozenset(n for n in tables if n in closed(term))
     if wanted <= term.resume_asked:
@@ -215,9 +217,10 @@ def asked_for(state: State, tables: Iterable[str], now_ms: int) -> State:
 
 
 def resumed(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
-    """I5: what was asked for is open again, or is paid first; what still has trouble stays parked.
+    """I5: open what was asked for, or let it be paid first; what still has trouble stays parked.
 
-    A table that lost rows is taken as it is: they stay out. One that is gone may be made anew (N5).
+    A table that lost rows is taken as it is: they stay out. One that is gone may be made again
+    (N5).
     """
     term = term_of(state)
     parked, followers, tells = dict(term.parked), dict(term.followers), list[Tell]()
@@ -249,7 +252,7 @@ def resumed(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tup
 
 
 def unopened(term: Term) -> frozenset[str]:
-    """I5: resuming tables that are owed nothing: who paid them may not have lived to open them."""
+    """I5: return resuming tables that are owed nothing: their payer may have ended too early."""
     owed = {debt.table for debt in term.debts}
     return frozenset(n for n, parked in term.parked.items() if parked.resuming and n not in owed)
 
@@ -263,7 +266,7 @@ def _shared(view: TableView, state: State, term: Term) -> HeadgateError | None:
 
 
 def reopened(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[Tell, ...]]:
-    """I5: who was resumed, is in order and is owed nothing takes rows again."""
+    """I5: let resumed tables take rows again, if they are in order and owed nothing."""
     term = term_of(state)
     owing = {debt.follower for debt in term.debts}
     done = {
@@ -284,7 +287,7 @@ def reopened(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple
 
 
 def to_be_paid(term: Term, owed: Iterable[Debt]) -> tuple[TableView, ...]:
-    """Tables that were resumed and need a payment before they are open: one that brings nothing."""
+    """Return resumed tables that need a payment before they open: an empty one."""
     have = {debt.follower for debt in owed}
     return tuple(
         term.followers[name]

@@ -36,13 +36,12 @@ from headgate.coordinator.state import State, Term
 from headgate.coordinator.transitions import Phase
 
 DEBTS_MAX = 200
-"""The lead's record is repeated in each of its snapshots: it can bear only so many that could not
-be paid."""
+"""The lead's record is repeated in each of its snapshots: it can bear this many unpaid debts."""
 _REASONS_MAX = 3
 
 
 def begin_paying(state: State, now_ms: int) -> Step:
-    """What was decided just now is waited for; who owes for longer is only tried once."""
+    """Wait for payments of what was just decided; older debts are tried only once."""
     term = term_of(state)
     fresh = all(debt.transaction == term.closing_id for debt in owed_now(state, now_ms))
     patience_ms = state.settings.pay_timeout_ms if fresh else 0
@@ -51,7 +50,7 @@ def begin_paying(state: State, now_ms: int) -> Step:
 
 
 def lead_read(state: State, view: TableView, now_ms: int) -> Step:
-    """D4: only what a fresh read shows under the lead's tag is paid."""
+    """D4: pay only what a fresh read shows under the lead's tag."""
     term = term_of(state)
     ours = term.view.record
     assert ours is not None
@@ -67,13 +66,13 @@ def lead_read(state: State, view: TableView, now_ms: int) -> Step:
 
 
 def _named(state: State, now_ms: int) -> tuple[str, ...]:
-    """The followers that START names, and all that are to be paid now."""
+    """Return the followers that START names, and all that are to be paid now."""
     owed = (debt.table for debt in owed_now(state, now_ms))
     return tuple(dict.fromkeys((*addressed(state), *owed)))
 
 
 def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
-    """D7: struck off is what a read of the follower shows, never what a commit answered."""
+    """D7: strike off what a read of the follower shows, never what a commit answered."""
     before = term_of(state)
     named = addressed(state) if state.identity.routed else given.views
     ours = {name: view for name, view in given.views.items() if name in named}
@@ -92,7 +91,7 @@ def followers_read(state: State, given: FollowersRead, now_ms: int) -> Step:
 
 
 def _next_payments(state: State, given: FollowersRead, now_ms: int) -> Step:
-    """A parked table is not paid: what is wrong with it would show to nobody any more (I1)."""
+    """Pay the next debts; not to a parked table, for that would hide what is wrong with it (I1)."""
     term = term_of(state)
     wanted = payments(term.view, owed_now(state, now_ms), given.views, lapsing(state, now_ms))
     if not wanted or (term.asked and _patience_is_over(state, now_ms)):
@@ -104,7 +103,7 @@ def _next_payments(state: State, given: FollowersRead, now_ms: int) -> Step:
 
 
 def struck_off(term: Term, given: FollowersRead, now_ms: int) -> Term:
-    """The term with the followers as they are now, and without the debts that they show as paid."""
+    """Return the term with the followers as they are now, without debts that they show as paid."""
     followers = {name: given.views.get(name, known) for name, known in term.followers.items()}
     moved = {
         name: now_ms if view.tag != term.followers[name].tag else term.moved_at_ms.get(name, 0)
@@ -115,13 +114,13 @@ def struck_off(term: Term, given: FollowersRead, now_ms: int) -> Term:
 
 
 def _spent(before: Term, after: Term) -> tuple[StrikeOff, ...]:
-    """Key files stay until a read shows that nobody will need them again: never by an answer."""
+    """Return the key files to delete: those of debts that a read, not an answer, shows as paid."""
     struck = tuple(debt for debt in before.debts if debt.deletes and debt not in after.debts)
     return (StrikeOff(struck),) if struck else ()
 
 
 def payments_answered(state: State, given: PaymentsAnswered, now_ms: int) -> Step:
-    """Whatever they say, the followers are asked."""
+    """Read the followers again, whatever the answers were."""
     reasons = [o.reason for o in given.outcomes.values() if isinstance(o, Refused | Unknown)]
     event = LogEvent.PAYMENT_UNCONFIRMED
     told = [Tell(_unconfirmed(reasons), trouble=True, event=event)] if reasons else []
@@ -130,21 +129,21 @@ def payments_answered(state: State, given: PaymentsAnswered, now_ms: int) -> Ste
 
 
 def _unconfirmed(reasons: Sequence[str]) -> str:
-    """One line for all tables: a catalog that is slow is slow for each of hundreds."""
+    """Join the reasons in one line: a slow catalog is slow for each of hundreds of tables."""
     more = len(reasons) - _REASONS_MAX
     rest = [f"and {more} more"] if more > 0 else []
     return f"payment not confirmed: {'; '.join([*reasons[:_REASONS_MAX], *rest])}"
 
 
 def failed(state: State, now_ms: int, reason: str) -> Step:
-    """A read or a call did not work: again, as long as it is waited for."""
+    """Retry after a failed read or call, as long as payments are waited for."""
     if _patience_is_over(state, now_ms):
         return _goes_on(state, now_ms)
     return _waits(state, now_ms, reason)
 
 
 def again(state: State, now_ms: int) -> Step:
-    """The wait is over: another round (D4), unless it took too long."""
+    """Begin another round (D4) after the wait, unless it took too long."""
     if _patience_is_over(state, now_ms):
         return _goes_on(state, now_ms)
     return replace(state, term=replace(term_of(state), asked=False)), (ReadTable(),)
@@ -157,7 +156,7 @@ def _patience_is_over(state: State, now_ms: int) -> bool:
 
 
 def _endless(state: State, now_ms: int) -> bool:
-    """Whether nothing goes on before it is paid: followers are claimed, or owed too much (D7)."""
+    """Return whether payment must come first: followers are claimed, or owed too much (D7)."""
     claims = any(debt.claim for debt in owed_now(state, now_ms))
     return claims or _too_many(state, now_ms)
 
@@ -176,7 +175,7 @@ def _waits(state: State, now_ms: int, why: str) -> Step:
 
 
 def _goes_on(state: State, now_ms: int) -> Step:
-    """To the first START of the epoch, or to the transaction that is open."""
+    """Move on to the first START of the epoch, or to the transaction that is open."""
     term = replace(term_of(state), pay_until_ms=None, asked=False)
     if not term.started:
         starting = move(state, Phase.STARTING, term=term, failures=0)
@@ -201,7 +200,7 @@ def _troubles(state: State, term: Term, now_ms: int) -> Iterable[Tell]:
 
 
 def told_lapsed(after: CommitRecord, before: CommitRecord | None) -> tuple[Tell, ...]:
-    """D8: what nobody pays any more is named."""
+    """D8: log what nobody pays any more."""
     known = before.lapsed if before else ()
     return tuple(
         Tell(
@@ -216,7 +215,7 @@ def told_lapsed(after: CommitRecord, before: CommitRecord | None) -> tuple[Tell,
 
 
 def tidied(term: Term) -> tuple[Action, ...]:
-    """What dead coordinators drafted and never decided is of an epoch below this one's.
+    """Delete what dead coordinators drafted and never decided: all below this epoch.
 
     What lapsed was decided: its rows can be written again from there (I6).
     """

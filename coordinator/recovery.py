@@ -46,7 +46,7 @@ class Resumption:
 
 
 def recorded(view: TableView, settings: CoordinatorSettings) -> CommitRecord | None:
-    """The commit record to go on from; ``None`` is a first start. Raises a ``StopSink``."""
+    """Return the commit record to go on from; ``None`` on a first start. Raises a ``StopSink``."""
     match view.lineage:
         case Lineage.FRESH:
             return None
@@ -108,9 +108,9 @@ def _untagged(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
 def refuse_unlike(
     quarantine: TableView, record: CommitRecord | None, settings: CoordinatorSettings
 ) -> None:
-    """Q2: a quarantine that lost rows which the table's offsets have passed. Raises as above.
+    """Q2: raise a ``StopSink`` if the quarantine lost rows that the table's offsets have passed.
 
-    Reading them again would double the table's: it cannot be followed, only left as it is.
+    Reading them again would double the table's rows: it cannot be followed, only left as it is.
     """
     known = record.follower(quarantine.table) if record else None
     restart = settings.on_table_recreated is TableRecreatedPolicy.RESTART
@@ -136,7 +136,7 @@ def refuse_unlike(
 def refuse_recreated(
     view: TableView, known_uuid: str | None, note: str | None, settings: CoordinatorSettings
 ) -> None:
-    """Raises ``TableRecreated`` when this process or the group's note knew another table."""
+    """Raise ``TableRecreated`` when this process or the group's note knew another table."""
     before = known_uuid or (noted_table(note) if view.lineage is Lineage.FRESH else None)
     if before in (None, view.uuid) or settings.on_table_recreated is TableRecreatedPolicy.RESTART:
         return
@@ -151,7 +151,7 @@ def refuse_recreated(
 
 
 def refuse_stopped(record: CommitRecord | None, sink: SinkName) -> None:
-    """C2. Raises ``SinkStopped`` where a person's claim says so."""
+    """C2. Raise ``SinkStopped`` where a person's claim says so."""
     if record and record.stopped:
         who = record.actor or "a person"
         raise SinkStopped(
@@ -160,7 +160,7 @@ def refuse_stopped(record: CommitRecord | None, sink: SinkName) -> None:
 
 
 def refuse_other_group(record: CommitRecord | None, identity: Identity) -> None:
-    """Raises ``SinkNameTaken``: one sink name belongs to one consumer group."""
+    """Raise ``SinkNameTaken``: one sink name belongs to one consumer group."""
     if record and record.group_id != identity.group_id:
         raise SinkNameTaken(
             f"sink {identity.sink!r} belongs to consumer group {record.group_id!r} in this table, "
@@ -170,7 +170,7 @@ def refuse_other_group(record: CommitRecord | None, identity: Identity) -> None:
 
 
 def refuse_other_sink(note: str | None, identity: Identity) -> None:
-    """P11. Raises ``GroupTaken``: the members of a group are participants of one sink."""
+    """P11. Raise ``GroupTaken``: the members of a group are participants of one sink."""
     other = noted_sink(note)
     if other not in (None, identity.sink):
         raise group_taken(identity.group_id, other, identity.sink)
@@ -179,7 +179,7 @@ def refuse_other_sink(note: str | None, identity: Identity) -> None:
 def refuse_shared(
     view: TableView, topic_ids: Mapping[str, TopicId], meant: Collection[str]
 ) -> None:
-    """T7. Raises ``SourceShared``: each record would be in the branch once per sink."""
+    """T7. Raise ``SourceShared``: each record would be in the branch once per sink."""
     for sink, theirs in sorted(view.others.items()):
         same = sorted(t for t, id_ in topic_ids.items() if theirs.get(t) == id_)
         if same and sink not in meant:
@@ -198,7 +198,7 @@ def fitted(
     topics: Mapping[str, TopicState],
     settings: CoordinatorSettings,
 ) -> Offsets:
-    """The offsets, fitted to the sources as they are: new partitions begin at their log's begin.
+    """Fit the offsets to the sources as they are: new partitions begin at their log's begin.
 
     Raises ``TopicRecreated`` and ``OffsetOutOfRange`` unless a policy says where to go on.
     """
@@ -229,7 +229,7 @@ def fitted(
 
 
 def refuse_added(identity: Identity, before: Offsets, now: Offsets) -> None:
-    """Raises ``KeyedPartitionsAdded`` for new partitions of topics whose records have keys (U8)."""
+    """Raise ``KeyedPartitionsAdded`` for new partitions of topics whose records have keys (U8)."""
     known = {at.topic for at in before}
     keyed = {t for t in known if identity.keyed or identity.routed_keys.of_topic(t)}
     added = sorted(at for at in now if at not in before and at.topic in keyed)
@@ -261,16 +261,16 @@ def _within(
 
 
 def next_epoch(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
-    """Above every epoch that the tables or the log have seen, as far as it can be believed (G6)."""
+    """Return an epoch above all that the tables or the log have seen, as far as credible (G6)."""
     return Epoch(max(believed(tables, highest_heard), newest_epoch(tables)) + 1)
 
 
 def believed(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
-    """The highest epoch heard; none when it leaps too far from what the tables hold."""
+    """Return the highest epoch heard; none when it leaps too far from what the tables hold."""
     return highest_heard if highest_heard <= newest_epoch(tables) + LEAP_MAX else Epoch(0)
 
 
 def newest_epoch(tables: Collection[TableView]) -> Epoch:
-    """Of all that the lead and its followers hold; 0 when that is nothing."""
+    """Return the newest epoch that the lead and its followers hold; 0 when there is none."""
     records = [record for table in tables for record in (table.record, table.branch_record)]
     return max((record.transaction.epoch for record in records if record), default=Epoch(0))

@@ -1,4 +1,4 @@
-"""Tables without new rows learn how far they are complete, by payments that bring nothing (V2).
+"""Tables without new rows learn how far they are complete, by empty payments (V2).
 
 Tables that the ledger has filled and that this epoch has not seen are looked at a few at a time.
 """
@@ -18,11 +18,11 @@ from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import State, Term
 
 AT_ONCE = 20
-"""So many tables are looked at, or paid without rows, for one transaction."""
+"""For one transaction this many tables are looked at, or paid without rows."""
 
 
 def listed(state: State, now_ms: int) -> State:
-    """List the tables to be looked at anew, as often as tables are refreshed."""
+    """List the tables to look at, as often as tables are refreshed."""
     term, every_ms = term_of(state), state.identity.refresh_ms
     at_ms = term.unseen_at_ms
     if not every_ms or (at_ms is not None and now_ms - at_ms < every_ms):
@@ -38,9 +38,9 @@ def unseen(term: Term) -> tuple[str, ...]:
 
 
 def seen(state: State, given: FollowersRead) -> State:
-    """Know the tables that were looked at, if this lead has paid them and they are in order.
+    """Remember the tables that were looked at, if this lead has paid them and they are in order.
 
-    Nothing goes to the others, so that what is wrong with them is nobody's trouble yet.
+    Nothing goes to the others, so what is wrong with them matters to nobody yet.
     """
     term = term_of(state)
     found = {

@@ -1,7 +1,7 @@
 """When a sink without new rows commits all the same, so that its tag stays near the head (T5).
 
-By age; and when others have moved the branch, which it looks for now and then: what they expire
-next may be the way from the head to the tag.
+By age; and when others have moved the branch, which is checked now and then: what they expire next
+may be the way from the head to the tag.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.coordinator.transitions import Phase
 
 
 def prepared(state: State, now_ms: int) -> Step:
-    """END is due: what do the sources hold, and how does the table stand."""
+    """Describe the sources, and look at the table, because END is due."""
     state = listed(state, now_ms)
     term = term_of(state)
     known_ms = max(term.committed_at_ms, term.looked_at_ms)
@@ -45,13 +45,13 @@ def prepared(state: State, now_ms: int) -> Step:
 
 
 def looked(state: State, view: TableView) -> Step:
-    """The next commit tells what became of the table (C8), if anything did."""
+    """Note whether others moved the table; the next commit finds out more (C8)."""
     term = term_of(state)
     return replace(state, term=replace(term, overtaken=_places(view) != _places(term.view))), ()
 
 
 def looked_at_followers(state: State, given: FollowersRead, now_ms: int) -> Step:
-    """As ``looked``; what others did to a follower shows in its tag and head."""
+    """As ``looked``, for followers: their tags and heads show what others did."""
     state, tells = resumed(state, given, now_ms)
     state, parked = park(state, found_gone(state, given), now_ms)
     before = term_of(state)
@@ -65,13 +65,13 @@ def looked_at_followers(state: State, given: FollowersRead, now_ms: int) -> Step
 
 
 def renews(state: State, now_ms: int) -> bool:
-    """Whether the table's tag is to be moved without new rows."""
+    """Return whether the table's tag is to be moved without new rows."""
     term = term_of(state)
     return term.overtaken or _aged(state, term.committed_at_ms, now_ms)
 
 
 def renews_follower(state: State, name: str, now_ms: int) -> bool:
-    """Whether a follower's tag is to be moved without rows for it (Q4)."""
+    """Return whether a follower's tag is to be moved without rows for it (Q4)."""
     term = term_of(state)
     return term.overtaken or _aged(state, term.moved_at_ms.get(name, 0), now_ms)
 

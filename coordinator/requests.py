@@ -1,7 +1,7 @@
-"""What an operator asks of the coordinator: to pause or to go on, once and for all (rule C11).
+"""Handles an operator's requests to pause or to go on, each exactly once (rule C11).
 
 A request bears the newest transaction that the operator read in the table. The control topic may
-hold it for long, and anybody may say it again: it counts only while nothing has answered it.
+hold it for long, and anybody may repeat it: it counts only while nothing has answered it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _NEVER = TransactionId(Epoch(0), TransactionNumber(0))
 
 
 def requested(state: State, said: Envelope, now_ms: int) -> State:
-    """Remember a request while there is no term, take it up in one; ignore what was answered.
+    """Remember a request while there is no term, act on it in one; ignore what was answered.
 
-    One for parked tables is remembered in a term only, for it is said until it was answered.
+    One for parked tables is remembered in a term only, for it is repeated until it was answered.
     """
     if isinstance(said.event, Resume) and said.event.tables:
         return asked_for(state, said.event.tables, now_ms) if state.term else state
@@ -34,7 +34,7 @@ def requested(state: State, said: Envelope, now_ms: int) -> State:
     if request.paused == term.paused:
         return state
     if request.seen < TransactionId(term.epoch, term.pause_answered):
-        # old, or the table is not what this coordinator takes it for: a look tells
+        # old, or the table is not the one that this coordinator knows: a look will tell
         return replace(state, term=replace(term, look_soon=True))
     return replace(state, term=replace(term, paused=request.paused, end_due_ms=now_ms))
 

@@ -26,8 +26,7 @@ from headgate.coordinator.state import State, Term
 
 
 def unknown_tables(state: State) -> tuple[str, ...]:
-    """Tables of statuses that wait for their judgement, which are not known as they name them; and
-    those that debts have lapsed of (D8)."""
+    """Return the tables to read before judging: unknown as statuses name them, or lapsed (D8)."""
     if not state.identity.routed:
         return ()
     term = term_of(state)
@@ -47,9 +46,10 @@ def _named(term: Term) -> frozenset[str]:
 
 
 def _lapsed(term: Term) -> frozenset[str]:
-    """D8: a payment that somebody slept through may be under way to these as long as nobody looks.
+    """D8: return tables with lapsed debts: a late payment may be under way until they are read.
 
-    Who let their debts lapse has read them, but it may have ended before its next decision.
+    The coordinator that let their debts lapse has read them, but may have ended before its next
+    decision.
     """
     record = term.view.record
     lapsed = record.lapsed if record else ()
@@ -57,7 +57,7 @@ def _lapsed(term: Term) -> frozenset[str]:
 
 
 def words(term: Term) -> Mapping[str, str]:
-    """What the statuses that wait for their judgement say is wrong with tables (I1)."""
+    """Return the table troubles that statuses awaiting judgement report (I1)."""
     return {
         table: why
         for heard in term.statuses
@@ -67,22 +67,22 @@ def words(term: Term) -> Mapping[str, str]:
 
 
 def asking_tables(state: State) -> State:
-    """The judgement waits for the answer."""
+    """Let the judgement wait for the tables' answer."""
     return replace(state, term=replace(term_of(state), asks_tables=True))
 
 
 def asked_again(state: State) -> DescribeFollowers | DescribeSources:
-    """What was asked for an END or a judgement, when there was no answer."""
+    """Repeat the question for an END or a judgement that was not answered."""
     if term_of(state).asks_tables:
         return DescribeFollowers(unknown_tables(state))
     return DescribeSources()
 
 
 def with_tables(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
-    """The answer. Raises ``FollowerForeign``, which is the ledger's own trouble.
+    """Take in the answer. Raises ``FollowerForeign``, which is the ledger's own trouble.
 
-    A table that nothing but a lapsed debt names, and that is not there, takes no payment: it is
-    asked for again, not parked, for whoever dropped it may have meant to.
+    A missing table that only a lapsed debt names takes no payment: it is asked for again, not
+    parked, for whoever dropped it may have meant to.
     """
     named = _named(term_of(state))
     troubles = {
@@ -108,7 +108,7 @@ def with_tables(state: State, given: FollowersRead, now_ms: int) -> tuple[State,
 
 
 def remembered(state: State) -> Mapping[str, str]:
-    """The UUIDs that the lead's record keeps: with routes, only of followers that START names.
+    """Return the UUIDs for the lead's record: with routes, only of followers that START names.
 
     A thousand others would make each of its snapshots large.
     """

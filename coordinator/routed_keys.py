@@ -1,4 +1,4 @@
-"""Which of the tables that rows are routed to have a key, as the coordinator asks it (rule U1)."""
+"""Tells the coordinator which of the routed tables have a key (rule U1)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ class RoutedKeys(Protocol):
     """By names; the answers never change during a coordinator's life."""
 
     def of_table(self, table: str) -> bool:
-        """Whether records replace and delete rows of this table."""
+        """Return whether records replace and delete rows of this table."""
 
     def of_topic(self, topic: str) -> bool:
-        """Whether records of this topic go to such a table."""
+        """Return whether records of this topic go to such a table."""
 
 
 class _None:
-    """Of a sink whose routes name no table with a key."""
+    """For a sink whose routes name no table with a key."""
 
     def of_table(self, table: str) -> bool:  # noqa: ARG002 - the port's
         return False

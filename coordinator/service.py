@@ -20,13 +20,13 @@ _log = redacted_logger("headgate.coordinator")
 _TURN_MS = 50
 _TROUBLE_WAIT_S = 0.5
 _JOIN_TIMEOUT_S = 20.0
-"""The group waits meanwhile; a thread alive after it is reported, and fenced by the table."""
+"""The group waits meanwhile; a thread that outlives this is reported, and fenced by the table."""
 
 HANGS_S = 180.0
 """Longer than any turn of bounded calls: a commit, and the half minute of upkeep behind it."""
 
 STOOD_STILL_S = 30.0
-"""Who polls so rarely was stopped itself, and the coordinator's calls with it."""
+"""A process that polls so rarely was stopped itself, and the coordinator's calls with it."""
 
 
 class CoordinatorService:
@@ -70,7 +70,7 @@ class CoordinatorService:
         self._refuse_to_hang()
 
     def _refuse_to_hang(self) -> None:
-        """Fail where a call does not return: while this member leads, nobody else can."""
+        """Raise when a call does not return: while this member leads, nobody else can."""
         now_s = self._monotonic_s()
         if now_s - self._looked_s > STOOD_STILL_S:
             self._awake_since_s = now_s

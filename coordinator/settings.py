@@ -1,4 +1,4 @@
-"""What a person may tell the coordinator; every value in the unit that its name says."""
+"""The coordinator's settings; every value in the unit that its name says."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TableRecreatedPolicy(StrEnum):
 
 
 class OffsetPolicy(StrEnum):
-    """Where to go on when a stored offset is out of the log's range, or its topic is a new one."""
+    """Where to go on when an offset is out of the log's range, or the topic was re-created."""
 
     FAIL = "fail"
     EARLIEST = "earliest"
@@ -45,7 +45,7 @@ class OffsetPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long debts gather of tables whose whole name the pattern matches; 0: not at all (V4)."""
+    """How long debts gather for tables whose whole name matches the pattern; 0: not at all (V4)."""
 
     match: str
     every_ms: int

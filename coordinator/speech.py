@@ -1,4 +1,4 @@
-"""What the coordinator says on the log, and says again until it hears itself (C3, C4, C10)."""
+"""The events that the coordinator appends, and repeats until it hears them (C3, C4, C10)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.coordinator.transitions import Phase
 
 
 def say(state: State) -> tuple[Action, ...]:
-    """The events that the phase waits to hear; said again after a failed append."""
+    """Append the events that the phase waits to hear; repeated after a failed append."""
     term = term_of(state)
     match state.phase:
         case Phase.STARTING:
@@ -42,36 +42,36 @@ def say(state: State) -> tuple[Action, ...]:
 
 
 def prefixes(state: State, table: TableView) -> Prefixes:
-    """Epoch and incarnation make the folder one that was never used before."""
+    """Return the folders of this epoch and incarnation, which were never used before."""
     data = table.data_location or f"{table.location}/data"
     return Prefixes(f"{data}/{folder(state)}", term_of(state).number)
 
 
 def folder(state: State) -> str:
-    """Below the data of every table."""
+    """Return the folder below each table's data."""
     sender, epoch = state.identity.sender, term_of(state).epoch
     return f"headgate/{state.identity.sink}/{epoch}-{sender.incarnation}"
 
 
 def addressed(state: State) -> Mapping[str, TableView]:
-    """The followers that START names; what is owed to others is only paid."""
+    """Return the followers that START names; other followers are only paid."""
     known = term_of(state).followers
     return {name: known[name] for name in state.identity.followers if name in known}
 
 
 def ahead(state: State, follower: TableView) -> Offsets:
-    """Q5: where the follower is further than C, of the partitions that are read."""
+    """Q5: return where the follower is further than C, of the partitions that are read."""
     term = term_of(state)
     return follower.ahead(configured(state, term.offsets), term.topic_ids)
 
 
 def configured(state: State, offsets: Offsets) -> Offsets:
-    """Without the topics that the record remembers but the configuration no longer names."""
+    """Drop the topics that the record remembers but the configuration no longer names."""
     return offsets.restricted(p for p in offsets if p.topic in state.topics)
 
 
 def fixed_set(state: State) -> frozenset[TopicPartition]:
-    """The partitions of the newest START (C4)."""
+    """Return the partitions of the newest START (C4)."""
     return frozenset(configured(state, term_of(state).offsets))
 
 
@@ -100,7 +100,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
 
 
 def lead_start(state: State) -> TableStart:
-    """The lead as START and TABLES name it."""
+    """Return the lead as START and TABLES name it."""
     term = term_of(state)
     named = replace(_table_start(state, term.view), refused=term.refused)
     return replace(named, file_prefix=term.stamp) if term.stamp else named

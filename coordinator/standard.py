@@ -16,7 +16,7 @@ from headgate.coordinator.state import State
 
 
 def standard(state: State, now_ms: int) -> Standard:
-    # of a partition that is not awaited nothing is known either, so it is in the set (C10)
+    # nothing is known of a partition that is not awaited, so it is in the set (C10)
     term = term_of(state)
     return Standard(
         offsets=term.offsets,
@@ -35,7 +35,7 @@ def standard(state: State, now_ms: int) -> Standard:
 
 
 def _followers(state: State, now_ms: int) -> dict[str, FollowerStandard]:
-    """Those that START names, and those that rows are routed to, as they were read last."""
+    """Return the followers that START names, and routed ones as they were read last."""
     named = addressed(state)
     standards = {
         name: FollowerStandard(_young(state, follower, now_ms), ahead(state, follower))
@@ -51,7 +51,7 @@ def _followers(state: State, now_ms: int) -> dict[str, FollowerStandard]:
 
 
 def _of_lead(state: State, now_ms: int) -> Prefixes | Stamped:
-    """P13: where files are stamped, those of the transaction that is ended, and no others."""
+    """P13: where files are stamped, allow those of the transaction being ended, and no others."""
     term = term_of(state)
     young = _young(state, term.view, now_ms)
     if not term.closing_stamp:
@@ -60,14 +60,14 @@ def _of_lead(state: State, now_ms: int) -> Prefixes | Stamped:
 
 
 def _young(state: State, table: TableView, now_ms: int) -> Prefixes:
-    """P9: without the folders of transactions whose files may have been cleaned up."""
+    """P9: leave out folders of transactions whose files may have been cleaned up."""
     issued = prefixes(state, table)
     first = oldest(term_of(state).issued, now_ms, state.settings.claim_age_max_ms)
     return replace(issued, oldest=first or TransactionNumber(issued.newest + 1))
 
 
 def too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
-    """P9: with a new claim no attempt can land any more, and the files are nobody's."""
+    """P9: return whether to claim again: then no attempt can land, and the files are orphans."""
     now = standard(state, now_ms)
     folders: dict[str, Prefixes | Stamped] = {attempt.base.table: now.prefixes}
     folders |= {name: follower.prefixes for name, follower in now.followers.items()}
@@ -81,10 +81,10 @@ def too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
 
 
 def age_ms(state: State, table: TableView, files: Iterable[WrittenFile], now_ms: int) -> int:
-    """How old a follower's files that are admitted now are at most (D8).
+    """Return how old the follower's files admitted now are at most (D8).
 
-    Not what might have been admitted: else a debt of a coordinator that has led for long would be
-    about to lapse as soon as it is decided.
+    Not those that might have been admitted: otherwise a debt of a coordinator that has led for long
+    would be about to lapse as soon as it is decided.
     """
     within = _young(state, table, now_ms)
     first = min(within.transaction(file.path) for file in files)

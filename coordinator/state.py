@@ -73,7 +73,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class HeardStatus:
-    """A whole status at the place of its last part."""
+    """A whole status, at the place of its last part."""
 
     offset: ControlOffset
     sender: Sender
@@ -83,7 +83,7 @@ class HeardStatus:
 
 @dataclass(frozen=True, slots=True)
 class HeardProposal:
-    """A participant's proposal that is still to be answered (S3), and what it takes in memory."""
+    """A participant's unanswered proposal (S3), and its size in memory."""
 
     answer: Answer
     proposal: Proposal
@@ -108,8 +108,7 @@ class PauseRequest:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """What a table is owed gathers, up to the ``newest`` such transaction; it is paid at ``due_ms``
-    (V4)."""
+    """A table's debts gather, up to the ``newest`` such transaction, until ``due_ms`` (V4)."""
 
     due_ms: int
     newest: TransactionId
@@ -210,7 +209,7 @@ class Term:
 
     @property
     def closing(self) -> TransactionNumber:
-        """The transaction being ended while ``number`` is open already (rule C4)."""
+        """Return the transaction being ended while ``number`` is open already (rule C4)."""
         return TransactionNumber(self.number - 1)
 
     @property

@@ -1,7 +1,7 @@
 """The coordinator's phases and the legal ways between them, as data.
 
-The machine refuses any other way; the exhaustive test and the picture in PROTOCOL.md read the
-same table.
+The machine refuses any other transition; the exhaustive test and the diagram in PROTOCOL.md read
+the same table.
 """
 
 from __future__ import annotations

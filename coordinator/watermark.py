@@ -18,8 +18,8 @@ def observed(
 ) -> Mapping[TopicPartition, Activity]:
     """Remember, per partition, the largest timestamp seen and when its offsets last moved.
 
-    A partition that is named for the first time counts as active without any timestamp: whoever
-    coordinates since a moment ago has not seen it idle for long enough.
+    A partition that is named for the first time counts as active without any timestamp: a new
+    coordinator has not seen it idle for long enough.
     """
     seen = dict(activity)
     for partition, claim in claims:
@@ -40,7 +40,7 @@ def valid_through(
     activity: Mapping[TopicPartition, Activity],
     idle_before_ms: int,
 ) -> int | None:
-    """The smallest of the partitions' largest timestamps; idle partitions do not hold it back."""
+    """Return the smallest of the partitions' largest timestamps; idle ones do not hold it back."""
     active = [seen.timestamp_ms for seen in activity.values() if seen.at_ms > idle_before_ms]
     known = [time_ms for time_ms in active if time_ms is not None]
     if not known or len(known) < len(active):
@@ -51,7 +51,7 @@ def valid_through(
 def carried_on(
     record: CommitRecord, offsets: Offsets, topic_ids: Mapping[str, TopicId]
 ) -> int | None:
-    """What a claim on these offsets knows: nothing once records come again, or others instead."""
+    """Return what a claim on these offsets knows: nothing if records come again, or are others."""
     back = any(offsets.get(at, offset) < offset for at, offset in record.offsets.items())
     other = any(topic_ids.get(topic, known) != known for topic, known in record.topic_ids.items())
     return None if back or other else record.valid_through_ms

@@ -1,8 +1,8 @@
 """headgate: Kafka topics into lake tables, exactly once.
 
-``load`` reads a sink file, ``run`` is one participant until told to stop, ``Sink`` one that your
-own loop turns (several share a process), ``open_task`` one inside your own consumer loop. Errors
-are in ``headgate.control_protocol.errors``.
+``load`` reads a sink file, ``run`` runs one participant until it is stopped, ``Sink`` is a
+participant that your own loop drives (several share a process), and ``open_task`` is one inside
+your own consumer loop. Errors are in ``headgate.control_protocol.errors``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Found when first used: who needs only the protocol need not import Kafka and Arrow."""
+    """Import a public name on first use: the protocol alone needs neither Kafka nor Arrow."""
     if name not in _HOMES:
         raise AttributeError(f"module 'headgate' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

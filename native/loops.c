@@ -805,3 +805,48 @@ void items(const uint8_t *octets, const int64_t *begins, const int64_t *ends, in
         }
     }
 }
+
+/* Hashes of keys: `spread` is splitmix64's finaliser, and a key has two lanes with a step each (key_hash.py). */
+
+static const uint64_t STEPS[2] = {0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f};
+
+static uint64_t spread(uint64_t word)
+{
+    word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
+    word = (word ^ word >> 27) * 0x94d049bb133111eb;
+    return word ^ word >> 31;
+}
+
+static void absorb(uint64_t lanes[2], uint64_t word)
+{
+    for (int lane = 0; lane < 2; lane++)
+        lanes[lane] = spread((lanes[lane] ^ word) + STEPS[lane]);
+}
+
+void absorb_words(const uint64_t *words, int64_t count, uint64_t *one, uint64_t *other)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t lanes[2] = {one[i], other[i]};
+        absorb(lanes, words[i]);
+        one[i] = lanes[0];
+        other[i] = lanes[1];
+    }
+}
+
+/* Of each value its length, and its bytes unless they are more than `most`. */
+void absorb_bytes(const uint8_t *octets, const int64_t *bounds, int64_t count, int64_t most, uint64_t *one,
+                  uint64_t *other)
+{
+    for (int64_t i = 0; i < count; i++) {
+        int64_t size = bounds[i + 1] - bounds[i], left = size > most ? 0 : size;
+        uint64_t lanes[2] = {one[i], other[i]};
+        absorb(lanes, (uint64_t)size);
+        text at = octets + bounds[i];
+        for (; left >= 8; left -= 8, at += 8)
+            absorb(lanes, word_at(at));
+        if (left)
+            absorb(lanes, little(at, (int)left));
+        one[i] = lanes[0];
+        other[i] = lanes[1];
+    }
+}

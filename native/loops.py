@@ -23,6 +23,8 @@ import pyarrow as pa
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 Addresses = np.ndarray[Any, np.dtype[np.uint64]]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+Lanes = tuple[Words, Words]
 Octets = np.ndarray[Any, np.dtype[np.uint8]]
 Places = np.ndarray[Any, np.dtype[np.int32]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -78,6 +80,15 @@ class Loops(Protocol):
 
         ``which``: its number and wire type. ``None``: left to the caller.
         """
+
+    def absorbed(self, words: Words, lanes: Lanes) -> Lanes | None:
+        """The lanes of a hash (``key_hash``), with a word of each row mixed in.
+
+        They may be the ones that were given. ``None``: left to the caller.
+        """
+
+    def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes | None:
+        """So, with the length of each value, and its bytes unless they are more than ``most``."""
 
 
 class Fields:
@@ -180,6 +191,8 @@ class InC:
                 (place, place, place, c_int64, place, c_int64, place, c_int64, *[place] * 3),
             ),
             ("items", None, (place, place, place, c_int64, c_uint32, c_uint32, *[place] * 3)),
+            ("absorb_words", None, (place, c_int64, place, place)),
+            ("absorb_bytes", None, (place, place, c_int64, c_int64, place, place)),
         ):
             function = getattr(self._c, name)
             function.restype, function.argtypes = result, arguments
@@ -268,6 +281,19 @@ class InC:
         self._c.items(*where, *which, *told)
         return values, sizes
 
+    def absorbed(self, words: Words, lanes: Lanes) -> Lanes:
+        self._c.absorb_words(*_span(words), *(_span(lane)[0] for lane in lanes))
+        return lanes
+
+    def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes:
+        if len(values):
+            _, bounds, octets = values.buffers()
+            first = bounds.address + values.offset * _WORD_BYTES
+            begin = octets.address if octets else 0  # of empty values alone
+            into = (_span(lane)[0] for lane in lanes)
+            self._c.absorb_bytes(begin, first, len(values), most, *into)
+        return lanes
+
 
 def _address(function: Any) -> int | None:
     return ctypes.cast(function, c_void_p).value
@@ -312,6 +338,12 @@ class InPython:
         self, octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
     ) -> None:
         """Left to the caller (``protobuf_bytes``)."""
+
+    def absorbed(self, words: Words, lanes: Lanes) -> None:
+        """Left to the caller, who has numpy."""
+
+    def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> None:
+        """Left to the caller, who has numpy."""
 
 
 def _taken(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:

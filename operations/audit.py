@@ -1,8 +1,8 @@
-"""The judge: is every record of the source in the table exactly once? Reads, and changes nothing.
+"""Checks that every record of the source is in the table exactly once. Reads, and changes nothing.
 
 From the table alone: the order of the sink's commits (``audit_chain``), their files
 (``audit_files``) and, with coordinate columns, each record (``audit_records``). Where the source
-answers, also against the records it holds (``audit_source``). What cannot be known is said.
+answers, also against the records it holds (``audit_source``). The report says what cannot be known.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def _silent(*_: object) -> None: ...
 def audit(
     settings: SinkSettings, *, with_source: bool = True, on_progress: OnProgress = _silent
 ) -> AuditReport:
-    """Examine the sink. Raises ``RetryLater`` when the table cannot be reached,
-    and what ``opened_evidence`` raises where it is gone.
+    """Examine the sink. Raises ``RetryLater`` when the table cannot be reached, and what
+    ``opened_evidence`` raises where it is gone.
 
-    ``with_source`` off leaves the brokers alone; without an answer from them the audit goes on with
-    the table alone and says so.
+    Without ``with_source`` the brokers are not asked; if they do not answer, the audit uses the
+    table alone and says so.
     """
     kind = _kind(settings)
     for tries_left in reversed(range(_TRIES)):
@@ -82,7 +82,7 @@ def audit(
                 report = inquiry.report()
             except FileNotFoundError as error:
                 missing = error
-            # what is wrong may only have been expired or compacted away under the audit: look again
+            # the fault may only have been expired or compacted away under the audit: look again
             final = tries_left == 0 or not reader.moved()
             if report and (not report.findings or final):
                 return report
@@ -96,7 +96,7 @@ def audit(
 
 
 def _kind(settings: SinkSettings) -> type[Inquiry]:
-    from headgate.operations.audit_keyed import KeyedInquiry  # inquiries themselves
+    from headgate.operations.audit_keyed import KeyedInquiry  # it imports from here
     from headgate.operations.audit_routed import RoutedInquiry
 
     if settings.table.key:
@@ -105,7 +105,7 @@ def _kind(settings: SinkSettings) -> type[Inquiry]:
 
 
 class Inquiry:
-    """One audit under way: evidence is gathered step by step."""
+    """One audit under way, which gathers evidence step by step."""
 
     def __init__(
         self, settings: SinkSettings, reader: TableReader, on_progress: OnProgress
@@ -121,13 +121,13 @@ class Inquiry:
         self._findings: list[Finding] = []
         self._proven: list[str] = []
         self._unproven: list[str] = []
-        self._expired: list[str] = []  # unproven only where records could not be compared
+        self._expired: list[str] = []  # unproven only if records could not be compared
         self._remarks: list[str] = list(filter(None, [weaker(settings)]))
         self._whole: WholeTable | None = None
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None
         self._deleted_rows = self._history.deleted_rows
-        self._all_deleted = False  # what is not there is what persons have deleted
+        self._all_deleted = False  # all missing rows were deleted by people
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history)
@@ -211,11 +211,11 @@ class Inquiry:
         self._conclude(seen)
 
     def _still_lapsed(self, record: CommitRecord) -> Sequence[Debt]:
-        """D8: what followers were owed and have not received since."""
+        """D8: return what followers were owed and have not received since."""
         return record.lapsed
 
     def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
-        """The columns that say which record a row is of; the topic, where none names it."""
+        """Return the columns that identify a row's record; the topic instead of a column for it."""
         return self._settings.table.record_columns.coordinates, ""
 
     def _scan_table(self) -> TableRecords | None:
@@ -240,7 +240,7 @@ class Inquiry:
                 apart=of_other_sinks(self._files, self._history),
                 topic=topic,
             )
-        except (ValueError, NotImplementedError) as error:  # as equality deletes are not
+        except (ValueError, NotImplementedError) as error:  # equality deletes, for example
             self._unproven.append(f"the rows cannot be read here: {error}")
             return None
         if told := sum(partition.told for partition in seen.partitions.values()):
@@ -297,7 +297,7 @@ class Inquiry:
         return ranges
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
-        """What was deleted, or skipped, is not lost; which, the table does not say."""
+        """Judge missing records: some were deleted or skipped, but the table does not say which."""
         missing = sum(partition.lost or 0 for partition in self._partitions)
         removed = sum(snapshot.removed_rows for snapshot in self._history.foreign)
         skipped, deleted = self._skipped_records, self._deleted_rows
@@ -351,7 +351,7 @@ class Inquiry:
         self._expired = []
 
     def _conclude_source(self) -> bool:
-        """Whether the table holds all that the source does, which is said."""
+        """Return whether the table was proven to hold all that the source does."""
         compared = [
             partition.lost == 0 or (self._all_deleted and partition.lost is not None)
             for partition in self._partitions

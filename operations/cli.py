@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class _OneLineErrors(click.Group):
-    """A foreseen failure of any command is told in one line and ends with its exit code."""
+    """Reports a foreseen failure of any command in one line, and ends with its exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -57,7 +57,7 @@ def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
     """Kafka topics into Iceberg tables, exactly once."""
     # Read when Arrow is loaded, so before any command imports it (decision 0010).
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    # What goes wrong is told by our errors; only ``run`` shows the log.
+    # Our errors report what goes wrong; only ``run`` shows the log.
     logging.getLogger("headgate").addHandler(logging.NullHandler())
 
 

@@ -54,9 +54,9 @@ def every_table(
 
     What has only the name of one, and neither its UUID nor the sink's tag, is somebody else's.
     """
-    decided = {*history.filled, *decided_tables(settings, history)}
     with ExitStack() as opening:
         if settings.table.type == ICEBERG:
+            decided = {*history.filled, *decided_tables(settings, history)}
             catalog = iceberg_of(ledger).table.catalog
             found = filled_tables(settings, catalog, history.record, decided)
             yield {
@@ -65,19 +65,34 @@ def every_table(
                 if _is_ours(settings, name, table, history)
             }
             return
-        names = decided | {debt.table for debt in _debts(history)}
-        yield readable_tables(settings, ledger, names - _own(settings), opening)
+        names = sorted(_remembered(settings, history))
+        opened = ((name, _opened(settings, ledger, name, opening)) for name in names)
+        yield {name: follower for name, follower in opened if follower is not None}
 
 
-def readable_tables(
-    settings: SinkSettings, ledger: TableReader, names: Iterable[str], opening: ExitStack
-) -> dict[str, FollowerReader]:
-    """By name, those of the tables that are there and may be read; ``opening`` closes them."""
+def each_table(
+    settings: SinkSettings, ledger: TableReader, history: History, named: Collection[str]
+) -> Iterator[tuple[str, FollowerReader]]:
+    """Yield those of ``every_table``, and of ``named`` ones, with their names.
+
+    Each is closed before the next is opened, for a reader may hold a connection.
+    """
     if settings.table.type == ICEBERG:
-        found = loaded_tables(iceberg_of(ledger).table.catalog, names)
-        return {name: iceberg_follower(settings, table) for name, table in found.items()}
-    opened = ((name, _opened(settings, ledger, name, opening)) for name in sorted(names))
-    return {name: follower for name, follower in opened if follower is not None}
+        with every_table(settings, ledger, history) as found:
+            yield from found.items()
+        others = loaded_tables(iceberg_of(ledger).table.catalog, set(named) - found.keys())
+        yield from ((name, iceberg_follower(settings, table)) for name, table in others.items())
+        return
+    for name in sorted(_remembered(settings, history).union(named)):
+        with ExitStack() as opening:
+            if follower := _opened(settings, ledger, name, opening):
+                yield name, follower
+
+
+def _remembered(settings: SinkSettings, history: History) -> set[str]:
+    """The tables that the ledger has decided for, and those that it owes something."""
+    owed = (debt.table for debt in _debts(history))
+    return {*history.filled, *decided_tables(settings, history), *owed} - _own(settings)
 
 
 def _is_ours(settings: SinkSettings, name: str, table: Table, history: History) -> bool:

@@ -7,7 +7,6 @@ parked), and that its topics name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from headgate.control_protocol.record import CommitRecord, KeyCounts, Parked
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.follower_access import FollowerReader, unpaid_debts
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.routed_tables import decided_tables, every_table, readable_tables
+from headgate.operations.routed_tables import decided_tables, each_table
 from headgate.operations.table_access import opened_reader
 from headgate.sink.settings import SinkSettings
 
@@ -66,20 +65,22 @@ def tables(settings: SinkSettings) -> TablesReport:
         raise ConfigurationError(
             "this sink fills one table", "headgate status shows it; [tables] is for many"
         )
-    with opened_reader(settings) as reader, ExitStack() as opening:
+    with opened_reader(settings) as reader:
         history = reader.history()
         record = history.record
         owed: dict[str, int] = {}
         for debt in unpaid_debts(settings, reader, record):
             owed[debt.table] = owed.get(debt.table, 0) + debt.records
-        found = opening.enter_context(every_table(settings, reader, history))
         decided = decided_tables(settings, history)
-        named = _named_by_topics(settings, record) - found.keys()
-        found |= readable_tables(settings, reader, named, opening)
+        named = _named_by_topics(settings, record)
+        found = {
+            name: _filled(name, table, owed.get(name, 0))
+            for name, table in each_table(settings, reader, history, named)
+        }
         parked = {each.table: each for each in (record.parked if record else ())}
         known = {*found, *owed, *parked, *decided, *named, *history.filled}
         names = sorted(known - {settings.quarantine.table})
-        tables = tuple(_filled(name, found.get(name), owed.get(name, 0)) for name in names)
+        tables = (found.get(name) or _missing(name, owed.get(name, 0)) for name in names)
         return TablesReport(
             settings.tables.ledger,
             str(record.transaction) if record else None,
@@ -102,10 +103,12 @@ def _judged(table: FilledTable, parked: Parked | None, record: CommitRecord | No
     return table
 
 
-def _filled(name: str, table: FollowerReader | None, owed: int) -> FilledTable:
-    if table is None:
-        reason = "there is no such table, or it may not be read: its records are not in it"
-        return FilledTable(name, "missing", None, owed, None, None, None, reason)
+def _missing(name: str, owed: int) -> FilledTable:
+    reason = "there is no such table, or it may not be read: its records are not in it"
+    return FilledTable(name, "missing", None, owed, None, None, None, reason)
+
+
+def _filled(name: str, table: FollowerReader, owed: int) -> FilledTable:
     history = table.reader.history(_LAST)
     if history.record is None:
         history = table.reader.history()

@@ -1,4 +1,4 @@
-"""What the machine is told (inputs) and what it wants done (actions)."""
+"""The machine's inputs, and the actions that it asks for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Discontinued:
-    """The control log lost its continuity; what was said before is void."""
+    """The control log lost its continuity; earlier events are void."""
 
     reason: str
 
@@ -53,7 +53,7 @@ class Discontinued:
 class EndsKnown:
     """Where the source ends now (last stable offsets).
 
-    ``full``: it shows no more before something of it is read.
+    ``full``: it shows no more until some of it is read.
     """
 
     ends: Mapping[TopicPartition, int]
@@ -67,7 +67,7 @@ class BatchEnded:
 
 @dataclass(frozen=True, slots=True)
 class AppendFailed:
-    """What was appended may be in the log, or not."""
+    """An append failed; its events may be in the log, or not."""
 
     reason: str
 
@@ -123,7 +123,7 @@ class CopyOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Something a person may want to read in the log, by its name; ``trouble``: as a warning."""
+    """Write a line for people to the log, by its name; ``trouble``: as a warning."""
 
     text: str
     trouble: bool = False
@@ -146,5 +146,5 @@ RELEASE_TIMED_OUT = Tell(
 
 
 def log_trouble(text: str) -> Tell:
-    """Tell of the control log: it lost something, or did not confirm."""
+    """Report a trouble of the control log: it lost something, or did not confirm."""
     return Tell(text, trouble=True, event=LogEvent.CONTROL_LOG_TROUBLE)

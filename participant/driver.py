@@ -1,7 +1,7 @@
 """Gives the pure machine its group, log, writer and clock; one turn at a time, no thread.
 
-Leadership comes first: it is told the assignment after every poll, and before partitions are
-given up, so that a coordinator never outlives its ownership (rule E1).
+Leadership comes first: it receives the assignment after every poll, and before partitions are given
+up, so that a coordinator never outlives its ownership (rule E1).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class World:
 
 
 class ParticipantDriver:
-    """One life of one participant. Not for several threads."""
+    """One life of one participant. Not thread-safe."""
 
     def __init__(self, initial: State, world: World) -> None:
         self.state = initial
@@ -71,7 +71,7 @@ class ParticipantDriver:
         self._complaint = ""
 
     def run_once(self, timeout_ms: int) -> None:
-        """One turn: at most ``timeout_ms`` of waiting for the log, plus the calls it makes.
+        """Make one turn: at most ``timeout_ms`` of waiting for the log, plus the calls it makes.
 
         Raises the ``StopSink`` error that ends the sink, the coordinator's included.
         """
@@ -90,7 +90,7 @@ class ParticipantDriver:
         self._feed(Ticked())
 
     def release(self, partitions: frozenset[TopicPartition]) -> None:
-        """The group takes these away: announce what is written, bounded in time (P5).
+        """Announce what is written, bounded in time (P5), because the group takes these away.
 
         Called by the group's adapter inside ``poll``, before the partitions are released.
         """
@@ -98,22 +98,22 @@ class ParticipantDriver:
         deadline_ms = self._world.clock.monotonic_ms() + self.state.settings.release_timeout_ms
         self._feed(ReleaseAsked(partitions))
         while self._may_still_release(deadline_ms):
-            self._await_batch(_RELEASE_TURN_MS)  # also the loop's pace when no batch runs
+            self._await_batch(_RELEASE_TURN_MS)  # this also paces the loop when no batch runs
             self._listen(0)
             self._feed(Ticked())
         self._feed(ReleaseExpired())
 
     def _may_still_release(self, deadline_ms: int) -> bool:
-        """Not once the log lost its place: what is said there voids the work, or is not heard."""
+        """Return ``False`` once the log lost its place: events void the work, or go unheard."""
         in_time = self._world.clock.monotonic_ms() < deadline_ms
         return bool(self.state.leaving) and in_time and not self._listener.behind
 
     def close(self) -> None:
-        """Announce what is written and give every partition up; the ports stay open."""
+        """Announce what is written and give up every partition; the ports stay open."""
         self.release(frozenset(self.state.owned))
 
     def _stands(self) -> bool:
-        """Whether there is a place in the log from which everything is heard."""
+        """Return whether the log is positioned, so that every event is heard."""
         try:
             if self._listener.behind:
                 self._catch_up()
@@ -125,7 +125,7 @@ class ParticipantDriver:
         return not self._listener.behind
 
     def _listen(self, timeout_ms: int) -> None:
-        """Hear the writer and the log."""
+        """Take in what the writer and the log have."""
         self._await_batch(0)
         try:
             for record in self._listener.hear(timeout_ms):
@@ -134,7 +134,7 @@ class ParticipantDriver:
             _log.warning("%s", error)
 
     def _catch_up(self) -> None:
-        """Stand at the log's end *before* anything is said: what is said must be heard."""
+        """Seek the log's end *before* anything is appended: every own event must be heard."""
         broken = self._listener.stand()
         if broken is not None:
             self._feed(Discontinued(broken))

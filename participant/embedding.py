@@ -1,7 +1,7 @@
 """The ports of an embedded participant: records come from the user's loop, not from a fetch.
 
-A buffer per partition stands in for the source: what was put is what can be read, and a position
-that the buffer does not hold is asked for by a seek of the user's consumer.
+A buffer per partition stands in for the source: what was put can be read. For a position that the
+buffer does not hold, the user's consumer is asked to seek.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ class Record(NamedTuple):
 
 
 class Steering(Protocol):
-    """What the task asks of the user's consumer; called only from inside the task's methods."""
+    """Requests to the user's consumer; called only from inside the task's methods."""
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """The next record delivered of this partition is the first at or after ``offset``."""
+        """Make the first record at or after ``offset`` the next one delivered of this partition."""
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Deliver nothing of these for now; the buffer is full."""
+        """Deliver nothing of these for now: the buffer is full."""
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
 
 
 @dataclass(slots=True)
 class PartitionBuffer:
-    """Records of ``[begin, end)`` in order; offsets in between may be empty."""
+    """Holds records of ``[begin, end)`` in order; offsets in between may be empty."""
 
     begin: int
     end: int
     records: deque[Record] = field(default_factory=deque)
 
     def take(self, record: Record) -> int:
-        """Keep the record and return its bytes; one that was delivered again counts nothing."""
+        """Keep the record and return its bytes; a record delivered twice adds nothing."""
         if record.offset < self.end:
             return 0
         self.records.append(record)
@@ -60,7 +60,7 @@ class PartitionBuffer:
         return record.size_bytes
 
     def cut(self, end: int) -> list[Record]:
-        """The records before ``end``, which are no longer kept."""
+        """Remove and return the records before ``end``."""
         gone = []
         while self.records and self.records[0].offset < end:
             gone.append(self.records.popleft())
@@ -69,7 +69,7 @@ class PartitionBuffer:
 
 
 class Buffers:
-    """Everything put and not yet written, of all open partitions."""
+    """Holds everything put and not yet written, of all open partitions."""
 
     def __init__(self, steering: Steering, bytes_max: int) -> None:
         self._steering = steering
@@ -79,7 +79,7 @@ class Buffers:
         self._buffers: dict[TopicPartition, PartitionBuffer | None] = {}
 
     def open(self, partitions: Iterable[TopicPartition]) -> None:
-        """Owned from now on; nothing is kept of them until their position is known."""
+        """Own these from now on; nothing of them is kept until their position is known."""
         self._buffers |= dict.fromkeys(partitions)
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
@@ -88,7 +88,7 @@ class Buffers:
 
     @property
     def full(self) -> bool:
-        """Whether the user's consumer is paused until some of it is written."""
+        """Return whether the user's consumer is paused until some of it is written."""
         return self._full
 
     def opened(self) -> frozenset[TopicPartition]:
@@ -107,7 +107,7 @@ class Buffers:
         return {p: b.end for p in partitions if (b := self._buffers.get(p)) is not None}
 
     def cut(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Record]]:
-        """The records of the ranges, partition by partition, in the ranges' order."""
+        """Yield the records of the ranges, partition by partition, in the ranges' order."""
         for partition, span in ranges.items():
             buffer = self._buffers.get(partition)
             records = buffer.cut(span.end) if buffer else []
@@ -115,14 +115,14 @@ class Buffers:
             yield records
 
     def follow(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Where the buffer does not begin at the position, the user's consumer has to go there."""
+        """Seek the user's consumer where the buffer does not begin at the position."""
         for partition, position in positions.items():
             buffer = self._buffers.get(partition)
             if partition in self._buffers and (buffer is None or buffer.begin != position):
                 self._forget(buffer)
                 self._buffers[partition] = PartitionBuffer(position, position)
                 self._steering.seek(partition, position)
-                if self._full:  # it came after the pause
+                if self._full:  # assigned after the pause
                     self._steering.pause([partition])
         if self._full and self._bytes < self._bytes_max // 2:
             self._full = False
@@ -134,14 +134,14 @@ class Buffers:
 
 
 class EmbeddedMember:
-    """``ports.GroupMember`` of a membership that the user's consumer holds."""
+    """Implements ``ports.GroupMember`` over a membership that the user's consumer holds."""
 
     def __init__(self, buffers: Buffers) -> None:
         self._buffers = buffers
         self.settled = Offsets()
 
     def poll(self, timeout_ms: int) -> None:
-        """The user's loop serves the membership."""
+        """Do nothing: the user's loop polls the group."""
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self._buffers.opened()
@@ -156,4 +156,4 @@ class EmbeddedMember:
         self.settled = self.settled.moved(offsets)
 
     def close(self) -> None:
-        """The user's consumer leaves the group."""
+        """Do nothing: the user's consumer leaves the group."""

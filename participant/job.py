@@ -19,7 +19,7 @@ from headgate.sink.terminal import show_log
 
 
 def main() -> int:
-    """Exit codes as those of the command line: 0 well, 1 found wrong, 2 usage, 3 unreachable."""
+    """Run the sink; exit codes as of the command line: 0 well, 1 wrong, 2 usage, 3 unreachable."""
     parser = argparse.ArgumentParser(description="Run one headgate participant as a Spark driver.")
     parser.add_argument("--config", required=True, metavar="SINK.toml", help="the sink's file")
     options = parser.parse_args()
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _end_with(parent: int, stop: threading.Event) -> None:
-    """A signal to ``spark-submit`` ends its JVM, not this process: do not outlive it."""
+    """Stop when the parent process ends: a signal to ``spark-submit`` reaches only its JVM."""
     if os.getppid() != parent:
         stop.set()
 

@@ -1,8 +1,8 @@
 """A participant's behaviour: ``step(state, input, now) -> (state, actions)``, pure.
 
-The caller executes the actions in order and feeds what comes of them back. Time is monotonic
-milliseconds. Rules P1-P9 of PROTOCOL.md are named where they live: ``settling`` holds P1, P6, P7
-and P8, ``work`` the claims of P2 and P3, this module what is heard, owned and announced.
+The caller executes the actions in order and feeds the results back. Time is monotonic milliseconds.
+Rules P1-P9 of PROTOCOL.md are named where they live: ``settling`` holds P1, P6, P7 and P8, ``work``
+the claims of P2 and P3, and this module handles events, ownership and announcements.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ Step = tuple[State, tuple[Action, ...]]
 
 
 def step(state: State, given: Input, now_ms: int) -> Step:
-    """One input, then whatever is due now: an answer, a release, the next batch."""
+    """Process one input, then whatever is due now: an answer, a release, the next batch."""
     state, actions = _dispatch(state, given, now_ms)
     state, more = _due(state, now_ms)
     return state, (*actions, *more)
@@ -117,7 +117,7 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
 
 
 def _due(state: State, now_ms: int) -> Step:
-    """At most one piece of work is begun: with a batch running, everything else waits for it."""
+    """Begin at most one piece of work: while a batch runs, everything else waits for it."""
     if state.batch is not None:
         return state, ()
     if state.leaving:
@@ -130,7 +130,7 @@ def _due(state: State, now_ms: int) -> Step:
 
 
 def _finish(state: State, now_ms: int) -> Step:
-    """P3: END is answered once, after one last look at what the source holds."""
+    """P3: answer END once, after a last look at the end of the source."""
     may_read = not state.last_read_done and (
         state.retry_at_ms is None or now_ms >= state.retry_at_ms
     )
@@ -149,17 +149,17 @@ def _ask_ends(state: State, now_ms: int) -> Step:
 
 
 def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
-    """A full batch is written at once; less waits for END, so that files become large.
+    """Write a full batch at once; a smaller one waits for END, so that files become large.
 
-    Too many files wait for END as well: a status has its bound, and what is read is not lost.
+    Too many files wait for END as well: a status is bounded, and what was read is not lost.
 
     The pause before the next question begins with the answer: a source that answers slowly would
-    otherwise be asked again at once, for ever, and log and group never be heard.
+    otherwise be asked again at once, for ever, and log and group would never be polled.
     """
     if state.batch is not None:
         return state, ()
     due_ms = now_ms + state.settings.end_offset_interval_ms
-    asked = readable(state)  # one without an answer now would fail the batch of all others
+    asked = readable(state)  # reading one without an answer now would fail the batch for all others
     ends = {p: end for p, end in state.ends.items() if p not in asked} | dict(known.ends)
     state = replace(state, ends=ends, ends_due_ms=due_ms, looked=frozenset(known.ends))
     there = beside_need(state, backlog(state), now_ms)
@@ -198,7 +198,7 @@ def _answer(state: State) -> Step:
 
 
 def _announce(state: State, transaction: TransactionNumber) -> Step:
-    # G6: somebody may have said a higher number in its name, which it never heard: it catches up
+    # G6: somebody may have used a higher number in its name that it never heard: catch up
     further = min(LEAP_MAX, 1024 ** min(state.unheeded, 2))
     state, status = announced(state, state.statuses + further)
     state, said = draft(state, transaction, status)
@@ -223,7 +223,7 @@ def _assigned(state: State, partitions: frozenset[TopicPartition]) -> Step:
 
 
 def _gained(state: State, gained: frozenset[TopicPartition], kind: PresenceKind) -> Step:
-    """P5: say so; where that stands in the log decides which settlement gives the position."""
+    """P5: announce the gain; its place in the log decides which settlement gives the position."""
     sequence = state.sequence + 1
     owned = {**state.owned, **{partition: Ownership(sequence) for partition in gained}}
     state = replace(state, owned=owned)
@@ -231,7 +231,7 @@ def _gained(state: State, gained: frozenset[TopicPartition], kind: PresenceKind)
 
 
 def _grown(done: Step) -> Step:
-    """P12: the coordinator hears at each step how much there is, long before the next ALIVE."""
+    """P12: tell the coordinator at each step how much there is, long before the next ALIVE."""
     state, actions = done
     now = steps(state)
     if now <= state.steps:
@@ -241,7 +241,7 @@ def _grown(done: Step) -> Step:
 
 
 def _lost(state: State, lost: frozenset[TopicPartition]) -> Step:
-    """Lost without a chance to announce: files mix partitions, so all unannounced work goes."""
+    """Drop all unannounced work: nothing could be announced, and files mix partitions."""
     state = _without(dropped(state), lost)
     return say_presence(state, PresenceKind.LOST, lost)
 
@@ -262,7 +262,7 @@ def _release(state: State) -> Step:
 
 
 def _release_expired(state: State) -> Step:
-    """P5 is bounded in time: what is not announced by now is dropped and read again."""
+    """P5 is bounded in time: drop what is not announced by now; it is read again."""
     if not state.leaving:
         return state, ()
     return _without(dropped(state), state.leaving), (RELEASE_TIMED_OUT,)
@@ -279,8 +279,8 @@ def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
         case StartCommit() | EndCommit() | Settlement() | Tables() if believed(state, record):
             return _heard_coordinator(state, record, now_ms)
         case _:
-            # P1: lower epochs are ignored; others' statuses are not for us, nor is what an
-            # operator asks: the coordinator's START says what holds (C11)
+            # P1: lower epochs are ignored. Others' statuses are not for us, nor are an operator's
+            # requests: the coordinator's START says what holds (C11).
             return state, ()
 
 
@@ -314,7 +314,7 @@ def _heard_coordinator(state: State, record: LogRecord, now_ms: int) -> Step:
     first = isinstance(said.event, StartCommit) and said.event.settled_to is None
     known = said.epoch == state.epoch and said.sender == state.coordinator
     if first and known:
-        return state, ()  # said twice; the first one counted
+        return state, ()  # a repetition; the first one counted
     if not known:
         state = replace(entered(state, Epoch(said.epoch)), coordinator=said.sender)
     match said.event:
@@ -340,7 +340,7 @@ def _started(state: State, record: LogRecord, start: StartCommit) -> State:
     state = settled(state, start.offsets, settled_to)
     newest = state.following or state.writing
     if number <= (newest.number if newest else state.answered):
-        return state  # said twice
+        return state  # a repetition
     state = by_start(state, start)
     return opened(replace(state, paused=start.paused), OpenTransaction.by(number, start))
 
@@ -360,7 +360,7 @@ def _copies(state: State, settlement: Settlement) -> tuple[Action, ...]:
 
 
 def _discontinued(state: State, reason: str) -> Step:
-    """What was said is void; every owned partition is gained anew."""
+    """Treat earlier events as void: every owned partition is gained again."""
     owned = frozenset(state.owned)
     state = entered(state, state.epoch)
     state = replace(state, owned={}, unheard=())
@@ -386,7 +386,7 @@ def _ticked(state: State, now_ms: int) -> Step:
 
 
 def _said_again(state: State, now_ms: int) -> Step:
-    """G1: what is not heard is said again; confirmed is not heard, for a log may be truncated."""
+    """G1: repeat what was not heard; confirmed is not heard, for a log may be truncated."""
     proposed = (need.draft for need in state.needs if not need.heard)
     pending = (own.draft for own in state.pending if own.offset is None)
     drafts = (*state.unheard, *pending, *proposed)

@@ -1,8 +1,8 @@
-"""Batches that fail or do not end: done again, unless that has not helped often enough (P10).
+"""Batches that fail or do not end: they are repeated, up to a limit (P10).
 
-What another system is to blame for (a broker, a catalog, a storage, Spark) is tried for ever, after
-pauses that double. What nobody is to blame for, and what hangs, is tried ``batch_attempts_max``
-times in a row.
+Where another system is to blame (a broker, a catalog, a storage, Spark), they are repeated for
+ever, after pauses that double. Where none is, and where a batch hangs, they are repeated
+``batch_attempts_max`` times in a row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Step = tuple[State, tuple[Action, ...]]
 
 
 def batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: int) -> Step:
-    """Have the batch's ranges done again, or stop."""
+    """Repeat the batch's ranges, or stop."""
     if outcome.fatal is not None:
         return replace(state, batch=None), (Stop(outcome.fatal),)
     if not outcome.unforeseen:
@@ -40,7 +40,7 @@ def batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: int) 
 
 
 def overdue(state: State, now_ms: int) -> Step:
-    """Give up the batch that runs for longer than any may."""
+    """Give up a batch that runs for longer than any may."""
     batch = state.batch
     if batch is None or now_ms < state.batch_due_ms:
         return state, ()

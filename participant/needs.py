@@ -1,4 +1,4 @@
-"""Records that need columns which the table lacks: propose, wait, write them after all (S2, S4)."""
+"""Records that need columns which the table lacks: propose, wait, then write them (S2, S4)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from headgate.participant.state import Draft, Need, OpenTransaction, State, Told
 from headgate.participant.waiting import words
 
 REFUSED_MS = 60_000
-"""A table that was not made is asked for again after that."""
+"""A table that was not made is asked for again after this time."""
 
 TOLD_MAX = 1_000
 WAIT_MS = 5_000
-"""After so long without an answer, what lies before the records that wait is written."""
+"""After this time without an answer, the records in front of those that wait are written."""
 
 Step = tuple[State, tuple[Action, ...]]
 Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 def met(state: State, batch: Batch, found: BatchNeeds, now_ms: int) -> Step:
-    """S2: the batch was read to its end for all that it needs; nothing of it counts."""
+    """S2: propose what the batch lacks; it was read to its end for that, and counts for nothing."""
     lead = batch.table
     of_lead = Destination(lead.table, lead.uuid, lead.schema_id)
     needs = found.tables or (TableNeed(of_lead, found.columns, found.first, found.records),)
@@ -54,9 +54,9 @@ def met(state: State, batch: Batch, found: BatchNeeds, now_ms: int) -> Step:
 def _proposed(
     state: State, need: TableNeed, source: str, now_ms: int
 ) -> tuple[State, Draft, Action]:
-    """One proposal, which takes the place of an older one for the same table.
+    """Propose once, in place of an older proposal for the same table.
 
-    It asks for no more than any table has room for: what else is needed is asked for after it.
+    A proposal asks for no more than any table has room for; the rest is asked for after it.
     """
     at = need.at
     older = next((each for each in state.needs if each.proposal.table == at.table), None)
@@ -81,13 +81,13 @@ def _proposed(
 
 
 def _together(before: Struct, columns: Struct) -> Struct:
-    """Return what both ask for; the first alone where no table has room for all of it."""
+    """Return what both ask for; only the first where no table has room for all of it."""
     both = joined(before, columns)
     return both if sum(1 for _ in named_fields(both)) <= COLUMNS_MAX else before
 
 
 def beside_need(state: State, ranges: Ranges, now_ms: int) -> Ranges:
-    """S4: nothing while the answer may come soon; then what lies before the records that wait."""
+    """S4: return no ranges while an answer may come soon; then those before records that wait."""
     if not state.needs:
         return ranges
     if now_ms < min(need.since_ms for need in state.needs) + WAIT_MS:
@@ -104,7 +104,7 @@ def _end(range_: OffsetRange, first: int | None) -> int:
 
 
 def answered(state: State, tables: Tables, now_ms: int) -> State:
-    """S3, N1: the batch is done again with the tables that TABLES names, in the same folder."""
+    """S3, N1: repeat the batch with the tables that TABLES names, in the same folder."""
     numbers = {said.number for said in tables.answers if said.sender == state.sender}
     done = [need for need in state.needs if need.proposal.number in numbers]
     if not done:
@@ -122,7 +122,7 @@ def answered(state: State, tables: Tables, now_ms: int) -> State:
 
 
 def _told(state: State, tables: Tables, now_ms: int) -> Mapping[str, Told]:
-    """The newest of what was said of each table, in bounds."""
+    """Return the newest statement about each table, in bounds."""
     told = dict(state.told)
     for start in tables.tables:
         told.pop(start.table, None)
@@ -131,7 +131,7 @@ def _told(state: State, tables: Tables, now_ms: int) -> Mapping[str, Told]:
 
 
 def forgotten(state: State, now_ms: int) -> State:
-    """N3, R4: a table that was refused is asked for again after a while."""
+    """N3, R4: forget refusals after a while, so that the table is asked for again."""
     kept = {
         name: said
         for name, said in state.told.items()
@@ -148,9 +148,9 @@ def _renewed(opened: OpenTransaction | None, now: TableStart | None) -> OpenTran
 
 
 def by_start(state: State, start: StartCommit) -> State:
-    """A START under another schema answers too: the records are looked at again.
+    """Take a START under another schema as an answer too: the records are looked at again.
 
-    What is not answered is said again: the coordinator may have had no room for it (G6).
+    What is not answered is repeated: the coordinator may have had no room for it (G6).
     """
     lead = start.tables[0]
     now = Destination(lead.table, lead.uuid, lead.schema_id)
@@ -167,7 +167,7 @@ def _at(need: Need) -> Destination:
 
 
 def heard_own(state: State, proposal: Proposal) -> State:
-    """G1, G6: it was heard; said in its name by others, it counts on from there."""
+    """G1, G6: note that it was heard; if others used its name, go on counting from there."""
     if state.proposals < proposal.number <= state.proposals + LEAP_MAX:
         return replace(state, proposals=proposal.number)
     heard = (
@@ -177,7 +177,7 @@ def heard_own(state: State, proposal: Proposal) -> State:
 
 
 def told_ignored(state: State, written: BatchWritten) -> Step:
-    """S6: tell once of each field that becomes no column, with the records that it was met in."""
+    """S6: log once each field that becomes no column, with the records in which it was met."""
     new = {path: count for path, count in written.ignored.items() if path not in state.ignored}
     if not new:
         return state, ()

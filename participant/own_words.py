@@ -1,4 +1,4 @@
-"""Logs what a participant says and is told, so that one which does not lead is not silent."""
+"""Logs a participant's main events, so that one that does not lead is not silent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN_MAX = 20
 
 
 def log_draft(log: logging.Logger, sink: str, draft: Draft) -> None:
-    """One line for partitions that came or went, and for a status that names rows or a failure."""
+    """Log one line for partitions gained or lost, and for a status that names rows or a failure."""
     event = draft.event
     if isinstance(event, Presence) and event.concerns:
         named = sorted(map(str, event.concerns))
@@ -37,7 +37,7 @@ def log_draft(log: logging.Logger, sink: str, draft: Draft) -> None:
 
 
 def log_pause(log: logging.Logger, state: State) -> None:
-    """An operator's request took effect, whoever coordinates."""
+    """Log that an operator's request took effect, whoever coordinates."""
     event = LogEvent.FETCH_PAUSED if state.paused else LogEvent.FETCH_RESUMED
     told = "paused: nothing is fetched until headgate resume" if state.paused else "fetches again"
     log.info("sink %s: %s", state.sink, told, extra=about(event, epoch=state.epoch))

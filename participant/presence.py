@@ -25,19 +25,19 @@ def presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartitio
 
 
 def held(state: State) -> tuple[int, int]:
-    """Records and bytes: what is read and not announced, and what the next batch will read.
+    """Return records and bytes: what is read and not announced, and what the next batch will read.
 
-    Nobody knows the bytes of what was not read yet: they are taken to be like the last batch's.
+    The bytes of what was not read yet are unknown: they are taken to be like the last batch's.
     """
     claims = [own.work for own in state.owned.values() if own.work]
-    there = {} if state.needs else backlog(state)  # what waits for columns is no reason for END
+    there = {} if state.needs else backlog(state)  # records that wait for columns do not hasten END
     waiting = min(sum(map(len, there.values())), state.settings.batch_records_max)
     records = sum(len(claim.range) for claim in claims) + waiting
     return records, sum(c.bytes_read for c in claims) + round(waiting * state.record_bytes)
 
 
 def steps(state: State) -> int:
-    """Eighths of this participant's share of the nearest limit; 0 where there is no limit."""
+    """Return the eighths of this participant's share of the nearest limit; 0 if there is none."""
     writing = state.writing
     if writing is None or not (writing.limits.commit_records or writing.limits.commit_bytes):
         return 0

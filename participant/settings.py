@@ -1,4 +1,4 @@
-"""What a person may tell a participant; every value in the unit that its name says."""
+"""A participant's settings; every value in the unit that its name says."""
 
 from __future__ import annotations
 

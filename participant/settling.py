@@ -21,11 +21,10 @@ from headgate.participant.work import dropped, idle
 
 
 def believed(state: State, record: LogRecord) -> bool:
-    """P1: lower epochs are ignored. G6: epochs are counted up, and L lies before it is said.
+    """Return whether to believe an event: P1 ignores lower epochs, G6 leaps and impossible Ls.
 
     A START is believed however far it leaps, for its coordinator may have had to claim above words
-    that this participant did not go by. From a false one a START of the true coordinator leads
-    back.
+    that this participant ignored. A START of the true coordinator leads back from a false one.
     """
     said, known = record.envelope, state.epoch
     match said.event:
@@ -41,7 +40,7 @@ def believed(state: State, record: LogRecord) -> bool:
 
 
 def entered(state: State, epoch: Epoch) -> State:
-    """P1: a higher epoch voids all work, all announced statuses and every known position."""
+    """P1: enter a higher epoch: all work, announced statuses and known positions are void."""
     return replace(
         dropped(state),
         epoch=epoch,
@@ -62,7 +61,7 @@ def entered(state: State, epoch: Epoch) -> State:
 
 
 def settled(state: State, offsets: Offsets, settled_to: ControlOffset) -> State:
-    """Apply C, settled up to L. An older one than already applied says nothing new."""
+    """Apply C, settled up to L. A settlement older than one already applied is ignored."""
     if settled_to < state.settled_to:
         return state
     pending = tuple(own for own in state.pending if _behind(own, settled_to))
@@ -76,7 +75,7 @@ def settled(state: State, offsets: Offsets, settled_to: ControlOffset) -> State:
 
 
 def _unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
-    """G6: how many statuses in a row came to nothing, though C has not reached what they claim."""
+    """G6: return how many statuses in a row had no effect: C has not reached what they claim."""
     count = state.unheeded
     for own in state.pending:
         if not _behind(own, settled_to) and any(len(span) for span in own.ranges.values()):
@@ -86,7 +85,7 @@ def _unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
 
 
 def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -> bool:
-    """A partition that C does not name says nothing (START leaves out topics no longer read)."""
+    """Return whether C contradicts the position; a partition that C leaves out does not count."""
     return (
         own.work is not None
         and partition in expected
@@ -95,12 +94,12 @@ def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -
 
 
 def _behind(own: OwnStatus, settled_to: ControlOffset) -> bool:
-    """P8: a status at or behind L is late, and stays pending for the next settlement."""
+    """P8: return whether the status is late, so that it waits for the next settlement."""
     return own.offset is None or own.offset >= settled_to
 
 
 def _chained(offsets: Offsets, pending: tuple[OwnStatus, ...]) -> Offsets:
-    """P7: what C will be once the own late statuses are judged, each as the coordinator would."""
+    """P7: return what C will be once the own late statuses are judged, as the coordinator would."""
     for own in pending:
         if offsets.admits(own.ranges):
             offsets = offsets.after(own.ranges)
@@ -115,7 +114,7 @@ def _moved(partition: TopicPartition, own: Ownership, expected: Offsets) -> Owne
 def _learned(
     owned: Mapping[TopicPartition, Ownership], expected: Offsets, settled_to: ControlOffset
 ) -> Mapping[TopicPartition, Ownership]:
-    """P6: a gained partition's position is C of the first settlement behind its PRESENCE."""
+    """P6: take a gained partition's position from the first settlement behind its PRESENCE."""
     return {
         p: replace(own, work=idle(expected[p]))
         if own.work is None and own.since is not None and own.since < settled_to and p in expected
@@ -127,7 +126,10 @@ def _learned(
 def other_configuration(
     state: State, coordinator: Sender, start: StartCommit
 ) -> OtherConfiguration | None:
-    """P11: what this participant wrote would go elsewhere, or be another row than its file says."""
+    """P11: return the error if this participant's configuration differs from START's.
+
+    What it wrote would go elsewhere, or be another row than its file says.
+    """
     said = {"table.identifier": start.tables[0].table, **start.configuration}
     own = {**state.configuration}
     if state.table is not None:

@@ -26,7 +26,7 @@ def draft(
 
 
 def counted_on(known: int, heard: int) -> int:
-    """G6: where it goes on from what was said in its name, of its own or somebody else's."""
+    """G6: return the number to count on from, after what was heard in its name, its own or not."""
     return heard if known < heard <= known + LEAP_MAX else known
 
 

@@ -33,7 +33,7 @@ from headgate.participant.settings import ParticipantSettings
 
 class Phase(StrEnum):
     WAITING = "waiting"
-    """No transaction is open to this participant."""
+    """No transaction is open for this participant."""
     WRITING = "writing"
     """A transaction is open; batches are read and written (P2)."""
     ANSWERING = "answering"
@@ -42,9 +42,9 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """What a START said: where files go, and for which fixed set of partitions.
+    """The contents of a START: where files go, and for which fixed set of partitions.
 
-    ``parked`` as the newest START or settlement says (I1).
+    ``parked`` as in the newest START or settlement (I1).
     """
 
     number: TransactionNumber
@@ -99,7 +99,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class OwnStatus:
-    """An announced status that no settlement covers yet; ``offset`` once it was heard."""
+    """An announced status that no settlement covers yet; ``offset`` is set once it was heard."""
 
     draft: Draft
     status: WriteStatus
@@ -122,7 +122,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What TABLES said of a table that START does not name; of one that is not made, for a time."""
+    """The statement of TABLES on a table that START does not name; a missing one expires."""
 
     start: TableStart
     until_ms: int | None = None
@@ -201,21 +201,21 @@ class State:
 
     @property
     def unconfirmed(self) -> bool:
-        """A status was appended and not yet heard: the next one has to wait for it."""
+        """Return whether a status was appended and not yet heard: the next one has to wait."""
         return any(own.offset is None for own in self.pending)
 
     @property
     def files_waiting(self) -> int:
-        """How many files of all tables no status has named yet."""
+        """Return how many files of all tables no status has named yet."""
         followed = sum(map(len, self.followed.values()))
         return len(self.files) + len(self.quarantined) + followed
 
     @property
     def unannounced(self) -> bool:
-        """There is work that no status has named yet."""
+        """Return whether there is work that no status has named yet."""
         return any(own.work and not own.work.range.empty for own in self.owned.values())
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """The next offset to read of every partition whose position is known."""
+        """Return the next offset to read of every partition whose position is known."""
         return {p: own.work.range.end for p, own in self.owned.items() if own.work}

@@ -24,10 +24,9 @@ from headgate.participant.embedding import Buffers, EmbeddedMember, Record
 class SinkTask:
     """One participant whose records are put. Use from the thread of the consumer loop.
 
-    Call ``put`` at least every second or so, with nothing when there is nothing: the protocol
-    makes its turns there. Where to read from is the task's business alone: the loop must not seek
-    by itself, and the group's offsets mean nothing to it. Each method raises the ``HeadgateError``
-    that ends the sink.
+    Call ``put`` at least every second or so, with nothing when there is nothing: the protocol makes
+    its turns there. Only the task decides where to read: the loop must not seek by itself, and the
+    group's offsets mean nothing to it. Each method raises the ``HeadgateError`` that ends the sink.
     """
 
     def __init__(self, driver: ParticipantDriver, buffers: Buffers, member: EmbeddedMember) -> None:
@@ -36,7 +35,7 @@ class SinkTask:
         self._member = member
 
     def open(self, partitions: Iterable[TopicPartition]) -> None:
-        """The group assigned these. Their records count once the task has sought their place."""
+        """Take assigned partitions. Their records count once the task has sought their place."""
         self._buffers.open(partitions)
         self.put(())
 
@@ -47,17 +46,17 @@ class SinkTask:
         self._buffers.follow(self._wanted())
 
     def pre_commit(self) -> Offsets:
-        """The next offsets that are settled in the table: safe to store in the group."""
+        """Return the next offsets that are settled in the table: safe to store in the group."""
         return self._member.settled.restricted(self._buffers.opened())
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
-        """The group takes these away: what is written is announced first, bounded in time (P5)."""
+        """Announce what is written, bounded in time (P5), and give up the revoked partitions."""
         leaving = frozenset(partitions)
         self._driver.release(leaving)
         self._buffers.close(leaving)
 
     def _wanted(self) -> Mapping[TopicPartition, int]:
-        """Where each partition's buffer should begin: behind the batch that runs."""
+        """Return where each partition's buffer should begin: behind the batch that runs."""
         state = self._driver.state
         running = state.batch.ranges if state.batch else {}
         return {

@@ -1,4 +1,4 @@
-"""What a participant waits for, in words and partitions (S4)."""
+"""What a participant waits for, as text and as partitions (S4)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _NAMED_MAX = 5
 
 
 def words(proposal: Proposal) -> str:
-    """Say what is waited for: ``waits for lake.orders: +pax, +tip``."""
+    """Return text like ``waits for lake.orders: +pax, +tip``."""
     return f"waits for {_asked(proposal)}"
 
 
 def waited_for(state: State) -> str | None:
-    """Say what all proposals wait for; ``None`` where there are none."""
+    """Return text on everything that proposals wait for; ``None`` where there are none."""
     if not state.needs:
         return None
     asked = [_asked(need.proposal) for need in state.needs]
@@ -34,6 +34,6 @@ def _asked(proposal: Proposal) -> str:
 
 
 def waiting(state: State) -> frozenset[TopicPartition]:
-    """S4: of which a status says that more is there."""
+    """S4: return the partitions for which a status says that there is more."""
     first = (need.proposal.first for need in state.needs)
     return frozenset(at for offsets in first for at in offsets) & state.owned.keys()

@@ -23,12 +23,12 @@ from headgate.participant.waiting import waited_for, waiting
 
 
 def idle(offset: int) -> Claim:
-    """Nothing unannounced; the position is ``offset``."""
+    """Return a claim of nothing, at position ``offset``."""
     return Claim(OffsetRange(offset, offset))
 
 
 def readable(state: State) -> Mapping[TopicPartition, int]:
-    """P2: positions of the owned partitions that are in the open transaction's fixed set."""
+    """P2: return positions of the owned partitions in the open transaction's fixed set."""
     if state.writing is None or state.paused:
         return {}
     fixed = state.writing.fixed
@@ -36,7 +36,7 @@ def readable(state: State) -> Mapping[TopicPartition, int]:
 
 
 def backlog(state: State) -> Mapping[TopicPartition, OffsetRange]:
-    """Per readable partition what the source holds behind the position; empty ones left out."""
+    """Return what the source holds behind each readable position; empty ranges are left out."""
     return {
         partition: OffsetRange(offset, state.ends[partition])
         for partition, offset in readable(state).items()
@@ -47,7 +47,7 @@ def backlog(state: State) -> Mapping[TopicPartition, OffsetRange]:
 def capped(
     ranges: Mapping[TopicPartition, OffsetRange], records_max: int
 ) -> Mapping[TopicPartition, OffsetRange]:
-    """At most ``records_max`` offsets in all: what small partitions leave goes to larger ones."""
+    """Limit the ranges to ``records_max`` offsets; what small ones leave goes to larger ones."""
     left, chosen = records_max, {}
     by_size = sorted(ranges.items(), key=lambda item: (len(item[1]), item[0]))
     for done, (partition, whole) in enumerate(by_size):
@@ -59,7 +59,7 @@ def capped(
 
 
 def planned(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple[State, Batch]:
-    """The next batch, and the state in which it runs."""
+    """Return the next batch, and the state in which it runs."""
     writing = state.writing
     assert writing is not None, "a batch needs an open transaction (P2)"
     batch = Batch(
@@ -79,7 +79,7 @@ def planned(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple
 
 
 def absorbed(state: State, written: BatchWritten) -> State:
-    """The batch's ranges continue the claims, its files are theirs (P2: exactly these ranges)."""
+    """Extend the claims by the batch's ranges and files (P2: exactly these ranges)."""
     assert state.batch is not None
     assert {p: r.range for p, r in written.partitions.items()} == state.batch.ranges, (
         f"batch {written.number} covers other ranges than it was given"
@@ -111,7 +111,7 @@ def _mean(written: BatchWritten, before: float) -> float:
 
 
 def _followed(state: State, written: BatchWritten) -> Mapping[Destination, tuple[WrittenFile, ...]]:
-    """Files of one table go together, whatever its schema was; the newest is named."""
+    """Join the files of each table, whatever its schema was; the newest schema is named."""
     known = {(at.table, at.uuid): (at, files) for at, files in state.followed.items()}
     for at, more in written.followed.items():
         before = known.get((at.table, at.uuid), (at, ()))[1]
@@ -134,7 +134,7 @@ def _joined(claim: Claim, result: PartitionResult) -> Claim:
 
 
 def dropped(state: State) -> State:
-    """All unannounced work is void; every position goes back to where it began."""
+    """Drop all unannounced work; every position goes back to where it began."""
     owned = {
         partition: replace(own, work=idle(own.work.range.begin)) if own.work else own
         for partition, own in state.owned.items()
@@ -152,7 +152,7 @@ def dropped(state: State) -> State:
 
 
 def with_parked(state: State, parked: Mapping[str, str]) -> State:
-    """I2: what a settlement says holds for the next batch, whichever transaction it is of."""
+    """I2: apply a settlement's parked tables to the next batch, whatever its transaction."""
     writing, following = state.writing, state.following
     return replace(
         state,
@@ -163,7 +163,7 @@ def with_parked(state: State, parked: Mapping[str, str]) -> State:
 
 
 def announced(state: State, number: int) -> tuple[State, WriteStatus]:
-    """Everything unannounced as one status, which names every owned partition (P3)."""
+    """Announce everything unannounced in one status, which names every owned partition (P3)."""
     writing = state.writing
     claims = {p: own.work for p, own in state.owned.items() if own.work and writing}
     failed = state.failed & state.owned.keys()
@@ -190,10 +190,10 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
 
 
 def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> bool:
-    """P3: nothing was read of it, and it was not seen that there is nothing to read.
+    """P3: return whether the partition may hold more, so that an empty claim does not mean idle.
 
-    What cannot be asked now, or waits for room, is not idle; nor is what was seen in front of an
-    END before the one that is answered. A paused sink asks nothing: nobody knows what waits.
+    A partition that cannot be asked now, or waits for room, is not idle; nor is one whose end was
+    seen before an earlier END. A paused sink asks nothing: nobody knows what waits.
     """
     if not claim.range.empty or state.writing is None or partition not in state.writing.fixed:
         return False
@@ -203,7 +203,7 @@ def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> boo
 
 
 def _tables(writing: OpenTransaction, state: State) -> tuple[TableStatus, ...]:
-    """Q4: the files of all tables are announced with the claims that they belong to."""
+    """Q4: return the files of all tables, announced with the claims that they belong to."""
     tables = [TableStatus(writing.table.table, state.files)] if state.files else []
     if writing.quarantine is not None and state.quarantined:
         tables.append(TableStatus(writing.quarantine.table, state.quarantined))
@@ -218,7 +218,7 @@ def _announced(own: Ownership) -> Ownership:
 
 
 def opened(state: State, started: OpenTransaction | None) -> State:
-    """A START takes effect at once, or behind the answer that is still owed (C4)."""
+    """Open a START at once, or behind the answer that is still owed (C4)."""
     if state.ended > state.answered:
         return replace(state, following=started)
     return replace(state, writing=started, following=None, last_read_done=False, looked=frozenset())

@@ -63,23 +63,23 @@ from headgate.sink.telemetry.meters import SinkMeters
 _log = redacted_logger("headgate.sink")
 
 BUFFER_BYTES_MAX = 64 * 1024 * 1024
-"""What a task keeps of the records put, before it pauses the loop's consumer."""
+"""The limit of records put and not yet written; above it the task pauses the loop's consumer."""
 
 
 MISSING_TOPIC_MAX_S = 60.0
-"""A topic that the brokers do not know for so long is not there; metadata lag for less."""
+"""A topic that the brokers do not know for so long does not exist; metadata lags for less."""
 
 _SPARK = threading.Lock()
-"""Held by the sink of this process that writes with Spark."""
+"""Held by the one sink of this process that writes with Spark."""
 
 _AWAKE_OR_ASLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
-    """``ports.Clock`` of this machine."""
+    """Implements ``ports.Clock`` on this machine."""
 
     def monotonic_ms(self) -> int:
-        """Counts on while the machine sleeps, where it can: files grow old meanwhile (P9)."""
+        """Return a time that counts on while the machine sleeps, if it can: files age too (P9)."""
         return time.clock_gettime_ns(_AWAKE_OR_ASLEEP) // 1_000_000
 
     def wall_ms(self) -> int:
@@ -88,9 +88,9 @@ class SystemClock:
 
 @contextmanager
 def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
-    """A participant inside the caller's own consumer loop; closed in every exit path.
+    """Open a participant inside the caller's own consumer loop; closed in every exit path.
 
-    ``steering`` is how the task seeks and pauses the caller's consumer. Writes inside this process.
+    ``steering`` is how the task seeks and pauses the caller's consumer. It writes in this process.
     """
     if settings.transform:
         raise ConfigurationError(
@@ -148,7 +148,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 def opened(
     settings: SinkSettings, sender: Sender | None = None, meters: SinkMeters | None = None
 ) -> Iterator[OpenSink]:
-    """Everything opened in order, and closed in reverse whatever happens."""
+    """Open everything in order, and close it in reverse whatever happens."""
     sender = sender or new_sender()
     with ExitStack() as stack:
         stack.enter_context(_discreet(settings))
@@ -199,7 +199,7 @@ def _initial(settings: SinkSettings, sender: Sender) -> State:
 
 @contextmanager
 def _discreet(settings: SinkSettings) -> Iterator[None]:
-    """No secret of the sink in what is logged or raised meanwhile."""
+    """Keep the sink's secrets out of what is logged or raised meanwhile."""
     with redacting(settings.redaction):
         try:
             yield
@@ -209,7 +209,7 @@ def _discreet(settings: SinkSettings) -> Iterator[None]:
 
 
 def _ready(settings: SinkSettings, stack: ExitStack) -> OpenedTables:
-    """The sink's tables, once they and the control topic are there."""
+    """Return the sink's tables, once they and the control topic exist."""
     kind = other_kind(settings)
     if kind is None:
         refuse_catalog(settings.catalog)
@@ -220,14 +220,14 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> OpenedTables:
 
 
 def new_sender() -> Sender:
-    """This process as a participant: a readable name, and an incarnation of its own."""
+    """Identify this process as a participant: a readable name, and an incarnation of its own."""
     return Sender(f"{socket.gethostname()}-{os.getpid()}", uuid.uuid4().hex[:12])
 
 
 def _coordinator(
     settings: SinkSettings, tables: OpenedTables, sender: Sender, meters: SinkMeters | None = None
 ) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
-    """A coordinator's life has an incarnation of its own: its commits are told apart by it."""
+    """Build one coordinator's life. It has an incarnation of its own, which marks its commits."""
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])
     with ExitStack() as opening:
         log = control_log(settings)
@@ -293,7 +293,7 @@ def identity(settings: SinkSettings, life: Sender) -> Identity:
 
 @contextmanager
 def batch_writer(settings: SinkSettings, planning: Planning) -> Iterator[BatchWriter]:
-    """What turns ranges of the source into files of the planned tables; closed at the end."""
+    """Return what turns source ranges into files of the planned tables; closed at the end."""
     if settings.spark.writer is WriterKind.IN_PROCESS:
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.written(
@@ -310,7 +310,7 @@ def batch_writer(settings: SinkSettings, planning: Planning) -> Iterator[BatchWr
     from headgate.data.spark.transform import transformation
 
     if transform := planning.plans.shaping.transform:
-        transformation(transform)  # a transform that cannot be taken is no reason to start Spark
+        transformation(transform)  # an unusable transform is found before Spark starts
     with _sparks_only_sink(settings):
         session = open_session(spark_options(settings))
         try:
@@ -333,7 +333,7 @@ def second_with_spark(settings: SinkSettings) -> SinksClash:
 
 @contextmanager
 def _sparks_only_sink(settings: SinkSettings) -> Iterator[None]:
-    """A process has one Spark session: who closes it would close it for other sinks too."""
+    """Hold the process's one Spark session: closing it would close it for other sinks too."""
     if not _SPARK.acquire(blocking=False):
         raise second_with_spark(settings)
     try:

@@ -1,8 +1,8 @@
-"""What followers are owed where the kind of table has no manifests (rule D2): the files' names.
+"""Drafts of what followers are owed, where the kind of table has no manifests (D2): file names.
 
-One small file for each transaction and table, below the table's location, until it was paid some
-time ago: a table that lost its newest payments since is still owed what they say. Who pays gives
-the files to the table as those of any commit.
+A small file for each transaction and table lies below the table's location until it was paid some
+time ago: a table that lost its newest payments is still owed what they say. The payer gives the
+files to the table like those of any commit.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
 
 
 class Drafts:
-    """The drafts of one sink for one table; it fails in the ways of storage.
+    """The drafts of one sink for one table; it raises what storage raises.
 
-    ``kept_ms``: how long they are kept behind their payment, and behind their epoch.
+    ``kept_ms``: how long they are kept after their payment, and after their epoch.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Drafts:
         self._paid: deque[tuple[float, Collection[str]]] = deque()
 
     def write(self, draft: Draft) -> tuple[Debt, ...]:
-        """Keep what the follower is owed: its rows, and besides the keys that go (rule U2)."""
+        """Write what the follower is owed: its rows, and separately the keys to delete (U2)."""
         keys = [file for file in draft.files if file.kind is FileKind.KEYS]
         debts = []
         if rows := [file for file in draft.files if file.kind is FileKind.ROWS]:
@@ -83,7 +83,7 @@ class Drafts:
         )
 
     def read(self, path: str) -> list[WrittenFile]:
-        """Raises ``FileNotFoundError``; ``ValueError`` for what is no draft."""
+        """Read a draft. Raises ``FileNotFoundError``; ``ValueError`` for any other file."""
         with self._files.new_input(path).open() as stream:
             return [_file(form) for form in json.loads(stream.read())]
 
@@ -92,7 +92,7 @@ class Drafts:
         return (self._rows(file, columns) for file in self.read(path))
 
     def paid(self, paths: Collection[str]) -> None:
-        """Delete those of payments of long ago, which nobody asks for any more; these come next."""
+        """Delete drafts of old payments, which nobody asks for any more; these follow later."""
         now_s = time.monotonic()
         while self._paid and self._paid[0][0] <= now_s - self._kept_ms / 1000:
             delete_later(self._files, self._paid.popleft()[1])
@@ -107,7 +107,8 @@ class Drafts:
     ) -> None:
         """Delete old ones of earlier epochs that nobody is owed: paid ones, or never decided.
 
-        Of the epoch of the ``newest`` payment only what is behind it."""
+        In the epoch of the ``newest`` payment only later ones are deleted.
+        """
         until_ms = time.time() * 1000 - self._kept_ms
         root = f"{location}/metadata/headgate/{self._sink}"
         loose = [
@@ -120,7 +121,7 @@ class Drafts:
         delete_quietly(self._files, loose)
 
     def _drafts_below(self, root: str, until_ms: float) -> Iterator[tuple[str, int, int]]:
-        """Those that are so old, with the epoch and the number of their transactions."""
+        """Yield those that are so old, with the epoch and the number of their transactions."""
         for path, at_ms in files_below(self._files, root):
             named = _NAMED.fullmatch(path.removeprefix(f"{root}/"))
             if named and at_ms <= until_ms:
@@ -128,7 +129,7 @@ class Drafts:
 
     def _rows(self, file: WrittenFile, columns: Sequence[str]) -> FileRows:
         def batches() -> Iterator[Any]:
-            import pyarrow.parquet as pq  # not for every command
+            import pyarrow.parquet as pq  # slow to import, and not needed by every command
 
             with self._files.new_input(file.path).open() as stream:
                 yield from pq.ParquetFile(stream).iter_batches(columns=list(columns))

@@ -1,4 +1,4 @@
-"""A follower of any kind of table but Iceberg: drafts of ours, and the kind's own commits."""
+"""A follower of any kind of table but Iceberg: our drafts, and the kind's own commits."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_kinds import FollowingTable
+from headgate.control_protocol.table_kinds import FollowingTable, numbered
 from headgate.tables.drafts import Drafts
 
 _log = redacted_logger(__name__)
 
 
 class KindFollower:
-    """``ports.Follower``. ``lead`` is the same table, as one that may be asked for new columns.
+    """Implements ``ports.Follower``. ``lead`` is the same table, as one that may get new columns.
 
-    Who drafts or tidies beside a slow payment waits for its end: a kind's table serves one thread.
+    Drafting and tidying wait for the end of a slow payment: a kind's table serves one thread.
     """
 
     def __init__(self, table: FollowingTable, lead: Lead, drafts: Drafts) -> None:
@@ -49,7 +49,7 @@ class KindFollower:
             return self._lead.evolve(base, columns)
 
     def draft(self, draft: Draft) -> tuple[Debt, ...]:
-        """D2."""
+        """D2: write the draft, once the table has accepted its files."""
         name = draft.table.table
         if self.read().uuid != draft.table.uuid:
             raise Unreachable(f"{name} is another table now; nothing was drafted")
@@ -63,22 +63,33 @@ class KindFollower:
             ) from error
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
-        """D5: the files of the debts are those of the commit."""
-        paths = [debt.manifest for debt in attempt.debts if debt.manifest]
+        """D5: commit the files of the debts, numbered by the order of their transactions (U3)."""
+        owed = [debt for debt in attempt.debts if debt.manifest]
+        order = {each: n for n, each in enumerate(sorted({debt.transaction for debt in owed}))}
         try:
-            drafted = [file for path in paths for file in self._drafts.read(path)]
+            drafted = [
+                (file, order[debt.transaction])
+                for debt in owed
+                for file in self._drafts.read(debt.manifest)
+            ]
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(f"nothing was sent: a draft could not be read: {first_line(error)}")
-        files = (*attempt.files, *drafted)
+        files = (*numbered(attempt), *drafted)
+        brought = replace(
+            attempt,
+            files=tuple(file for file, _ in files),
+            transactions=tuple(number for _, number in files),
+            debts=(),
+        )
         with self._one:
-            outcome = self._table.commit(replace(attempt, files=files, debts=()))
+            outcome = self._table.commit(brought)
         if isinstance(outcome, Landed):
-            self._drafts.paid(paths)
+            self._drafts.paid([debt.manifest for debt in owed])
         return outcome
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        """What is left over; a failure leaves orphans. What the newest payment was made of stays,
-        for a database that is restored without it."""
+        """Delete leftover drafts; a failure leaves orphans. The newest payment's drafts stay, for a
+        database that is restored without it."""
         try:
             view = self.read()
             paid = view.settled.transaction if view.settled else None
@@ -87,7 +98,7 @@ class KindFollower:
             _log.warning("drafts were not cleared away: %s", first_line(error))
 
     def strike_off(self, debts: Sequence[Debt]) -> None:
-        """Key files are the kind's own to remove, once what they say has landed."""
+        """Do nothing: key files are for the kind to remove, once their deletes have landed."""
 
     def close(self) -> None:
         self._table.close()

@@ -1,6 +1,6 @@
-"""All followers of a sink, called by threads: one that hangs holds up no other.
+"""Calls all followers of a sink by threads: one that hangs holds up no other.
 
-But for payments that are made together (D5): those wait for the slowest of their tables.
+Payments that are made together (D5) are the exception: they wait for the slowest of their tables.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ _Answer = TypeVar("_Answer")
 
 
 class FollowerTables:
-    """``ports.Followers``. ``open_table`` opens one by its name. ``told`` is called, and must not
-    wait, when the followers are looked at for the first time and after every payment: rows may be
-    there that nobody knows of. Without ``threads`` the caller makes one call after another.
-    ``required``: an error of any other is an answer (rule I1). ``make`` makes a table that is asked
-    for, and says why when it does not. ``listed`` names the tables of a namespace. ``joint`` pays
-    several in one call.
-    """
+    """Implements ``ports.Followers``. ``open_table`` opens one by its name. ``told`` is called, and
+    must not wait, when the followers are looked at for the first time and after every payment: new
+    rows may be there. Without ``threads`` the caller makes one call after another. ``required``: an
+    error of any other is an answer (rule I1). ``make`` makes a requested table, or says why it does
+    not. ``listed`` names the tables of a namespace. ``joint`` pays several in one call."""
 
     def __init__(
         self,
@@ -90,7 +88,7 @@ class FollowerTables:
         self, payments: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
         begun = [
-            Payment(self._table(payment.base.table), payment)  # it is opened by this thread
+            Payment(self._table(payment.base.table), payment)  # this thread opens it
             for payment in payments
             if not self._busy(payment.base.table)
         ]
@@ -127,7 +125,7 @@ class FollowerTables:
                 table.strike_off(struck)
 
     def close(self) -> None:
-        """What is under way ends by itself; each call is bounded."""
+        """Start no more calls; those under way end by themselves, for each is bounded."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         for table in self._opened.values():
@@ -140,7 +138,7 @@ class FollowerTables:
         return list(self._executor().map(call, items))
 
     def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
-        """Answer the error that is this table's own trouble; raise any other (I1)."""
+        """Return the error that is this table's own trouble; raise any other (I1)."""
         try:
             return call()
         except HeadgateError as error:
@@ -173,7 +171,7 @@ class FollowerTables:
         return self._make(want) if self._make else Changed(want.at.table, why="none are made")
 
     def _grown(self, want: Want) -> Changed:
-        """The table as it is now; another one than was asked for is left alone."""
+        """Return the table as it is now; if it is not the one asked for, leave it alone."""
         table = self._table(want.at.table)
         view, changes, refused = table.read(), tuple[str, ...](), tuple[Refusal, ...]()
         if view.uuid == want.at.uuid and want.columns.fields:
@@ -200,7 +198,7 @@ class FollowerTables:
         return {p.name: self.guarded(p.name, p.paid) for p in payments}
 
     def _trouble(self, name: str, error: HeadgateError) -> HeadgateError | None:
-        """What is wrong with a table that the sink can do without, but for not being reachable."""
+        """Return the trouble of a table that the sink can do without; ``None``: unreachable."""
         if self._is_required(name):
             return None
         if isinstance(error, RetryLater):

@@ -1,6 +1,6 @@
-"""What writers of files need of a neutral layout, and what a commit needs of a written file.
+"""Turns a neutral layout into what file writers need, and a written file into what a commit needs.
 
-Files of every kind of table are made by the writers of Iceberg's; this is where the two meet.
+Iceberg's writers make the files of every kind of table; this is where the two meet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def declared_columns(columns: Mapping[str, str]) -> Struct:
 
 @lru_cache(maxsize=64)
 def schema_of(columns: Struct) -> Schema:
-    """Return the columns as an Iceberg schema; ids follow from the places alone."""
+    """Return the columns as an Iceberg schema; ids follow from their positions alone."""
     ids = count(1)
     return Schema(*(_field(column, ids) for column in columns.fields))
 
@@ -77,9 +77,9 @@ class FileFacts:
     """What is known of a written file without reading it, by the columns' paths.
 
     ``partition`` has every column of ``Layout.partition_by``. The bounds are not tight: a text may
-    be cut off. Values are Python's; of dates and times whole numbers, as Iceberg counts them.
-    Columns with NaN have no maximum: to some readers it is the highest value. Nothing is told of
-    what is inside of lists and maps.
+    be cut off. Values are Python's; dates and times are whole numbers, as Iceberg counts them.
+    Columns with NaN have no maximum: some readers take it for the highest value. There are no facts
+    on the contents of lists and maps.
     """
 
     partition: Mapping[str, Any]
@@ -94,7 +94,7 @@ def layout_id_of(file: WrittenFile) -> int:
 
 
 def file_facts(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]) -> FileFacts:
-    """Return what the writer measured. Raises ``ValueError`` for what no writer of ours wrote."""
+    """Return what the writer measured. Raises ``ValueError`` for files of other writers."""
     detail, schema = FileDetail.decode(file.detail), schema_of(columns)
     if len(detail.partition) != len(partition_by):
         raise ValueError(f"{file.path} has {len(detail.partition)} partition values")
@@ -113,7 +113,7 @@ def file_facts(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]
 def with_absent(
     rows: pa.RecordBatch, names: Sequence[str], columns: Struct, values: Mapping[str, Any]
 ) -> pa.RecordBatch:
-    """Return rows of a file with those of the named columns that the file has not.
+    """Return rows of a file with those of the named columns that the file lacks.
 
     They have the value of ``values``, or null: others may have appended before a column was added,
     and may leave partition columns to the log. Readers of files leave such columns out.
@@ -135,7 +135,7 @@ _Leaves = Mapping[int, tuple[Path, PrimitiveType]]
 
 @lru_cache(maxsize=64)
 def _leaves(columns: Struct) -> _Leaves:
-    """The columns of which every row has one value at most, by their ids."""
+    """Return the columns of which every row has one value at most, by their ids."""
 
     def found(struct: StructType, path: Path) -> Iterator[tuple[int, tuple[Path, PrimitiveType]]]:
         for each in struct.fields:

@@ -149,20 +149,8 @@ class KeyedWorld:
 
     def files(self, events: Sequence[Event]) -> tuple[WrittenFile, ...]:
         """What a status of these records names."""
-        table = self.loaded()
         rows, deletes = self.source.rows(events)
-        files: tuple[WrittenFile, ...] = ()
-        if rows:
-            arrow = schema_to_pyarrow(table.schema(), include_field_ids=False)
-            below = sinks_folder(table, SINK)
-            files += write_files(table, pa.Table.from_pylist(rows, arrow), below)
-        if deletes:
-            columns = key_schema(
-                table.schema(), key_ids(table.schema(), self.source.key), topics=False
-            )
-            path = f"{table.location()}/data/keys-{uuid.uuid4()}.parquet"
-            files += (write_keys(table.io, path, pa.Table.from_pylist(deletes, columns)),)
-        return files
+        return written(self.loaded(), self.source.key, rows, deletes)
 
     def attempt(self, files: Sequence[WrittenFile]) -> CommitAttempt:
         offsets = {TopicPartition("topic", p): at for p, at in self.source.offsets.items()}
@@ -207,6 +195,22 @@ class KeyedWorld:
         assert outcome.view.record is not None
         assert outcome.view.record.keys is not None
         return outcome.view.record.keys
+
+
+def written(
+    table: Table, key: tuple[str, ...], rows: Sequence[Row], deletes: Sequence[Row]
+) -> tuple[WrittenFile, ...]:
+    """Write the files of one status."""
+    files: tuple[WrittenFile, ...] = ()
+    if rows:
+        arrow = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        below = sinks_folder(table, SINK)
+        files += write_files(table, pa.Table.from_pylist(list(rows), arrow), below)
+    if deletes:
+        columns = key_schema(table.schema(), key_ids(table.schema(), key), topics=False)
+        path = f"{table.location()}/data/keys-{uuid.uuid4()}.parquet"
+        files += (write_keys(table.io, path, pa.Table.from_pylist(list(deletes), columns)),)
+    return files
 
 
 def keyed_table(catalog: Catalog, key: tuple[str, ...], **limits: int) -> IcebergTable:

@@ -71,3 +71,53 @@ def value(at: TopicPartition, offset: int) -> bytes:
 def source(shop: SinkInProcess) -> list[tuple[Any, ...]]:
     logs = shop.source.partitions.items()
     return sorted((at.topic, at.partition, n) for at, log in logs for n in log.timestamps_ms)
+
+
+CHANGES = (
+    BEGIN.replace(', "events"', "")
+    + """
+[tables]
+type = "delta"
+ledger = "db.ledger"
+[tables.create]
+schema = "declared"
+location = "LAKE/{table}"
+[[tables.route]]
+topic = "^shop\\\\.(?P<name>.+)$"
+to = "db.{name}"
+[[tables.table]]
+match = "db.orders"
+key = ["id"]
+columns = [{ name = "id", type = "long", required = true }, { name = "zone", type = "string" }]
+[[tables.table]]
+match = "db.returns"
+columns = COLUMNS
+[tables.record_columns]
+topic = "topic"
+partition = "partition"
+offset = "offset"
+[quarantine]
+policy = "quarantine"
+table = "db.rejected"
+per_thousand_max = 1000
+"""
+)
+"""Orders have a key, and returns are added to."""
+
+
+def changing(at: TopicPartition, offset: int) -> bytes | None:
+    """Keys come again and again, and some of their rows go; returns are only added."""
+    if at.topic == "shop.orders" and offset % 7 == 3:
+        return None
+    return json.dumps({"id": offset % 20, "zone": f"{offset}"}).encode()
+
+
+def fold(count: int) -> dict[int, str]:
+    """What so many records of orders come to."""
+    rows: dict[int, str] = {}
+    at = TopicPartition("shop.orders", 0)
+    for offset in range(count):
+        rows.pop(offset % 20, None)
+        if (told := changing(at, offset)) is not None:
+            rows[offset % 20] = json.loads(told)["zone"]
+    return rows

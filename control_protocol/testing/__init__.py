@@ -1,7 +1,7 @@
 """Every port of the protocol in memory: for users' own tests, and for headgate's simulation.
 
-No threads and no sleep; a wait moves the ``FakeClock`` on. What a fake promises is what the real
-adapter promises: both pass the same contract tests.
+No threads and no sleep; a wait moves the ``FakeClock`` on. A fake promises what the real adapter
+promises: both pass the same contract tests.
 """
 
 from headgate.control_protocol.testing.catalog import CommitFault, FakeCatalog

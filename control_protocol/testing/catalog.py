@@ -1,4 +1,4 @@
-"""An Iceberg table's history in memory: what a catalog checks, and how its answers get lost."""
+"""An Iceberg table's history in memory: a catalog's checks, and the ways to lose an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAIN = "main"
 
 
 class CommitFault(Enum):
-    """What becomes of one commit call."""
+    """What happens to one commit call."""
 
     REFUSED = auto()
     LANDED_UNKNOWN = auto()
@@ -29,7 +29,7 @@ class CommitFault(Enum):
     """It never reaches the catalog, and nobody knows."""
 
     LATE_UNKNOWN = auto()
-    """It stays in the air until ``FakeCatalog.land`` lets it arrive."""
+    """It stays under way until ``FakeCatalog.land`` lets it arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class FakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One commit call on its way: the snapshot to add, and what must still be so when it arrives.
+    """One commit call under way: the snapshot to add, and what must still hold when it arrives.
 
     The snapshot's sequence number is part of it: a catalog refuses one that is taken. ``filled``
     are properties to set, ``forgotten`` those to remove.
@@ -65,8 +65,8 @@ class Request:
 class FakeCatalog:
     """One table, its snapshots and references; shared by many ``FakeTable``.
 
-    ``faults`` befall the next commit calls of any sink, in order, one each; ``schema_faults`` the
-    next updates of its columns. ``schemas`` by their ids.
+    ``faults`` hit the next commit calls of any sink, in order, one each; ``schema_faults`` the next
+    updates of its columns. ``schemas`` by their ids.
     """
 
     storage: FakeStorage = field(default_factory=FakeStorage)
@@ -88,7 +88,7 @@ class FakeCatalog:
     schema_faults: deque[CommitFault] = field(default_factory=deque)
     in_the_air: list[Request] = field(default_factory=list)
     log_lost: bool = False
-    """Old versions of the table's metadata were deleted: what expired is known to nobody."""
+    """Old versions of the table's metadata were deleted: nobody knows what expired."""
     _ids: int = 0
     _column_ids: int = 0
     _ever: dict[int, FakeSnapshot] = field(default_factory=dict)
@@ -96,25 +96,25 @@ class FakeCatalog:
     # ---------------------------------------------------------------------- what others do to it
 
     def append(self, files: Iterable[WrittenFile] = (), branch: str = MAIN) -> int:
-        """A foreign writer appends."""
+        """Append files as a foreign writer."""
         return self._add(self.new_snapshot(branch, tuple(files), {}), branch)
 
     def compact(self, branch: str = MAIN) -> int:
-        """A foreign writer rewrites all live files as one."""
+        """Rewrite all live files as one, as a foreign writer."""
         records = self.records(branch)
         merged = self.storage.write(f"{self.table}/compacted-", records)
         rewritten = replace(self.new_snapshot(branch, (), {}), rewrites=True)
         return self._add(replace(rewritten, files=(merged,) if records else ()), branch)
 
     def expire(self, keep: int = 1) -> None:
-        """Of each branch only the newest snapshots stay, and whatever a tag holds."""
+        """Keep only the newest snapshots of each branch, and whatever a tag holds."""
         kept = set(self.tags.values())
         for head in self.branches.values():
             kept |= {snapshot.snapshot_id for snapshot in list(self.ancestry(head))[:keep]}
         self.snapshots = {id_: self.snapshots[id_] for id_ in self.snapshots if id_ in kept}
 
     def roll_back(self, snapshot_id: int, branch: str = MAIN) -> None:
-        """An operator sets the branch to an older snapshot."""
+        """Set the branch to an older snapshot, as an operator."""
         self.branches[branch] = self.snapshots[snapshot_id].snapshot_id
 
     def delete_tag(self, tag: str) -> None:
@@ -127,7 +127,7 @@ class FakeCatalog:
         self.exists = False
 
     def recreate(self) -> None:
-        """The table is dropped, and created again under the same name."""
+        """Drop the table, and create it again under the same name."""
         self._ids += 1
         self.uuid = f"uuid-{self._ids + 1}"
         self.snapshots, self.branches, self.tags, self.properties = {}, {}, {}, {}
@@ -141,7 +141,7 @@ class FakeCatalog:
         return self.schemas[self.schema_id]
 
     def change_columns(self, columns: Struct) -> None:
-        """Somebody sets the columns; those without an id get one."""
+        """Set the columns as somebody else; those without an id get one."""
         self.schema_id = len(self.schemas)
         self.schemas.append(Struct(tuple(self._numbered(each) for each in columns.fields)))
 
@@ -156,12 +156,12 @@ class FakeCatalog:
     # ---------------------------------------------------------------------------- what is in it
 
     def head(self, branch: str = MAIN) -> FakeSnapshot | None:
-        """What the branch's next snapshot builds on: a new branch begins at main's head."""
+        """Return what the branch's next snapshot builds on: a new branch begins at main's head."""
         head = self.branches.get(branch, self.branches.get(MAIN))
         return None if head is None else self.snapshots[head]
 
     def ancestry(self, snapshot_id: int | None) -> Iterator[FakeSnapshot]:
-        """The snapshot, its parent and so on, as far as they have not expired."""
+        """Yield the snapshot, its parent and so on, as far as they have not expired."""
         while snapshot_id in self.snapshots:
             snapshot = self.snapshots[snapshot_id]
             yield snapshot
@@ -180,7 +180,7 @@ class FakeCatalog:
         return head.files if head else ()
 
     def records(self, branch: str = MAIN) -> list[SourceRecord]:
-        """What a reader of the branch sees, doubles included."""
+        """Return what a reader of the branch sees, doubles included."""
         return [row for file in self.files(branch) for row in self.storage.files[file.path]]
 
     # ------------------------------------------------------------------------------- commit calls
@@ -188,7 +188,7 @@ class FakeCatalog:
     def new_snapshot(
         self, branch: str, files: tuple[WrittenFile, ...], summary: Mapping[str, str]
     ) -> FakeSnapshot:
-        """A snapshot on top of the branch, not yet in it, with these files more."""
+        """Return a snapshot on top of the branch, not yet in it, with these additional files."""
         self._ids += 1
         head = self.head(branch)
         parent_id = head.snapshot_id if head else None
@@ -196,7 +196,7 @@ class FakeCatalog:
         return FakeSnapshot(self._ids, parent_id, self.sequence_number + 1, files, summary)
 
     def call(self, request: Request) -> str | None:
-        """The request arrives: it takes effect, or the answer says why it is refused."""
+        """Let the request arrive: it takes effect, or the answer says why it is refused."""
         base, tag = request.base, tag_name(request.sink, request.branch)
         if not self.exists or base.uuid != self.uuid:
             return "the table has another UUID"
@@ -217,7 +217,7 @@ class FakeCatalog:
         return None
 
     def land(self, index: int = 0) -> str | None:
-        """A request that is in the air arrives; as ``call``."""
+        """Let a request that is under way arrive; returns as ``call``."""
         return self.call(self.in_the_air.pop(index))
 
     def _add(self, snapshot: FakeSnapshot, branch: str) -> int:

@@ -1,4 +1,4 @@
-"""Time that passes only when told."""
+"""A clock that moves only when a test moves it."""
 
 from __future__ import annotations
 

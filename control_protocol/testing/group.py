@@ -13,7 +13,7 @@ from headgate.control_protocol.testing.source import FakeSource
 
 @dataclass(slots=True)
 class FakeGroup:
-    """The group's coordinator at the broker: who shall have which partition, and who holds it.
+    """The group's coordinator at the broker: who should have which partition, and who holds it.
 
     As in a cooperative rebalance a partition goes to its next owner only after the previous one
     released it, in a poll of its own, or was declared dead by ``expel``.
@@ -29,7 +29,7 @@ class FakeGroup:
         self.wanted = {member: frozenset(partitions) for member, partitions in wanted.items()}
 
     def expel(self, member: str) -> None:
-        """The member's session expired: its partitions are free. It learns of it when it polls."""
+        """Expire the member's session: its partitions are free. It learns of it when it polls."""
         self.wanted.pop(member, None)
         for at in self.held_by(member):
             del self.holders[at]
@@ -64,7 +64,7 @@ class FakeMember:
                 self._on_revoke(leaving)
             finally:
                 self._release(leaving)
-        # what was lost or given up in this poll comes back in the next: its owner sees the gap
+        # a partition lost or given up in this poll returns in the next: its owner sees the gap
         for at in wanted - lost - leaving:
             group.holders.setdefault(at, self._name)
         self._owned = group.held_by(self._name)

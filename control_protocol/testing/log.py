@@ -19,7 +19,7 @@ _read = lru_cache(4096)(Wire.read)  # every reader of the topic decodes the same
 
 
 class AppendFault(Enum):
-    """What becomes of one append; each but ``UNREACHABLE`` ends in ``AppendUnconfirmed``."""
+    """What happens to one append; each but ``UNREACHABLE`` ends in ``AppendUnconfirmed``."""
 
     ANSWER_LOST = auto()
     """The events are in the log."""
@@ -28,7 +28,7 @@ class AppendFault(Enum):
     """They never will be."""
 
     LATE = auto()
-    """They stay in the air until ``FakeLogServer.deliver``."""
+    """They stay under way until ``FakeLogServer.deliver``."""
 
     UNREACHABLE = auto()
 
@@ -37,7 +37,7 @@ class AppendFault(Enum):
 class FakeLogServer:
     """The topic itself: encoded messages from offset ``begin`` on, shared by many ``FakeLog``.
 
-    ``faults`` befall the next appends of any client, in order, one each.
+    ``faults`` hit the next appends of any client, in order, one each.
     """
 
     clock: FakeClock = field(default_factory=FakeClock)
@@ -57,25 +57,25 @@ class FakeLogServer:
         return TopicId(f"control-{self.generation}")
 
     def append(self, *messages: bytes) -> None:
-        """Anything at all: foreign bytes, or a message a second time."""
+        """Append anything: foreign bytes, or a message a second time."""
         self.messages.extend(messages)
 
     def deliver(self, messages: int = 1) -> None:
-        """The oldest messages that are in the air arrive."""
+        """Let the oldest messages under way arrive."""
         self.append(*self.in_the_air[:messages])
         del self.in_the_air[:messages]
 
     def truncate(self, to: int) -> None:
-        """Offsets from ``to`` on are lost, and will be given out again."""
+        """Lose the offsets from ``to`` on; they will be given out again."""
         del self.messages[max(0, to - self.begin) :]
 
     def expire(self, before: int) -> None:
-        """Retention takes everything below the offset."""
+        """Let retention take everything below the offset."""
         del self.messages[: before - self.begin]
         self.begin = before
 
     def recreate(self) -> None:
-        """The topic is deleted and created anew: empty, from offset 0."""
+        """Delete the topic and create it again: empty, from offset 0."""
         self.messages.clear()
         self.begin = 0
         self.generation += 1
@@ -93,7 +93,7 @@ class FakeLog:
 
     @property
     def position(self) -> int:
-        """The next offset to read."""
+        """Return the next offset to read."""
         return self._position
 
     def append(self, envelopes: Sequence[Envelope]) -> None:
@@ -140,7 +140,7 @@ class FakeLog:
         return ControlOffset(self._server.end)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     def _reach(self) -> None:
         if not self._server.reachable:

@@ -13,7 +13,7 @@ from headgate.control_protocol.ports import TopicState
 
 
 class SourceRecord(NamedTuple):
-    """A record's identity: what an oracle counts in source and table."""
+    """A record's identity: what a test oracle counts in source and table."""
 
     topic_id: TopicId
     topic: str
@@ -32,7 +32,7 @@ class FakePartition:
 
 @dataclass(slots=True)
 class FakeSource:
-    """The source cluster. ``committed`` is what the consumer group stored: offset and note."""
+    """A source cluster. ``committed`` is what the consumer group stored: offset and note."""
 
     partitions: dict[TopicPartition, FakePartition] = field(default_factory=dict)
     topic_ids: dict[str, TopicId] = field(default_factory=dict)
@@ -59,23 +59,23 @@ class FakeSource:
         log.end += records
 
     def skip(self, at: TopicPartition, offsets: int = 1) -> None:
-        """Offsets without a record: aborted or compacted away, or transaction markers."""
+        """Add offsets without a record: aborted or compacted away, or transaction markers."""
         self.partitions[at].end += offsets
 
     def expire(self, at: TopicPartition, before: int) -> None:
-        """Retention takes every record below the offset."""
+        """Let retention take every record below the offset."""
         log = self.partitions[at]
         log.begin, log.end = before, max(log.end, before)
         log.timestamps_ms = {o: t for o, t in log.timestamps_ms.items() if o >= before}
 
     def truncate(self, at: TopicPartition, to: int) -> None:
-        """An unclean election loses the offsets from ``to`` on."""
+        """Lose the offsets from ``to`` on, as in an unclean election."""
         log = self.partitions[at]
         log.begin, log.end = min(log.begin, to), to
         log.timestamps_ms = {o: t for o, t in log.timestamps_ms.items() if o < to}
 
     def records(self, at: TopicPartition, within: OffsetRange) -> list[SourceRecord]:
-        """The records that a reader of the range finds."""
+        """Return the records that a reader of the range finds."""
         topic_id = self.topic_ids[at.topic]
         return [
             SourceRecord(topic_id, at.topic, at.partition, offset)
@@ -93,7 +93,7 @@ class FakeSource:
 
 
 class FakeTopics:
-    """``SourceTopics`` over a fake source."""
+    """Implements ``SourceTopics`` over a fake source."""
 
     def __init__(self, source: FakeSource, topics: Sequence[str]) -> None:
         self._source = source
@@ -128,7 +128,7 @@ class FakeTopics:
         return next((note for _, (_, note) in sorted(self._source.committed.items())), None)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     def _partitions(self) -> dict[TopicPartition, FakePartition]:
         self._source.reach()

@@ -125,10 +125,10 @@ class FakeTable:
         return tuple(debts)
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        """Manifests take no room here."""
+        """Do nothing: manifests take no room here."""
 
     def strike_off(self, debts: Sequence[Debt]) -> None:
-        """Nor do key files."""
+        """Do nothing: nor do key files."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -146,7 +146,7 @@ class FakeTable:
         return self._known
 
     def _request(self, attempt: CommitAttempt) -> Request | None:
-        """The call as prepared from the last read; ``None`` when that shows another table."""
+        """Prepare the call from the last read; ``None`` when that shows another table."""
         catalog, base = self._catalog, attempt.base
         known = self._known
         view, sequence_number = known if known and known[0] == base else self._read()
@@ -157,7 +157,7 @@ class FakeTable:
         drafted = (catalog.storage.manifests.get(debt.manifest, ()) for debt in attempt.debts)
         files = (*attempt.files, *(file for files in drafted for file in files))
         snapshot = catalog.new_snapshot(self._branch, files, summary)
-        # a commit to another branch since the read has taken this number: the call is refused
+        # a commit to another branch since the read may have taken this number: the call is refused
         snapshot = replace(snapshot, sequence_number=sequence_number + 1)
         filled = newly_filled(attempt.record, catalog.properties)
         gone = forgotten(self._sink, attempt.forgets, filled, catalog.properties)

@@ -1,4 +1,4 @@
-"""Data files in memory: a writer that takes as long as it is told, and what its files hold."""
+"""Data files in memory: a writer that takes as long as a test says, and what its files hold."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RECORD_BYTES = 100
 class FakeStorage:
     """Every data file that was ever written: its path and its records, orphans included.
 
-    ``manifests``: those that were drafted for followers, and the files that each one names.
+    ``manifests``: those that were drafted for followers, with the files that each one names.
     ``columns``: those of the schema that a file of rows was written under.
     """
 
@@ -43,7 +43,7 @@ class FakeStorage:
         return WrittenFile(path, len(records), size_bytes)
 
     def write_keys(self, prefix: str, records: list[SourceRecord]) -> WrittenFile:
-        """A key file (rule U2)."""
+        """Write a key file (rule U2)."""
         return replace(self.write(prefix, records), kind=FileKind.KEYS)
 
 
@@ -90,7 +90,7 @@ class FakeBatchWriter:
         self._due_ms = None if self.work_ms is None else self._clock.now_ms + self.work_ms
 
     def finish(self) -> None:
-        """The running batch is done now."""
+        """End the running batch now."""
         self._due_ms = self._clock.now_ms
 
     def fail(self, reason: str, fatal: HeadgateError | None = None) -> None:
@@ -114,7 +114,7 @@ class FakeBatchWriter:
         self.batch = None
 
     def _asked(self, batch: Batch) -> frozenset[SourceRecord]:
-        """What the followers hold of the partitions in which one is ahead of the batch."""
+        """Return what the followers hold of the partitions in which one is ahead of the batch."""
         ahead = [table.offsets for table in _followers(batch)]
         again = {
             at
@@ -138,7 +138,7 @@ class FakeBatchWriter:
         return None
 
     def _needs(self, batch: Batch) -> BatchNeeds | None:
-        """S2: what the batch's rows need and the table lacks; not of tables of routes."""
+        """S2: return what the batch's rows need and the table lacks; not for tables of routes."""
         if self.takes is not None:
             return None
         there = self.has(batch.table) | {".".join(each.path) for each in batch.table.refused}
@@ -182,13 +182,13 @@ class FakeBatchWriter:
         return BatchWritten(batch.number, results, files, *self._aside(batch, aside))
 
     def _is_diverted(self, batch: Batch, record: SourceRecord) -> bool:
-        """I1: the record's table is parked."""
+        """I1: return whether the record's table is parked."""
         return self.takes is not None and self.takes(record)[0].table in batch.parked
 
     def _routed(
         self, batch: Batch, rows: list[SourceRecord]
     ) -> dict[Destination, tuple[WrittenFile, ...]]:
-        """Files of tables that no START names, below the folder that it does (rule R5)."""
+        """Return files of tables that no START names, below the folder that it gives (rule R5)."""
         assert self.takes is not None, "asked only then"
         by_table: dict[tuple[Destination, str], list[SourceRecord]] = {}
         for record in rows:
@@ -199,7 +199,7 @@ class FakeBatchWriter:
         }
 
     def _with_keys(self, prefix: str, records: list[SourceRecord]) -> tuple[WrittenFile, ...]:
-        """A file of rows, and a key file of the records that delete (rule U2)."""
+        """Return a file of rows, and a key file of the records that delete (rule U2)."""
         rows = [record for record in records if not self.deletes(record)]
         deleted = [record for record in records if self.deletes(record)]
         files = (self._storage.write(prefix, rows),) if rows else ()
@@ -208,7 +208,7 @@ class FakeBatchWriter:
     def _aside(
         self, batch: Batch, records: list[SourceRecord]
     ) -> tuple[tuple[WrittenFile, ...], dict[Destination, tuple[WrittenFile, ...]]]:
-        """The files of the quarantine, and those of the other followers."""
+        """Return the files of the quarantine, and those of the other followers."""
         tables = _followers(batch)
         if not tables:
             return (), {}

@@ -1,4 +1,4 @@
-"""Records that become no rows: refused, skipped, or put into the quarantine (rules Q5 to Q7)."""
+"""Records that are not rows: refused, skipped, or put into the quarantine (rules Q5 to Q7)."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _log = redacted_logger(__name__)
 
 TOMBSTONE, BAD_VALUE, BAD_PART = "tombstone", "value", "key or headers"
 ROUTE, TABLE = "route", "table"
-"""What ``error_class`` says in the quarantine."""
+"""Values of ``error_class`` in the quarantine."""
 
 
 class Aside:
-    """One batch's share of them. ``finish`` or ``discard`` ends it.
+    """One batch's records that are not rows. ``finish`` or ``discard`` ends it.
 
-    The counts are per place of the batch's ranges: ``quarantined`` (also those that the quarantine
-    had already), ``skipped``, and of both together the ``bad`` ones, which tombstones are not.
+    The counts are per place of the batch's ranges: ``quarantined`` (including those that the
+    quarantine had already), ``skipped``, and of both together the ``bad`` ones, without tombstones.
     """
 
     def __init__(self, plan: WriterPlan, batch: Batch) -> None:
@@ -62,14 +62,14 @@ class Aside:
         self._quarantine: _Quarantine | None = None
         self._first = ""
         self.reasons: Counter[str] = Counter()
-        """Of records without a table."""
+        """Reasons of records without a table."""
         count = len(self._partitions)
         self.quarantined = np.zeros(count, np.int64)
         self.skipped = np.zeros(count, np.int64)
         self.bad = np.zeros(count, np.int64)
 
     def without_known(self, chunk: Chunk) -> Chunk:
-        """Without the records that the quarantine has: they are in no other table, ever (Q5)."""
+        """Leave out the records that the quarantine has: they are in no other table, ever (Q5)."""
         self._seen += len(chunk.offsets)
         if not self._known:
             return chunk
@@ -86,8 +86,7 @@ class Aside:
     def tombstones(
         self, chunk: Chunk, rows: np.ndarray[Any, Any], disposal: Disposal | None = None
     ) -> None:
-        """Take these records without a value out of the way; ``disposal``: not as the settings
-        have it for all tables."""
+        """Take these records without a value; ``disposal`` overrides the settings of all tables."""
         reasons = dict.fromkeys(rows.tolist(), "has no value (a tombstone)")
         self._dispose(disposal or self._handling.tombstones, chunk, reasons, TOMBSTONE)
 
@@ -114,7 +113,7 @@ class Aside:
             self._dispose(Disposal.QUARANTINE, chunk, reasons, TABLE, table=table)
 
     def passed_over(self, chunk: Chunk) -> None:
-        """Count these records, which say nothing of rows. They are not bad."""
+        """Count these records, which say nothing about rows. They are not bad."""
         self.skipped += self._by_place(chunk.places)
 
     def take(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
@@ -191,14 +190,14 @@ class Aside:
         return self._plan.source.redaction(f"{reason}{begins}")
 
     def _place_of(self, reason: str) -> str:
-        """The reason without anything out of the record."""
+        """Return the reason without any of the record's content."""
         column = re.split(r"[:.\[ ]", reason, maxsplit=1)[0]
         known = column in self._plan.decoded_schema().names
         return f"does not fit into the column {column}" if known else "cannot be read"
 
 
 class _Quarantine:
-    """The batch's files of the quarantine table."""
+    """Writes the batch's files of the quarantine table."""
 
     def __init__(self, plan: WriterPlan, batch: Batch) -> None:
         if batch.quarantine is None or plan.quarantine is None:
@@ -240,7 +239,7 @@ class _Quarantine:
     def _found(
         self, chunk: Chunk, rows: list[int], reasons: list[str], kind: Mapping[str, str | None]
     ) -> dict[str, list[Any]]:
-        """The columns of ``sink/declaration.py``; others that the table has stay null."""
+        """Return the columns of ``sink/declaration.py``; others that the table has stay null."""
         at = [self._partitions[place] for place in chunk.places[rows].tolist()]
         stamps = chunk.timestamps[rows].tolist()
         transaction = self._batch.transaction
@@ -271,7 +270,7 @@ class _Quarantine:
 
 
 def _in_parquet(plan: WriterPlan) -> WriterPlan:
-    """The quarantine is read again by headgate itself (Q5), whatever its table asks for."""
+    """Return the plan with Parquet, whatever the table asks for: headgate reads it again (Q5)."""
     kept = {name: value for name, value in plan.table_properties.items() if name != FORMAT}
     return replace(plan, table_properties=kept)
 

@@ -1,7 +1,7 @@
-"""Rows into Avro files, as Iceberg's specification has them: ids of fields stand in the schema.
+"""Rows into Avro files, as Iceberg's specification has them: the schema holds the field ids.
 
-Avro is a format of rows, and fastavro writes it value by value: a file costs many times the work of
-one in Parquet (docs/performance.md).
+Avro is a row format, and fastavro writes it value by value: a file costs many times the work of one
+in Parquet (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from headgate.data.writers.metrics import Leaf
 from headgate.data.writers.row_metrics import RowMetrics
 
 _BLOCK_BYTES = 256 * 1024
-"""Of Arrow memory; a block is what is compressed at once."""
+"""In Arrow memory; a block is compressed as a whole."""
 
 _CODECS = {
     "gzip": "deflate",
@@ -77,7 +77,7 @@ _NAMES: dict[type[IcebergType], Any] = {
 
 
 class AvroEncoding:
-    """How the files of one table are made. Raises ``ConfigurationError`` for impossible options."""
+    """Makes the files of one table. Raises ``ConfigurationError`` for impossible options."""
 
     name = "avro"
     rows_max = 64 * 1024
@@ -119,13 +119,13 @@ class _AvroFile:
         self._metrics.see(rows)
 
     def close(self) -> None:
-        """Nothing stands behind the rows of an Avro file."""
+        """Do nothing: nothing follows the rows of an Avro file."""
 
     def described(self) -> tuple[int, dict[str, Any]]:
         return self._metrics.rows, self._metrics.of_rows()
 
     def _write_block(self, rows: list[dict[str, Any]]) -> None:
-        """Write the rows as an array, which is their number, each of them, and a zero."""
+        """Write the rows as an array: their number, each of them, and a zero."""
         count = _encoded(_LONG, len(rows))
         listed = _encoded(self._encoding.rows, rows)
         packed = _compressed(self._encoding.codec, listed[len(count) : -1])
@@ -157,7 +157,7 @@ def _optional(field: NestedField) -> Any:
 
 
 def _avro_type(kind: IcebergType, field_id: int) -> Any:
-    """Return the type; names are by the field's id, since each may be defined once only."""
+    """Return the type; names use the field's id, since each may be defined once only."""
     if isinstance(kind, StructType):
         return avro_schema(kind, f"r{field_id}")
     if isinstance(kind, ListType):

@@ -1,4 +1,4 @@
-"""Arrow tables into data files of the format that their table wants."""
+"""Writes Arrow tables into data files of the format that their table wants."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from headgate.data.writers.pools import OPEN_FILES_MAX, OpenFiles
 from headgate.data.writers.sorting import Sorter
 from headgate.data.writers.spread import Spread
 from headgate.tables.iceberg.file_detail import FileDetail
-from headgate.tables.stores.files import Unhurried, delete_quietly, open_files
+from headgate.tables.stores.files import Unhurried, delete_quietly, open_files, store_files
 
 _SHRINKAGE_GUESS = 4
 _ROWS_MIN = 1024
 _GIVEN_UP_S = 30.0
-"""By then each request that was under way has ended, whether the store answers or not."""
+"""By then each request under way has ended, whether the store answers or not."""
 
 
 class FileShape:
-    """How files of one table look: everything that is the same for all of them."""
+    """The properties that all files of one table share."""
 
     def __init__(self, plan: WriterPlan) -> None:
         schema, order = plan.schema(), plan.sort_order()
@@ -60,7 +60,7 @@ class FileShape:
         return self.encoding if self.encoding.holds(rows) else self._parquet
 
     def new_path(self, prefix: str, key: PartitionKey, encoding: Encoding) -> str:
-        """Return where a new file goes, once what has to lie there before it does.
+        """Return where a new file goes, after writing what has to be there before it.
 
         Raises ``WriteFailed`` where START names no stamp of this table (P13).
         """
@@ -78,22 +78,22 @@ class FileShape:
                 "no coordinator says so: look who may write to the control topic "
                 "(docs/security.md)",
             ) from error
-        for announced, content in self._dressing.announced(path).items():
-            output = self.io.new_output(announced)
-            if not output.exists():
-                with output.create(overwrite=True) as stream:
-                    stream.write(content)
+        announced = self._dressing.announced(path).items()
+        store_files(self.io, {n: text for n, text in announced if not self._there(n)})
         return path
 
+    def _there(self, path: str) -> bool:
+        return bool(self.io.new_output(path).exists())
+
     def dressed(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
-        """Return the rows as the file holds them, which has ``begin`` already."""
+        """Return the rows as the file holds them, which already has ``begin`` of them."""
         return rows if self._dressing is None else self._dressing.dressed(rows, path, begin)
 
 
 @lru_cache(maxsize=256)
 def file_shape(plan: WriterPlan) -> FileShape:
-    """The shape of the plan's files, kept with its client of the object store: made anew for every
-    batch it would cost more than a small batch does."""
+    """Return the shape of the plan's files, cached with its client of the object store: to rebuild
+    it for every batch would cost more than a small batch does."""
     return FileShape(plan)
 
 
@@ -111,9 +111,9 @@ class DataFiles:
     has a target of its own.
 
     Either ``finish`` or ``discard`` ends it. At most ``open_max`` files are open at a time, in a
-    ``pool`` that several tables may share: beyond, the one written longest ago is closed, which
-    costs smaller files but no memory. Where the table has a sort order every file holds one sorted
-    run: rows of two writes never share a file.
+    ``pool`` that several tables may share: beyond that the least recently written one is closed,
+    which makes files smaller but needs no memory. Where the table has a sort order every file holds
+    one sorted run: rows of two writes never share a file.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class DataFiles:
     def discard(self) -> None:
         """Remove every file of this batch. Only while none was announced.
 
-        A store that hangs is not waited for: of what is still under way then, orphans stay.
+        It does not wait for a store that hangs: what is still under way then stays as an orphan.
         """
         given_up = [stream.abort_later() for stream in self._ending]
         begun = {file.path for file in self._open.values() if isinstance(file.stream, Unhurried)}
@@ -239,7 +239,7 @@ def _described(shape: FileShape, key: PartitionKey, file: _OpenFile, size: int) 
 
 
 def _quietly(action: Any) -> None:
-    """What cannot be removed stays as an orphan, which is harmless; the first error matters."""
+    """Ignore errors: what cannot be removed is a harmless orphan, and the first error matters."""
     try:
         action()
     except Exception:  # noqa: BLE001 - see above

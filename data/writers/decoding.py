@@ -1,4 +1,4 @@
-"""Fetched chunks into rows of a schema, and the count of what was read on the way."""
+"""Decodes fetched chunks into rows of a schema, and counts what was read."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Decoded:
 
 
 class Decoding:
-    """One batch's records on their way into rows of ``schema``, whatever becomes of the rows.
+    """Decodes one batch's records into rows of ``schema``, whatever becomes of the rows.
 
-    ``mapping``: the table's name mapping, when it has one. ``aside`` takes what becomes no row:
-    among others the ``condemned``, for these reasons by their offsets. ``records`` counts, by
-    place, those that became rows. With ``evolution`` fields that the table lacks are looked for,
-    and ``needs`` tells of them. ``values``: those that the table holds. Raises
+    ``mapping``: the table's name mapping, when it has one. ``aside`` takes records that are not
+    rows: among others the ``condemned``, for these reasons by their offsets. ``records`` counts, by
+    place, those that became rows. With ``evolution`` it looks for fields that the table lacks, and
+    ``needs`` reports them. ``values``: checks what the table can hold. Raises
     ``ConfigurationError`` for names or options that do not go together.
     """
 
@@ -81,14 +81,14 @@ class Decoding:
         self.records = np.zeros(len(batch.ranges), np.int64)
 
     def _watch(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
-        """Look for what the table lacks, but for fields that something else takes."""
+        """Look for fields that the table lacks and that nothing else takes."""
         self._watched = cast("WatchfulFormat", self._format)
         lookout = lookout_for(source, self._read_schema, evolution)
         self._watched.watch(lookout)
         self.needs = Needs(evolution, lookout, list(batch.ranges))
 
     def ignored(self) -> Mapping[str, int]:
-        """In how many records there are fields that become no column, by their paths."""
+        """Return how many records have each field that becomes no column, by path."""
         found = self.needs.ignored(self._watched.ignoring) if self.needs is not None else {}
         nulls = self._mending.nulls if self._mending else {}
         return {**found, **{f"{name}, where it does not fit": n for name, n in nulls.items() if n}}
@@ -96,7 +96,7 @@ class Decoding:
     def _mended(
         self, chunk: Chunk, rows: pa.RecordBatch, bad: Mapping[int, str]
     ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
-        """What becomes of values that do not fit, by the settings."""
+        """Treat values that do not fit, by the settings."""
         wanted = self._source.schema_policy.incompatible
         if wanted is Incompatible.IGNORE:
             if self._mending is None:
@@ -112,7 +112,7 @@ class Decoding:
         return rows, bad
 
     def _format_of(self, schema: pa.Schema) -> RecordFormat:
-        """A format of its own for just these columns."""
+        """Return a separate format for just these columns."""
         source = self._source
         made: RecordFormat = record_format(source.format_name, self._options.of_format)
         rules = {name: rule for name, rule in source.rules.items() if name in schema.names}
@@ -121,15 +121,15 @@ class Decoding:
         return RuledColumns(made, rules, schema, caseless=self._options.caseless)
 
     def decoded(self, chunk: Chunk) -> Decoded:
-        """The chunk's records that become rows. Raises what ``aside`` raises about the others."""
+        """Return the chunk's records that become rows. Raises what ``aside`` raises for others."""
         return self.rows_of(self._sieve.sifted(chunk))
 
     def results(self) -> dict[TopicPartition, PartitionResult]:
-        """What was read so far, as if it were all."""
+        """Return the counts of what was read so far, as if it were all."""
         return self._sieve.results(self.records)
 
     def rows_of(self, chunk: Chunk) -> Decoded:
-        """As ``decoded``, of records that were sifted."""
+        """Do as ``decoded``, for records that were sifted already."""
         decoded = self._rows(chunk)
         self.records += np.bincount(decoded.records.places, minlength=len(self.records))
         return decoded
@@ -144,7 +144,7 @@ class Decoding:
         return Decoded(read.rows, chunk.where(others(chunk, refused)) if refused else chunk)
 
     def _read(self, chunk: Chunk) -> Read:
-        """The chunk's rows, and why the others are none. Nothing else comes of it."""
+        """Return the chunk's rows, and why the other records are none. Has no other effect."""
         values: Mapping[int, str] = {}
         left = np.arange(len(chunk.offsets), dtype=np.int64)
         try:
@@ -154,13 +154,13 @@ class Decoding:
         lacking: Mapping[int, str] = {}
         if self.needs is not None:
             lacking = self.needs.take(chunk, self._watched.lacking(chunk.values, values))
-        if values and not self.needs:  # else nothing of this attempt will count
+        if values and not self.needs:  # otherwise nothing of this attempt counts
             rows, values = self._mended(chunk, rows, values)
         rows, values = _without_lacking(rows, values, lacking)
         if values:
             good = others(chunk, values)
             left, chunk = left[good], chunk.where(good)
-        # without a column of the values a batch of rows has no length
+        # without a column from the values a batch of rows has no length
         if rows.num_columns and rows.num_rows != len(left):
             raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")
         added, found = self._record_columns.columns(chunk)
@@ -180,7 +180,8 @@ class Decoding:
 def lookout_for(
     source: SourcePlan, schema: pa.Schema, evolution: Evolution, place: RowPlace | None = None
 ) -> Lookout:
-    """For fields of records that neither a column of the ``schema`` takes nor anything else."""
+    """Return a lookout for record fields that neither a column of ``schema`` nor anything else
+    takes."""
     heads = (rule.path[0] for rule in source.rules.values() if rule.path)
     taken = {*source.record_columns.values(), *heads}
     caseless = ValueOptions.taken(source.format_options).caseless
@@ -190,7 +191,7 @@ def lookout_for(
 def named_columns(
     source: SourcePlan, schema: pa.Schema, mapping: str | None, table: str
 ) -> pa.Schema:
-    """The columns that values fill, and the names under which they are found there.
+    """Return the columns that values fill, with their names in the values.
 
     Raises ``ConfigurationError``.
     """
@@ -206,7 +207,7 @@ def named_columns(
 def _without_lacking(
     rows: pa.RecordBatch, bad: Mapping[int, str], further: Mapping[int, str]
 ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
-    """The rows without those that are bad for fields that the table lacks, and all bad ones."""
+    """Return the rows without those that are bad for missing fields, and all bad ones."""
     new = {row: reason for row, reason in further.items() if row not in bad}
     if not new:
         return rows, bad

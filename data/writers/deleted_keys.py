@@ -1,4 +1,4 @@
-"""The key files of one batch: what its records delete, as the coordinator reads it (rule U2)."""
+"""Writes the key files of one batch: what its records delete, for the coordinator (rule U2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUFFER_BYTES = 32 * 1024 * 1024
 
 
 class DeletedKeys:
-    """Keys that wait, and the files of those that did. ``finish`` or ``discard`` ends it.
+    """Keys that wait, and the files of those written. ``finish`` or ``discard`` ends it.
 
     Raises ``KeyUnfit`` where the table has no such key.
     """

@@ -1,8 +1,8 @@
-"""Which columns of a file are worth a dictionary.
+"""Decides which columns of a file are worth a dictionary.
 
-Arrow's writer begins one for every column, and gives up when it is full: where nearly every value
-is another, what was written until then is larger, and slower, than plain. Iceberg's Java writer
-drops such a dictionary by its size; here some of the first rows tell.
+Arrow's writer begins one for every column, and gives up when it is full: if nearly all values are
+distinct, what was written until then is larger, and slower, than plain. Iceberg's Java writer drops
+such a dictionary by its size; here a sample of the first rows decides.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ import pyarrow.compute as pc
 from headgate.data.writers.metrics import Leaf
 
 _ROWS_MIN = 50_000
-"""Of fewer rows, looking costs more than it saves."""
+"""For fewer rows, sampling costs more than it saves."""
 
 _SAMPLE = 2048
 _NEARLY = 0.992
-"""Of the values of a sample so many are different when a million rows have 135,000 different ones,
-which is about as many as a dictionary takes."""
+"""The share of distinct values in a sample above which a dictionary would overflow.
+
+It is that of a million rows with 135,000 distinct values, about as many as a dictionary takes.
+"""
 
 
 def with_dictionary(leaves: Iterable[Leaf], rows: pa.Table) -> list[str]:
-    """Paths of the columns to begin a dictionary for; ``rows``: the first of the file."""
+    """Return the paths of columns to begin a dictionary for; ``rows``: the first of the file."""
     paths = [leaf.path for leaf in leaves]
     if rows.num_rows < _ROWS_MIN:
         return paths
-    # By chance, but the same ones every time: of values that come at regular intervals, rows at
-    # regular intervals would see none twice.
+    # Random, but the same every time: rows at regular intervals would never hit the same value
+    # twice where values recur at regular intervals.
     chosen = np.random.default_rng(0).choice(rows.num_rows, _SAMPLE, replace=False, shuffle=False)
     chosen.sort()
     columns = dict(zip(rows.column_names, rows.columns, strict=True))  # no structs, lists, maps

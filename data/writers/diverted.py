@@ -1,4 +1,4 @@
-"""Records that a quarantine took in for tables that had trouble (rule I1), to be put again (I6)."""
+"""Records that a quarantine took in for tables with trouble (rule I1), to be given back (I6)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROW = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one record is in the source."""
+    """One record's place in the source."""
 
     at: TopicPartition
     topic_id: TopicId
@@ -36,7 +36,7 @@ class Place:
 class DivertedRecords:
     """Those of one sink in a loaded quarantine, as of the sink's tag, whose record is ``record``.
 
-    That snapshot is the quarantine's, complete through the record's offsets (D5).
+    That snapshot is complete through the record's offsets (D5).
     """
 
     def __init__(self, table: Table, sink: SinkName, branch: str, record: CommitRecord) -> None:
@@ -49,16 +49,16 @@ class DivertedRecords:
 
     @property
     def told_apart(self) -> bool:
-        """Whether the quarantine has the column that names the table."""
+        """Return whether the quarantine has the column that names the table."""
         return MEANT_FOR in self._table.schema().column_names
 
     def tables(self) -> tuple[str, ...]:
-        """The tables that some of the records were meant for."""
+        """Return the tables that some of the records were meant for."""
         found = self._scan(self._diverted(), (MEANT_FOR,))
         return tuple(sorted(filter(None, pc.unique(found[MEANT_FOR]).to_pylist())))
 
     def places(self, name: str) -> tuple[Place, ...]:
-        """In order, each once, those meant for the table in topics that are still the same."""
+        """Return those meant for the table, in order, each once, of topics that are unchanged."""
         rows = self._scan(self._meant_for(name), _PLACE).to_pylist()
         ids = self.record.topic_ids
         return tuple(
@@ -73,7 +73,7 @@ class DivertedRecords:
         )
 
     def records(self, name: str, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[Record]:
-        """The records meant for the table within these ranges, byte by byte."""
+        """Yield the records meant for the table within these ranges, byte by byte."""
         anywhere = [within(at, span) for at, span in ranges.items()]
         wanted = And(self._meant_for(name), Or(*anywhere) if anywhere[1:] else anywhere[0])
         rows = self._scan(wanted, _ROW)
@@ -102,5 +102,5 @@ class DivertedRecords:
 
 
 def given_back(place: Place, replayed: Replayed | None) -> bool:
-    """Whether the table has been given the record back already (I6)."""
+    """Return whether the table has already been given the record back (I6)."""
     return replayed is not None and place.offset < replayed.passed(place.at, place.topic_id)

@@ -1,4 +1,4 @@
-"""What a format of data files is to those who write them, and what they share."""
+"""The interface of data file formats for their users, and what they share."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pyiceberg.io import OutputStream
 from headgate.control_protocol.errors import ConfigurationError
 
 STORED_BYTES_MAX = 64 * 1024 * 1024
-"""Of Arrow memory: the bound on what one call of ``Encoder.write`` adds to a process's memory."""
+"""The limit, in Arrow memory, of what one call of ``Encoder.write`` adds to a process."""
 
 
 class Encoder(Protocol):
-    """One file in the making; its stream is closed by who opened it."""
+    """One file being written; its stream is closed by its opener."""
 
     def write(self, rows: pa.Table) -> None:
         """Append rows of the table's Arrow schema."""
 
     def close(self) -> None:
-        """Write what stands behind the rows."""
+        """Write what follows the rows."""
 
     def described(self) -> tuple[int, dict[str, Any]]:
         """Return the rows written, and ``FileDetail``'s statistics of them; after ``close``."""
 
 
 class Encoding(Protocol):
-    """How the files of one table are made. ``name`` is the format's, and the files' extension.
+    """Makes the files of one table. ``name`` is the format's, and the files' extension.
 
     A call of ``Encoder.write`` takes ``bytes_max`` of Arrow memory at most, and ``rows_max`` rows.
     """
@@ -43,7 +43,7 @@ class Encoding(Protocol):
     def rows_max(self) -> int: ...
 
     def holds(self, rows: pa.Table) -> bool:
-        """Whether every value can be in such a file, and be read again as it was."""
+        """Return whether such a file can hold every value, so that it is read as it was."""
 
     def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:
         """Begin a file; ``rows`` are the first that it will hold."""
@@ -60,7 +60,7 @@ def whole_number(properties: Mapping[str, str], name: str, default: int) -> int:
 
 
 def one_of(properties: Mapping[str, str], name: str, known: Mapping[str, str], default: str) -> str:
-    """Return what ``known`` has for the property's word. Raises ``ConfigurationError``."""
+    """Return the value of ``known`` for the property. Raises ``ConfigurationError``."""
     word = properties.get(name, default).strip().lower()
     if word not in known:
         raise ConfigurationError(

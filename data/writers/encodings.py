@@ -1,4 +1,4 @@
-"""Which format a table wants for its data files (``write.format.default``)."""
+"""Chooses the format that a table wants for its data files (``write.format.default``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def format_of(properties: Mapping[str, str]) -> str:
 
 
 def refuse_for_keys(table: str, properties: Mapping[str, str]) -> None:
-    """Raise ``KeyUnfit`` where the coordinator could not read keys out of the table's files."""
+    """Raise ``KeyUnfit`` where the coordinator could not read keys from the table's files."""
     if format_of(properties) != ParquetEncoding.name:
         raise KeyUnfit(
             f"{table} has a key, and wants its files in {format_of(properties)}",
@@ -53,12 +53,12 @@ def _refuse_nanoseconds(name: str, leaves: Sequence[Leaf]) -> None:
 
 
 def target_bytes(properties: Mapping[str, str]) -> int:
-    """Return the size on disk at which the table wants its files closed; 0 where it says none."""
+    """Return the size on disk at which the table wants its files closed; 0 if it sets none."""
     return whole_number(properties, _TARGET, 0)
 
 
 def refuse_files(schema: Schema, properties: Mapping[str, str], order: SortOrder) -> None:
-    """Raise ``ConfigurationError`` where files cannot be as the table's properties ask."""
+    """Raise ``ConfigurationError`` for table properties whose files cannot be written."""
     target_bytes(properties)
     encoding_of(schema, properties, leaves_of(schema, metrics_modes(schema, properties, order)))
 
@@ -68,7 +68,7 @@ def _parquet() -> _Made:
 
 
 def _orc() -> _Made:
-    from headgate.data.writers.orc import OrcEncoding  # only where a table asks for it
+    from headgate.data.writers.orc import OrcEncoding  # only if a table asks for it
 
     return OrcEncoding
 

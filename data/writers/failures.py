@@ -1,4 +1,4 @@
-"""Which failures of a batch end the sink, and which are worth another try."""
+"""Decides which failures of a batch end the sink, and which are worth another try."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX
 from headgate.tables.stores.object_stores import refused_operation
 
 _FOR_THE_COORDINATOR = (OffsetOutOfRange, TopicRecreated)
-"""Sources that contradict the stored offsets: its policies decide, at the next START (C4)."""
+"""Sources that contradict the stored offsets: the coordinator's policies decide (C4)."""
 
 _OTHERS = frozenset(
     (
@@ -30,7 +30,7 @@ _OTHERS = frozenset(
         "urllib3",
     )
 )
-"""Packages whose own exceptions tell of other systems."""
+"""Packages whose own exceptions come from other systems."""
 
 _CAUSES_MAX = 10
 
@@ -40,7 +40,7 @@ class Abandoned(HeadgateError):
 
 
 class TablesWanted(HeadgateError):
-    """Routes name tables of which the plan says nothing; the batch is written again with them."""
+    """Routes name tables that the plan lacks; the batch is written again with them."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(f"tables were not known: {', '.join(sorted(names))}")
@@ -52,19 +52,19 @@ class TablesWanted(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class Wanting(BatchFailed):
-    """A batch that failed for want of plans for these tables."""
+    """A batch that failed because it lacked plans for these tables."""
 
     names: frozenset[str] = frozenset()
 
 
 def go_on(batch: Batch, abandoned: Callable[[], bool]) -> None:
-    """Raises ``Abandoned`` when nobody waits for the batch any more."""
+    """Raise ``Abandoned`` when nobody waits for the batch any more."""
     if abandoned():
         raise Abandoned(f"batch {batch.number} is not wanted any more")
 
 
 def foreign(error: BaseException) -> bool:
-    """Whether another system (disk, network, memory, broker, storage, Spark) is to blame."""
+    """Return whether another system (disk, network, memory, broker, storage, Spark) is to blame."""
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if cause is None:
@@ -78,14 +78,14 @@ def foreign(error: BaseException) -> bool:
 
 
 def narrowable(error: BaseException) -> bool:
-    """Whether it is an error that nobody foresaw, which one record may have raised."""
+    """Return whether the error was unforeseen, so that one record may have raised it."""
     if isinstance(error, HeadgateError) or not isinstance(error, Exception):
         return isinstance(error, Unforeseen)
     return not foreign(error)
 
 
 def write_failed(error: Exception, batch: Batch) -> HeadgateError:
-    """The error of ours for one of somebody else's."""
+    """Translate somebody else's error into ours."""
     kind = Unforeseen if narrowable(error) else WriteFailed
     return kind(f"batch {batch.number} of {batch.table.table}: {_said(error)}")
 
@@ -95,7 +95,7 @@ def _said(error: Exception) -> str:
 
 
 def attempted(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
-    """What came of writing, as a value. Raises ``Abandoned`` only."""
+    """Return the outcome of writing as a value. Raises only ``Abandoned``."""
     try:
         return write()
     except Abandoned:
@@ -105,7 +105,7 @@ def attempted(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
 
 
 def failed(number: int, error: Exception) -> BatchFailed:
-    """The outcome of a batch that ended in ``error``."""
+    """Return the outcome of a batch that ended in ``error``."""
     if isinstance(error, TablesWanted):
         return Wanting(number, str(error), names=error.names)
     if isinstance(error, OSError) and (operation := refused_operation(error)):

@@ -1,4 +1,4 @@
-"""Records whose values have the columns' types, and which a table of this kind cannot hold."""
+"""Refuses records whose values have the columns' types but which this kind of table cannot hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.kafka.fetch import Chunk
 def held_values(
     read: Callable[[Chunk], Read], values: HeldValues | None
 ) -> Callable[[Chunk], Read]:
-    """Return what reads a chunk likewise; records that the table cannot hold are bad."""
+    """Wrap ``read`` so that records that the table cannot hold are bad."""
     if values is None:
         return read
 

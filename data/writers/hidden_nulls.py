@@ -1,7 +1,7 @@
-"""Values for required fields inside of structs that are null.
+"""Fills values of required fields inside of null structs.
 
 Such a field has no value, and none is written; but Arrow's Parquet writer refuses the null that
-stands for it. So something that is never seen is put there.
+stands for it. So a value that nobody ever sees replaces it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from headgate.data.formats.retyped import array_from
 
 
 def hiding(schema: pa.Schema) -> tuple[int, ...]:
-    """The columns in which a struct that may be null has a required field."""
+    """Return the columns in which a struct that may be null has a required field."""
     return tuple(place for place, field in enumerate(schema) if _hides(field))
 
 
 def filled(table: pa.Table, places: tuple[int, ...]) -> pa.Table:
-    """The table with values in these columns where a null would be refused."""
+    """Return the table with values in these columns where a null would be refused."""
     for place in places:
         field = table.schema.field(place)
         column = table.column(place).combine_chunks()
-        whole = column.take(pa.array(np.arange(len(column))))  # no slice: offsets begin at zero
+        whole = column.take(pa.array(np.arange(len(column))))  # not a slice: offsets begin at zero
         table = table.set_column(place, field, _filled(whole, field.type))
     return table
 
@@ -60,7 +60,7 @@ def _child(records: pa.StructArray, place: int, field: pa.Field) -> pa.Array:
     values = _filled(records.field(place), field.type)
     if field.nullable or not records.null_count or not values.null_count:
         return values
-    # Only what is hidden: a null in a record that is there is still refused.
+    # Only what is hidden: a null in a struct that is not null is still refused.
     hidden = np.asarray(records.is_null())
     plain = values.storage if isinstance(values, pa.ExtensionArray) else values
     both = pa.concat_arrays([plain, array_from([_something(plain.type)], plain.type)])

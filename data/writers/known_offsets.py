@@ -39,11 +39,11 @@ Rows = Callable[[TableStart, "SourcePlan", Again], Iterable[Mapping[str, Any]]]
 def known_offsets(
     batch: Batch, source: SourcePlan, read: Rows
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Of the batch's ranges, what the quarantine holds already: only where it is ahead (Q5).
+    """Return what the quarantine already holds of the batch's ranges, if it is ahead (Q5).
 
-    Read from the table, not computed anew: with another schema or setting since, other records
-    may be bad now, and each must stay in the one table that it is in. Other sinks' rows in the
-    same quarantine say nothing. Raises ``TagMissing`` besides what loading a table may raise.
+    Read from the table, not computed again: under another schema or setting other records may be
+    bad now, and each must stay in the one table that it is in. Other sinks' rows in the same
+    quarantine do not count. Raises ``TagMissing`` besides what loading a table may raise.
     """
     start = batch.quarantine
     ahead = start.offsets if start else {}
@@ -79,7 +79,7 @@ def rows_of_iceberg(table: Table, source: SourcePlan, again: Again) -> list[dict
 def rows_of_reader(
     reader: TableReader, source: SourcePlan, again: Again
 ) -> Iterable[dict[str, Any]]:
-    """Yield them as they are now: nobody brings others of this sink before the ranges are read."""
+    """Yield the current ones: nobody adds others of this sink before the ranges are read."""
     _, files = reader.scan((*_FIELDS, "sink"))
     ours = pc.field("sink") == source.sink
     wanted = ours & reduce(or_, [_within(at, span) for at, span in again.items()])
@@ -94,7 +94,7 @@ def _within(at: TopicPartition, span: OffsetRange) -> pc.Expression:
 
 
 def within(at: TopicPartition, span: OffsetRange) -> BooleanExpression:
-    """Return what the quarantine's rows of a partition's range are found by."""
+    """Return the filter for the quarantine's rows of a partition's range."""
     return And(
         EqualTo(term="topic", value=at.topic),
         EqualTo(term="partition", value=at.partition),

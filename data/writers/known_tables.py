@@ -1,4 +1,4 @@
-"""What a batch knows of the tables that routes name, and which it wants to know (R2, R3, R5)."""
+"""The tables of routes that a batch knows, and those that it wants to know (R2, R3, R5)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_ROUTE = "no route sends it to a table"
 
 
 class KnownTables:
-    """The tables of one batch's plan. ``wanted``: those that it must have to be written."""
+    """The tables of one batch's plan. ``wanted``: those that it needs before it can be written."""
 
     def __init__(self, plan: WriterPlan, batch: Batch) -> None:
         if not batch.folder:
@@ -30,15 +30,15 @@ class KnownTables:
         self.wanted: set[str] = set()
 
     def trouble(self, target: Target) -> str:
-        """Why the records of a table are diverted (I1), if there is a quarantine."""
+        """Return why the records of a table are diverted (I1), if there is a quarantine."""
         if self._plan.quarantine is None:
             return ""
         known = self._plan.tables.get(target.table)
         return self._parked.get(target.table) or (known.trouble if known else "")
 
     def find(self, target: Target | None) -> RoutedTable | str | None:
-        """The table, or why its records are unmatched; ``None`` once tables are wanted: nothing
-        of such an attempt will count."""
+        """Return the table, or why its records are unmatched; ``None`` once tables are wanted:
+        nothing of such an attempt counts."""
         if target is None:
             return NO_ROUTE
         known = self._plan.tables.get(target.table)
@@ -51,16 +51,16 @@ class KnownTables:
         return known.problem or self._collision(known, target) or known
 
     def require(self) -> None:
-        """Raises ``TablesWanted``."""
+        """Raise ``TablesWanted`` if tables are wanted."""
         if self.wanted:
             raise TablesWanted(frozenset(self.wanted))
 
     def by_topic(self, name: str) -> bool:
-        """Whether a topic of the batch names the table."""
+        """Return whether a topic of the batch names the table."""
         return name in self._alone
 
     def _may_be(self, name: str) -> bool:
-        """Whether there is such a table, or may be made, or nobody has looked yet."""
+        """Return whether there is such a table, or may be made, or nobody has looked yet."""
         namespace, _, table = name.rpartition(".")
         listed = self._plan.listed.get(namespace)
         return listed is None or table in listed or not self._plan.closed

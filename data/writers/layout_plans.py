@@ -28,8 +28,8 @@ from headgate.tables.stores.object_stores import for_files
 
 
 class LayoutPlans:
-    """The plans of a sink's table, and of its quarantine. ``layout`` asks the table how its files
-    are to be written now; ``aside`` and ``read`` do so, and read the rows, of the quarantine."""
+    """The plans of a sink's table, and of its quarantine. ``layout`` returns the table's current
+    layout; ``aside`` and ``read`` return the quarantine's layout, and its rows."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class LayoutPlans:
         self.shaping = shaping
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
-        """For the batch's tables. Raises ``TableChanged``, ``Unreachable``; and ``WriteFailed`` for
-        folders that no coordinator of these tables issues."""
+        """Return the plan for the batch's tables. Raises ``TableChanged``, ``Unreachable``; and
+        ``WriteFailed`` for folders that no coordinator of these tables issues."""
         plan = self._plan.plan_of(batch.table, source)
         if batch.quarantine is None or self._aside is None:
             return plan
@@ -54,7 +54,7 @@ class LayoutPlans:
         return replace(plan, quarantine=aside, known=known)
 
     def forget_temporary(self) -> bool:
-        """No keys are given out for a while."""
+        """Return ``False``: there are no temporary keys."""
         return False
 
     def _rows(self, start: TableStart, source: SourcePlan, again: Again) -> list[dict[str, Any]]:
@@ -66,7 +66,7 @@ class LayoutPlans:
 
 
 class _OnePlan:
-    """The plan of one table, kept as long as the table is as it was."""
+    """The plan of one table, kept until the table changes."""
 
     def __init__(self, layout: Callable[[], Layout], shaping: Shaping) -> None:
         self._layout = layout
@@ -102,7 +102,7 @@ def another_table(start: TableStart, uuid: str) -> TableChanged:
 def plan_of_layout(
     layout: Layout, table: str, source: SourcePlan, shaping: Shaping | None = None
 ) -> WriterPlan:
-    """Raises ``ConfigurationError`` for record columns that the table does not have."""
+    """Plan for a layout. Raises ``ConfigurationError`` for record columns that the table lacks."""
     schema = schema_of(layout.columns)
     check_columns(table, schema, source.record_columns)
     return WriterPlan(

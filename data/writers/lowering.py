@@ -1,4 +1,4 @@
-"""Columns in the plainer types that a file format has, with names and labels of its own."""
+"""Converts columns to the simpler types of a file format, with its own names and labels."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Labels = Callable[[NestedField], dict[str, str]]
 class Lowering:
     """How a format stores the columns of a table.
 
-    ``primitive`` turns values of a type that holds values into those that are stored; ``name`` and
-    ``labels`` say what a field is called in the file and what is written beside it.
-    ``maps_as_lists``: a map is stored as a list of structs.
+    ``primitive`` converts values of a primitive type to the stored ones; ``name`` and ``labels``
+    return a field's name in the file and what is written beside it. ``maps_as_lists``: a map is
+    stored as a list of structs.
     """
 
     primitive: Callable[[PrimitiveType], Stored]
@@ -31,8 +31,7 @@ class Lowering:
     maps_as_lists: bool = False
 
     def rows(self, rows: pa.Table, struct: StructType) -> pa.Table:
-        """Return the rows as they are stored. Raises ``WriteFailed`` for a null where a column is
-        required."""
+        """Return the rows as stored. Raises ``WriteFailed`` for a null in a required column."""
         columns, fields = [], []
         for place, field in enumerate(struct.fields):
             column = rows.column(place).combine_chunks()
@@ -84,7 +83,7 @@ class Lowering:
 
 
 def as_they_are(values: pa.Array) -> pa.Array:
-    """Return the values themselves, narrow where Arrow has them in a wide type."""
+    """Return the values themselves, in the narrow type if Arrow has them in a wide one."""
     if kinds.is_large_string(values.type):
         return values.cast(pa.string())
     if kinds.is_large_binary(values.type):
@@ -93,5 +92,5 @@ def as_they_are(values: pa.Array) -> pa.Array:
 
 
 def as_numbers(values: pa.Array) -> pa.Array:
-    """Return dates and times as the numbers that they are counted by."""
+    """Return dates and times as their underlying numbers."""
     return values.view(pa.int32() if kinds.is_date32(values.type) else pa.int64())

@@ -23,17 +23,17 @@ class TableOutlet(Protocol):
     """Where the rows of one table go."""
 
     def take(self, decoded: Decoded) -> None:
-        """Take rows, and know the records that they came from."""
+        """Take rows, with the records that they came from."""
 
 
 class Outlets(Protocol):
     """Where the rows of all tables of a batch go."""
 
     def of(self, known: RoutedTable, plan: WriterPlan) -> TableOutlet:
-        """The table's outlet, opened when it is asked for first."""
+        """Return the table's outlet, opened on first use."""
 
     def flush_largest(self) -> None:
-        """Let no more rows wait than may."""
+        """Write the largest outlets until the waiting rows are within their bound."""
 
     def finish(self) -> Followed:
         """Write what waits; return the files, table by table."""
@@ -59,7 +59,7 @@ class TableFiles:
         self.rows.take(decoded.rows)
 
     def take_rows(self, rows: pa.RecordBatch) -> None:
-        """As ``take``, of rows whose records are known otherwise."""
+        """Do as ``take``, for rows whose records are noted elsewhere."""
         self.rows.take(rows)
 
     @property
@@ -85,7 +85,7 @@ class TableFiles:
 
 
 class ManyFiles:
-    """``Outlets`` into files."""
+    """Implements ``Outlets`` with files."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch

@@ -1,4 +1,4 @@
-"""Records with values that do not fit their columns: rows without these values, if they may be."""
+"""Turns records with values that do not fit into rows without these, if they are optional."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FormatOf = Callable[[pa.Schema], RecordFormat]
 
 
 class Mending:
-    """Reads bad records column by column; what does not fit a column that may be null is null.
+    """Reads bad records column by column, with null for what does not fit an optional column.
 
     A record that cannot be read at all stays bad, and so does one without a required value.
     ``nulls`` counts by column the values that were left out.
@@ -33,7 +33,7 @@ class Mending:
     def mended(
         self, values: Sequence[bytes], rows: pa.RecordBatch, bad: Mapping[int, str]
     ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
-        """The rows of all values that have one now, in their order, and those that stay bad."""
+        """Return the rows of all values that have one now, in order, and those that stay bad."""
         if not bad or not len(self._schema):
             return rows, bad
         doubtful = sorted(bad)
@@ -65,7 +65,7 @@ class Mending:
         return found
 
     def _column(self, field: pa.Field, some: list[bytes]) -> tuple[pa.Array, Flags]:
-        """The column with nulls for what does not fit, and which values these are."""
+        """Return the column with nulls for what does not fit, and flags for these values."""
         schema, format_ = self._formats[field.name]
         misfit = np.zeros(len(some), np.bool_)
         try:

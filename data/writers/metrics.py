@@ -1,9 +1,9 @@
-"""What a manifest says of a data file, equal to what Iceberg's own writers record.
+"""The statistics of a data file in a manifest, equal to those of Iceberg's own writers.
 
-Most of it is in the file's footer. Not there are: NaN, of which Parquet knows nothing; the sign of
-a zero, since Parquet widens a bound of zero to both; bounds of values beyond ``_FOOTER_VALUE_MAX``.
-These are taken from the rows on their way into the file. Columns inside of lists and maps have a
-size and nothing else.
+Most of them are in the file's footer. It lacks: NaN, which Parquet does not count; the sign of a
+zero, since Parquet widens a bound of zero to both; bounds of values beyond ``_FOOTER_VALUE_MAX``.
+These are taken from the rows on their way into the file. Columns inside of lists and maps have only
+a size.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from headgate.data.writers.transforms import column_at
 from headgate.data.writers.truncation import bytes_above, text_above
 
 _FOOTER_VALUE_MAX = 4096
-"""Bytes; pyarrow leaves out both bounds when one of them is longer."""
+"""In bytes; pyarrow leaves out both bounds when one of them is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Leaf:
 
 
 def leaves_of(schema: Schema, modes: Mapping[int, MetricsMode]) -> tuple[Leaf, ...]:
-    """All columns that hold values, in the order of the file."""
+    """Return all columns that hold values, in the order of the file."""
     return tuple(
         Leaf(field_id, path, str(schema.find_column_name(field_id)), kind, modes[field_id], many)
         for field_id, path, kind, many in _walk(schema.as_struct(), 0, "", repeated=False)
@@ -113,7 +113,7 @@ def _before(one: Any, other: Any) -> bool:
 
 @dataclass(slots=True)
 class FileMetrics:
-    """The numbers of one file, in the making. ``see`` every row that goes into it."""
+    """Collects the statistics of one file. ``see`` every row that goes into it."""
 
     leaves: tuple[Leaf, ...]
     nan_counts: dict[int, int] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class FileMetrics:
                 self._see_texts(leaf, column_at(rows, leaf.name))
 
     def described(self, footer: pq.FileMetaData) -> dict[str, Any]:
-        """The fields of ``FileDetail`` that are statistics."""
+        """Return the statistics fields of ``FileDetail``."""
         groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
         sizes, values, nulls = {}, {}, {}
         for place, leaf in enumerate(self.leaves):
@@ -231,7 +231,7 @@ def _upper(leaf: Leaf, value: Any) -> bytes | None:
 
 
 def _single_value(kind: PrimitiveType, value: Any) -> bytes:
-    """Iceberg's single-value serialisation of a value as Parquet stores it."""
+    """Return Iceberg's single-value serialisation of a value as Parquet stores it."""
     if isinstance(value, bytes):
         return value
     if isinstance(kind, BooleanType):
@@ -246,5 +246,5 @@ def _single_value(kind: PrimitiveType, value: Any) -> bytes:
 
 
 def _octets(value: int) -> int:
-    """As few as hold the number and its sign."""
+    """Return the fewest bytes that hold the number and its sign."""
     return ((value if value >= 0 else ~value).bit_length() // 8) + 1

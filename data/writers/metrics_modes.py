@@ -1,7 +1,7 @@
-"""Which statistics a table wants of which column, by the rules of Iceberg's own writers.
+"""Chooses the statistics that a table wants of each column, by the rules of Iceberg's own writers.
 
-The properties are ``write.metadata.metrics.*``. Iceberg's documentation names them; what it leaves
-open (which columns come first, what a wrong value means) is as its Java library does it.
+The properties are ``write.metadata.metrics.*``. Where Iceberg's documentation leaves details open
+(which columns come first, what a wrong value means) its Java library decides.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INFERRED_MAX_DEFAULT = 100
 
 @dataclass(frozen=True, slots=True)
 class MetricsMode:
-    """``length``: of bounds of text and bytes; 0 for no bounds, ``None`` for whole values."""
+    """``length``: the limit of text and bytes bounds; 0: no bounds, ``None``: whole values."""
 
     counts: bool = True
     length: int | None = 16
@@ -41,7 +41,7 @@ TRUNCATE_16 = MetricsMode()
 def metrics_modes(
     schema: Schema, properties: Mapping[str, str], order: SortOrder
 ) -> dict[int, MetricsMode]:
-    """The mode of every column that holds values, nested ones included, by field id.
+    """Return the mode of every column that holds values, nested ones included, by field id.
 
     A column's own property comes first; then columns of the sort order, which have bounds; then the
     table's default; without one only the first hundred columns have statistics.
@@ -68,7 +68,7 @@ def metrics_modes(
 
 
 def _leaves(kind: IcebergType, field_id: int = 0) -> Iterator[int]:
-    """Columns with values: of a struct first its own, then those within its fields in turn."""
+    """Yield columns with values: of a struct first its own, then those within its fields."""
     if isinstance(kind, PrimitiveType):
         yield field_id
         return
@@ -90,7 +90,7 @@ def _children(kind: IcebergType) -> list[tuple[int, IcebergType]]:
 
 
 def _mode(properties: Mapping[str, str], name: str) -> MetricsMode | None:
-    """The mode that the property names; one that does not exist counts as not set."""
+    """Return the mode that the property names; one that does not exist counts as not set."""
     text = properties.get(name)
     if text is None:
         return None

@@ -1,9 +1,9 @@
-"""A batch that fails for no reason of others, narrowed down to the records that make it fail.
+"""Narrows a batch that fails through no other system's fault down to the records that cause it.
 
-What decoding raises, ``singling`` finds inside a chunk. What is raised behind that (by
-partitioning, sorting, statistics, files, a transform) is found here: halves of the batch's ranges
-are written, and thrown away, until the offset at fault stands alone. It is condemned, which makes
-it a bad record, and the batch is written again.
+``singling`` finds what decoding raises inside a chunk. What is raised later (by partitioning,
+sorting, statistics, files, a transform) is found here: halves of the batch's ranges are written,
+and discarded, until the offset at fault stands alone. It is condemned, which makes it a bad record,
+and the batch is written again.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from headgate.tables.stores.files import open_files
 log = redacted_logger(__name__)
 
 Attempt = Callable[[WriterPlan, Batch], BatchOutcome]
-"""Writes a batch or a part of it, as the plan says; its failures are values."""
+"""Writes a batch or a part of it, as the plan says; returns its failures as values."""
 
 CONDEMNED_MAX = 16
-"""Records of one batch: each costs about as much as writing the batch twice."""
+"""The limit for one batch: each record costs about as much as writing the batch twice."""
 
 _IN_VAIN_MAX = 3
 _NO_LIMITS = BadRecordLimits(per_thousand_max=1_000)
@@ -43,7 +43,7 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 def narrowed(attempt: Attempt, plan: WriterPlan, batch: Batch) -> BatchOutcome:
-    """Write the batch. Where a few of its records make that fail, they are bad records.
+    """Write the batch. If a few of its records make that fail, treat them as bad records.
 
     The outcome is the first failure when it cannot be narrowed down.
     """
@@ -54,7 +54,7 @@ def narrowed(attempt: Attempt, plan: WriterPlan, batch: Batch) -> BatchOutcome:
         if not isinstance(outcome, BatchFailed) or not _narrowable(outcome):
             return outcome
         if tries >= _IN_VAIN_MAX and not seen.row:
-            return first  # nothing of it can be written at all
+            return first  # no part of it can be written at all
         found = _record_at_fault(seen, plan, batch)
         if isinstance(found, BatchFailed | BatchNeeds):
             return found
@@ -90,9 +90,9 @@ def _narrowable(outcome: BatchFailed) -> bool:
 def _record_at_fault(
     attempt: Attempt, plan: WriterPlan, batch: Batch
 ) -> tuple[TopicPartition, int, str] | BatchFailed | BatchNeeds | None:
-    """One record that makes the batch fail by itself. ``None``: there is no such record.
+    """Find one record that makes the batch fail by itself; ``None`` if there is no such record.
 
-    A failure of another kind, and a need, which came up meanwhile, are returned as they are.
+    A failure of another kind, or a need, that comes up meanwhile is returned as it is.
     """
     plan = replace(plan, source=replace(plan.source, handling=_lenient(plan.source.handling)))
     ranges: Ranges = batch.ranges
@@ -114,7 +114,7 @@ def _record_at_fault(
 
 
 def _lenient(handling: Handling) -> Handling:
-    """What lets a search pass by other bad records: a part of a batch may hold most of them."""
+    """Let the search pass other bad records: a part of a batch may hold most of them."""
     policy, tombstones = (
         Disposal.SKIP if disposal is Disposal.FAIL else disposal
         for disposal in (handling.policy, handling.tombstones)
@@ -123,7 +123,7 @@ def _lenient(handling: Handling) -> Handling:
 
 
 def _halves(ranges: Ranges) -> Iterable[Ranges]:
-    """The ranges cut in two, as if they lay end to end; of a single offset, itself."""
+    """Cut the ranges in two, as if laid end to end; a single offset is returned as it is."""
     total = sum(map(len, ranges.values()))
     first: dict[TopicPartition, OffsetRange] = {}
     second: dict[TopicPartition, OffsetRange] = {}
@@ -147,6 +147,6 @@ def discard(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
 
 
 def _owner(plan: WriterPlan, file: WrittenFile) -> WriterPlan:
-    """The plan of the table that the file was for."""
+    """Return the plan of the table that the file was for."""
     routed = (table.plan for table in plan.tables.values() if table.plan)
     return next((own for own in routed if file.path.startswith(f"{own.data_location}/")), plan)

@@ -1,4 +1,4 @@
-"""What a batch's records need that their table lacks, gathered while they are decoded (S1, S2)."""
+"""Collects what a batch's records need that their table lacks, while they are decoded (S1, S2)."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 
 IGNORED_MAX = 1_000
-"""So many fields are remembered for becoming no column; others are looked at in each record."""
+"""The number of fields remembered as becoming no column; others are checked in each record."""
 
 _ENOUGH = COLUMNS_MAX + FIELDS_MAX
-"""Fields: more than a table takes, and so many that an object of too many becomes a map (N2)."""
+"""In fields: more than a table takes, and enough that too large an object becomes a map (N2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What is known of a table's columns beside its schema: ``past`` names (S6), ``refused``."""
+    """A table's columns beside its schema: ``past`` names (S6), ``refused``."""
 
     policy: SchemaPolicy
     columns: Struct
@@ -56,7 +56,7 @@ class Evolution:
 
     @property
     def ignored(self) -> Iterable[Path]:
-        """Paths that are known beforehand to become no columns."""
+        """Yield the paths that are known in advance to become no columns."""
         for refusal in self.refused:
             if refusal.path:
                 yield refusal.path
@@ -72,7 +72,7 @@ class Evolution:
 def evolution_of(
     current: str, older: Sequence[str], policy: SchemaPolicy, refused: tuple[Refusal, ...] = ()
 ) -> Evolution:
-    """From the table's schemas as JSON, the oldest first."""
+    """Build it from the table's schemas as JSON, the oldest first."""
     now = from_json(current)
     return Evolution(policy, now, former(now, map(from_json, older)), refused)
 
@@ -80,14 +80,14 @@ def evolution_of(
 def older_schemas(
     schemas: Mapping[int, Schema], current: int, policy: SchemaPolicy
 ) -> tuple[str, ...]:
-    """As JSON, the oldest first; none where their names do not matter."""
+    """Return them as JSON, the oldest first; none where their names do not matter."""
     if policy.unknown_fields is UnknownFields.IGNORE:
         return ()
     return tuple(schemas[id_].model_dump_json() for id_ in sorted(schemas) if id_ != current)
 
 
 class Needs:
-    """Of one batch."""
+    """The needs of one batch."""
 
     def __init__(
         self, evolution: Evolution, lookout: Lookout, partitions: Sequence[TopicPartition]
@@ -108,7 +108,7 @@ class Needs:
     def take(self, chunk: Chunk, lacks: Iterable[Lack]) -> Mapping[int, str]:
         """Note what rows of the chunk need; return which are bad for it, and why.
 
-        Raises ``UnknownField`` where the sink shall stop for such a record.
+        Raises ``UnknownField`` for such a record if the settings say to stop.
         """
         bad: dict[int, str] = {}
         for rows, wanted in lacks:
@@ -132,7 +132,7 @@ class Needs:
         return bad
 
     def _possible(self, wanted: Struct) -> Struct | None:
-        """Without what becomes no column; nothing when that was all."""
+        """Leave out what becomes no column; ``None`` when that was all."""
         growth = grown(self._evolution.columns, wanted, self._past)
         if growth.refused:
             self._ignore(refusal.path for refusal in growth.refused)
@@ -161,7 +161,7 @@ class Needs:
             self._first[place] = min(offset, self._first.get(place, offset))
 
     def _with(self, wanted: Struct) -> Struct:
-        """All that is needed, up to what any table may have: others are asked for with the next."""
+        """Add it, up to what any table may have: the rest is asked for with the next proposal."""
         if self._columns is None:
             return wanted
         if self._enough:
@@ -175,13 +175,13 @@ class Needs:
         return BatchNeeds(number, need.columns, need.first, need.records)
 
     def of_table(self, at: Destination, raw: str = "") -> TableNeed:
-        """What was noted, for a table that a route names."""
+        """Return what was noted, for a table that a route names."""
         assert self._columns is not None, "nothing is needed"
         first = Offsets({self._partitions[place]: at for place, at in self._first.items()})
         return TableNeed(at, self._proposed(), first, self._records, raw)
 
     def _proposed(self) -> Struct:
-        """What fits into the table, so that it fits into a message as well."""
+        """Return what fits into the table, so that it fits into a message as well."""
         assert self._columns is not None, "nothing is needed"
         there = self._evolution.columns
         wanted = mapped(self._columns, there)
@@ -195,7 +195,7 @@ class Needs:
             self._note(chunk, rows.tolist(), Struct())
 
     def ignored(self, records: int) -> Mapping[str, int]:
-        """What was met and becomes no column, in how many records."""
+        """Return the fields that were met and become no column, with their numbers of records."""
         paths = ", ".join(sorted(map(dotted, self._lookout.ignored)))
         return {paths: records} if records and paths else {}
 

@@ -1,7 +1,7 @@
-"""Records of tables that are still to be made: what columns these need (rules N1, N2, S2).
+"""Collects the columns that records need of tables still to be made (rules N1, N2, S2).
 
-Nothing is written of a batch that has such records: its table is proposed, and the batch is done
-again once there is one.
+Nothing is written of a batch with such records: its table is proposed, and the batch is repeated
+once the table exists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 
 NEWCOMERS_MAX = 100
-"""So many tables are proposed for one batch; for others the batch that is done again does so."""
+"""The number of tables proposed for one batch; the repeated batch proposes others."""
 
 _EVERYTHING = SchemaPolicy(UnknownFields.EVOLVE)
 
@@ -34,11 +34,11 @@ _NO_COLUMNS = pa.schema([])
 
 
 class _Format(RecordFormat, WatchfulFormat, Protocol):
-    """A format that tells of what it decoded last."""
+    """A format that reports on what it decoded last."""
 
 
 class Newcomer:
-    """One table that is to be made, and what a batch's records need of it."""
+    """One table to be made, and what a batch's records need of it."""
 
     def __init__(
         self, name: str, raw: str, making: Making, partitions: Sequence[TopicPartition]
@@ -71,5 +71,5 @@ class Newcomer:
 
     @property
     def need(self) -> TableNeed:
-        """All that was taken; without columns where no record shows any."""
+        """Return all that was noted; without columns where no record shows any."""
         return replace(self._needs.of_table(self._at, self._raw), records=self._records)

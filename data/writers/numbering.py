@@ -1,4 +1,4 @@
-"""Every record of a batch as one number: its place in the batch's ranges, laid end to end."""
+"""Numbers every record of a batch: its place in the batch's ranges, laid end to end."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Numbering:
     def numbers(
         self, partitions: Sequence[TopicPartition], places: Integers, offsets: Integers
     ) -> Integers:
-        """``places``: each record's index in ``partitions``, which are some of the batch's."""
+        """Return the numbers; ``places``: each record's index in ``partitions``."""
         index = np.array([self._index[at] for at in partitions], np.int64)[places]
         found: Integers = self._bases[index] + offsets - self._begins[index]
         return found
 
     def records(self, numbers: Integers) -> tuple[Integers, Integers]:
-        """The index of each record's partition in ``self.partitions``, and its offset.
+        """Return the index of each record's partition in ``self.partitions``, and its offset.
 
         Raises ``ValueError`` for a number that no offset of the ranges has.
         """
@@ -45,12 +45,12 @@ class Numbering:
         return places, self._begins[places] + numbers - self._bases[places]
 
     def count(self, numbers: BitMap64, partition: TopicPartition) -> int:
-        """How many of the numbers are this partition's."""
+        """Return how many of the numbers are this partition's."""
         place = self._index[partition]
         return int(numbers.range_cardinality(int(self._bases[place]), int(self._bases[place + 1])))
 
     def of(self, numbers: BitMap64, partition: TopicPartition) -> tuple[int, int] | None:
-        """The first and the last offset of the numbers that are this partition's."""
+        """Return the first and the last offset of the numbers that are this partition's."""
         place = self._index[partition]
         base = int(self._bases[place])
         own = numbers & BitMap64(range(base, int(self._bases[place + 1])))
@@ -60,14 +60,14 @@ class Numbering:
         return begin + own[0], begin + own[-1]
 
     def described(self, number: int) -> str:
-        """The record as an error names it."""
+        """Return the record's name for errors."""
         places, offsets = self.records(np.array([number], np.int64))
         at = self.partitions[places[0]]
         return f"{at.topic} partition {at.partition} offset {offsets[0]}"
 
 
 def bitmap(numbers: pa.Int64Array) -> BitMap64:
-    """An Arrow array without nulls as a set; no Python number per value."""
+    """Convert an Arrow array without nulls to a set, without a Python number per value."""
     if not len(numbers):
         return BitMap64()
     values = memoryview(numbers.buffers()[1]).cast("B").cast("Q")

@@ -1,4 +1,4 @@
-"""Rows into ORC files, as Iceberg's specification has them: ids of fields are labels of types."""
+"""Rows into ORC files, as Iceberg's specification has them: types are labelled with field ids."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STRATEGIES = {"speed": "speed", "compression": "compression"}
 
 
 class OrcEncoding:
-    """How the files of one table are made. Raises ``ConfigurationError`` for impossible options."""
+    """Makes the files of one table. Raises ``ConfigurationError`` for impossible options."""
 
     name = "orc"
     rows_max = 1024 * 1024
@@ -47,9 +47,9 @@ class OrcEncoding:
         }
 
     def holds(self, rows: pa.Table) -> bool:
-        """Whether no moment lies before 1970 within a second.
+        """Return whether no timestamp lies within the last second before 1970.
 
-        For these Arrow's writer stores a negative fraction, which Java's readers take off twice.
+        For these Arrow's writer stores a negative fraction, which Java's readers subtract twice.
         """
         return not any(
             _splits_second(moments)
@@ -79,7 +79,7 @@ class _OrcFile:
 
 
 def _labels(field: NestedField) -> dict[str, str]:
-    """Return what Iceberg's own writers note of a field besides ORC's type."""
+    """Return the attributes that Iceberg's own writers add to ORC's type."""
     found = {"iceberg.id": str(field.field_id), "iceberg.required": str(field.required).lower()}
     kind = field.field_type
     if isinstance(kind, TimeType):

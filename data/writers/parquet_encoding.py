@@ -19,11 +19,11 @@ from headgate.data.writers.parquet_options import ParquetOptions
 
 
 class ParquetEncoding:
-    """How the files of one table are made. Raises ``ConfigurationError`` for impossible options.
+    """Makes the files of one table. Raises ``ConfigurationError`` for impossible options.
 
-    ``behind``: columns that the rows have behind the table's, and that have no statistics. Readers
-    of such files take Arrow's schema in the footer at its word, and not all know large lists: it is
-    left out.
+    ``behind``: columns that the rows have behind the table's, and that have no statistics. Arrow's
+    schema is left out of their footers: readers of such files would trust it, and not all know
+    large lists.
     """
 
     name = "parquet"

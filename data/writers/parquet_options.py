@@ -1,7 +1,7 @@
-"""What a table's properties ask of its Parquet files, as pyarrow takes it.
+"""Turns a table's properties for Parquet files into pyarrow's options.
 
-Names and defaults are Iceberg's (``write.parquet.*``). What is not followed is told by ``unheeded``
-and in docs/files.md.
+Names and defaults are Iceberg's (``write.parquet.*``). ``unheeded`` and docs/files.md list what is
+not supported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEVELS = {
     "snappy": range(0),
     "uncompressed": range(0),
 }
-"""Of the codecs that Iceberg names; ``snappy`` has none."""
+"""By codec, as Iceberg names them; ``snappy`` has none."""
 
 _BLOOM_BYTES_MAX = 1024 * 1024
 _BLOOM_BYTES_MIN = 32
@@ -65,7 +65,7 @@ class ParquetOptions:
         self._bloom = [leaf for leaf in leaves if _BLOOM_POSSIBLE and _bloomed(leaf, properties)]
 
     def of_file(self, rows: int) -> dict[str, Any]:
-        """For ``pq.ParquetWriter``; ``rows`` as many as a row group of the file will hold."""
+        """Return options of ``pq.ParquetWriter``; ``rows``: as many as a row group will hold."""
         if not self._bloom:
             return dict(self._options)
         filters = {leaf.path: self._bloom_filter(leaf, rows) for leaf in self._bloom}
@@ -92,14 +92,14 @@ class ParquetOptions:
         return whole_number(self._properties, f"{_PARQUET}{name}", default)
 
     def _bloom_filter(self, leaf: Leaf, rows: int) -> dict[str, Any]:
-        """For so many rows, unless the table says how many values there are.
+        """Size the filter for so many rows, unless the table gives the number of distinct values.
 
         Never larger than the table wants, at the price of more false positives.
         """
         fpp = self._fpp(leaf)
         count = self._number(f"bloom-filter-ndv.column.{leaf.name}", rows)
         bytes_max = max(_BLOOM_BYTES_MIN, self._number("bloom-filter-max-bytes", _BLOOM_BYTES_MAX))
-        # Filters are rounded up to a power of two.
+        # Filter sizes are rounded up to a power of two.
         bits_max = 8 * 2 ** (bytes_max.bit_length() - 1)
         bits_per_value = -8 / math.log(1 - fpp ** (1 / 8))
         return {"ndv": max(1, min(count, int(bits_max / bits_per_value))), "fpp": fpp}
@@ -117,7 +117,7 @@ class ParquetOptions:
 
 
 def unheeded(properties: Mapping[str, str], leaves: Iterable[Leaf]) -> list[str]:
-    """One sentence for each property that asks for what is not done."""
+    """Return one sentence for each property that is not supported."""
     can_bloom = {leaf.name for leaf in leaves if not isinstance(leaf.kind, BooleanType)}
     found = [
         f"{name} = {properties[name]}: {what}"

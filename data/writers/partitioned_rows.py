@@ -1,7 +1,7 @@
-"""Rows on their way into the files of their table partitions, in bounded memory.
+"""Buffers rows for the files of their table partitions, in bounded memory.
 
-At most ``buffer_bytes`` of rows wait, twice that while some of them are written. When the buffer
-is full the partitions with the most rows are written, until half of it is free: however many table
+At most ``buffer_bytes`` of rows wait, twice that while some of them are written. When the buffer is
+full the partitions with the most rows are written, until half of it is free: however many table
 partitions there are, those with few rows do not get a small file each time.
 """
 

@@ -1,4 +1,4 @@
-"""Rows to table partitions: Iceberg's transforms over whole columns, then one group per value."""
+"""Splits rows into table partitions: Iceberg's transforms over whole columns, a group per value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.data.writers.transforms import TransformedColumn
 
 @dataclass(frozen=True, slots=True)
 class PartitionKey:
-    """One table partition. ``values`` as ``FileDetail.partition`` wants them.
+    """One table partition. ``values`` are as in ``FileDetail.partition``.
 
     ``folder``: escaped as Hive does, without slashes at its ends; empty when not partitioned.
     """
@@ -44,7 +44,7 @@ class Partitioner:
         ]
 
     def split(self, table: pa.Table) -> Iterator[tuple[PartitionKey, pa.Table]]:
-        """Every partition's rows in their order; those of the same partition come together."""
+        """Yield every partition's rows in order; those of one partition come together."""
         if not self._columns or not table.num_rows:
             yield PartitionKey(), table
             return
@@ -62,7 +62,7 @@ class Partitioner:
             begin = end
 
     def crowded(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """The rows of the partitions with the most rows, half of all or more; and the rest."""
+        """Return the rows of the largest partitions, half of all or more; and the rest."""
         if not self._columns:
             return table, table.slice(0, 0)
         groups = _groups([column.of(table) for column in self._columns])
@@ -84,7 +84,7 @@ class Partitioner:
 
 
 def _groups(keys: list[pa.Array]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A number per row from 0 on, equal where all keys are equal (nulls are equal too)."""
+    """Return a number per row from 0 on, equal where all keys are equal (nulls are equal too)."""
     combined = np.zeros(len(keys[0]), np.int64)
     for key in keys:
         encoded = key.dictionary_encode(null_encoding="encode")

@@ -1,4 +1,4 @@
-"""What a worker needs to turn ranges into files, as one value that travels to other processes."""
+"""A worker's instructions for turning ranges into files, as one value for other processes."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
 RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
 NOTHING_IS_MADE = "or tables.max of them are in use"
 STRUCT = "struct"
-"""Stands, among the names of parts, for a column that holds several of them."""
+"""Stands, among the names of record parts, for a column that holds several of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """What becomes of records that are no rows; ``excerpts``: whether errors show what is in them.
+    """What to do with records that are not rows; ``excerpts``: whether errors show their content.
     ``tag``: the sink's tag in its tables."""
 
     policy: Disposal = Disposal.FAIL
@@ -70,7 +70,7 @@ class Handling:
 
     @property
     def keeps(self) -> bool:
-        """Whether some of them go into the quarantine."""
+        """Return whether some of them go into the quarantine."""
         return Disposal.QUARANTINE in (self.policy, self.tombstones, self.unmatched)
 
 
@@ -78,14 +78,13 @@ class Handling:
 class SourcePlan:
     """Where records come from and how to read their values.
 
-    ``topic_ids``: what the topics must be; one without is not checked. ``record_columns``: from a
-    part of the record (``RECORD_PARTS``) to the column that takes it. ``format_options``: the
-    format's own, and those of every one (``ValueOptions``). ``rules``: by column.
-    ``key_format_name``: empty for text in a text column, else bytes. ``redaction`` masks the sink's
-    secrets in what is told of records. ``routing``: where rows go to tables that no START names;
-    ``makes``: some of them are made where they are missing.
-    ``schema_policy``: what becomes of fields without a column. ``changes``: what records do to the
-    rows of a keyed table.
+    ``topic_ids``: the topics' expected ids; a topic without one is not checked. ``record_columns``:
+    from a part of the record (``RECORD_PARTS``) to its column. ``format_options``: the format's
+    own, and those of every one (``ValueOptions``). ``rules``: by column. ``key_format_name``: empty
+    for text in a text column, else bytes. ``redaction`` masks the sink's secrets in messages about
+    records. ``routing``: how rows go to tables that no START names; ``makes``: some of these are
+    made if missing. ``schema_policy``: what becomes of fields without a column. ``changes``: what
+    records do to the rows of a keyed table.
     """
 
     kafka: Mapping[str, str]
@@ -106,7 +105,7 @@ class SourcePlan:
 
     @property
     def has_keys(self) -> bool:
-        """Whether a table that takes its records has a key."""
+        """Return whether a table that takes its records has a key."""
         return self.changes is not None or bool(self.routing and self.routing.keys)
 
 
@@ -115,14 +114,13 @@ class WriterPlan:
     """The ``*_json`` are the table format's own; picklable throughout.
 
     ``sort_order_json``: the table's default order when the plan was made; a transaction does not
-    fix it, since each file says for itself by which order it is sorted. ``quarantine`` says how its
-    files are written; ``known`` the offsets that it has already, where a range is read again after
-    a commit that ended between the two tables (rule Q5). ``condemned``: records that were found to
-    make the batch fail, by offset with the reason (``narrowing``). ``tables``: those lately used of
-    the tables that routes name; ``listed``: by namespace, the tables there are; ``closed``: why
-    none is made of those that records name. ``dressing``: what stamped files hold besides (P13).
-    ``values``: which of them the table holds; ``tamed``: what becomes of those of a quarantine that
-    it does not.
+    fix it, since each file states its own order. ``quarantine`` is the plan for the quarantine's
+    files; ``known`` the offsets that it has already, if a range is read again after a commit that
+    ended between the two tables (rule Q5). ``condemned``: records that were found to make the batch
+    fail, by offset with the reason (``narrowing``). ``tables``: recently used tables that routes
+    name; ``listed``: by namespace, the tables that exist; ``closed``: why no table is made for
+    names in records. ``dressing``: additions to stamped files (P13). ``values`` checks whether the
+    table can hold a record's values; ``tamed`` replaces those that a quarantine cannot.
     """
 
     source: SourcePlan
@@ -146,12 +144,12 @@ class WriterPlan:
 
     @property
     def data_location(self) -> str:
-        """Where the table wants its data files, without a slash at its end."""
+        """Return where the table wants its data files, without a slash at its end."""
         named = self.table_properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/")
         return named or f"{self.location}/data"
 
     def __hash__(self) -> int:
-        """Of what is text and tells tables apart; equality looks at everything."""
+        """Hash the texts that distinguish tables; equality compares everything."""
         return hash((self.schema_json, self.spec_json, self.location))
 
     def schema(self) -> Schema:
@@ -167,7 +165,7 @@ class WriterPlan:
         return schema_to_pyarrow(self.schema())
 
     def record_parts(self) -> set[str]:
-        """What is wanted of records beside their values, also inside of a struct."""
+        """Return the parts of records that are wanted beside the value, also inside of a struct."""
         if self.source.routing is not None and self.shaping.transform is None:
             return {p for t in self.tables.values() if t.plan for p in t.plan.record_parts()}
         columns = self.source.record_columns
@@ -178,7 +176,7 @@ class WriterPlan:
         return found
 
     def name_mapping(self) -> str | None:
-        """The table's, which says nothing of columns that a transform declares."""
+        """Return the table's name mapping; it does not cover columns that a transform declares."""
         transform = self.shaping.transform
         if transform is not None and transform.schema_json:
             return None
@@ -186,18 +184,18 @@ class WriterPlan:
         return with_former_names(mapping, known.columns, known.past)
 
     def evolution(self, refused: tuple[Refusal, ...]) -> Evolution:
-        """What is to be done with fields that the table lacks."""
+        """Return how to treat fields that the table lacks."""
         policy = self.source.schema_policy
         return evolution_of(self.schema_json, self.older_schemas, policy, refused)
 
     def watched_for(self, refused: tuple[Refusal, ...]) -> Evolution | None:
-        """As ``evolution``; nothing is paid where they are ignored."""
+        """Do as ``evolution``; ``None`` where they are ignored, so that nothing is spent on it."""
         ignored = self.source.schema_policy.unknown_fields is UnknownFields.IGNORE
         return None if ignored else self.evolution(refused)
 
     def decoded_schema(self) -> pa.Schema:
-        """What records are decoded into: the table's columns, or those that a transform declares
-        and those of the record's parts, which it declares too where there are many tables."""
+        """Return the columns that records are decoded into: the table's, or those that a transform
+        declares; with many tables it declares those of the record's parts, too."""
         table = self.arrow_schema()
         transform = self.shaping.transform
         if transform is None or not transform.schema_json:
@@ -210,15 +208,15 @@ class WriterPlan:
 
 
 def source_aside(source: SourcePlan) -> SourcePlan:
-    """How records are read that become rows of the quarantine."""
+    """Return how to read records that become rows of the quarantine."""
     return replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy(), changes=None)
 
 
 class Plans:
-    """Plans for the tables of one catalog, kept by (UUID, schema, spec).
+    """Keeps plans for the tables of one catalog, by (UUID, schema, spec).
 
-    A kept plan is renewed after ``age_ms_max``; one with credentials that expire after half of
-    their life, or five minutes before its end. A batch takes them along as they are.
+    A plan is renewed after ``age_ms_max``; one with credentials that expire after half of their
+    life, or five minutes before its end. A batch takes them along as they are.
     """
 
     def __init__(
@@ -238,8 +236,8 @@ class Plans:
         self._kept: dict[tuple[str, int, int], tuple[float, WriterPlan]] = {}
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
-        """For both tables of a batch. Raises as ``plan_for``, and ``WriteFailed`` for folders
-        that no coordinator of these tables issues."""
+        """Return the plan for both tables of a batch. Raises as ``plan_for``, and ``WriteFailed``
+        for folders that no coordinator of these tables issues."""
         plan = self._within_folder(batch.table, source)
         if batch.quarantine is None or not source.handling.keeps:
             return plan
@@ -251,7 +249,7 @@ class Plans:
         return rows_of_iceberg(_load(self._catalog, start), source, again)
 
     def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
-        """The plan, made anew where the table may want its files elsewhere since."""
+        """Return the plan, renewed where the table may want its files elsewhere by now."""
         plan = self.plan_for(start, source)
         if not _is_inside(start, plan.data_location):
             self._kept.pop((start.uuid, start.schema_id, start.spec_id), None)
@@ -260,7 +258,7 @@ class Plans:
         return plan
 
     def plan_for(self, start: TableStart, source: SourcePlan) -> WriterPlan:
-        """Raises ``TableChanged``, ``ConfigurationError``, ``Unreachable``."""
+        """Plan for the table. Raises ``TableChanged``, ``ConfigurationError``, ``Unreachable``."""
         key = (start.uuid, start.schema_id, start.spec_id)
         until_s, plan = self._kept.get(key, (0.0, None))
         now_s = self._monotonic_s()
@@ -271,7 +269,7 @@ class Plans:
         return plan
 
     def forget_temporary(self) -> bool:
-        """Forget plans whose keys were given out for a while; return whether there were any."""
+        """Forget plans with temporary keys; return whether there were any."""
         mortal = [key for key, (_, plan) in self._kept.items() if temporary(plan.io_properties)]
         for key in mortal:
             del self._kept[key]
@@ -281,7 +279,7 @@ class Plans:
 def plan_for(
     catalog: Catalog, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
 ) -> WriterPlan:
-    """Load the table and take the schema and spec that the START names."""
+    """Load the table, and plan for the schema and spec that START names."""
     table = _load(catalog, start)
     refuse_signing(start.table, table.io.properties)
     schema = table.schemas().get(start.schema_id)
@@ -297,7 +295,7 @@ def plan_for(
 def plan_of_table(
     table: Table, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
 ) -> WriterPlan:
-    """For a loaded table, which has the start's schema and spec. Raises ``ConfigurationError``."""
+    """Plan for a loaded table with the start's schema and spec. Raises ``ConfigurationError``."""
     schema, spec = table.schemas()[start.schema_id], table.specs()[start.spec_id]
     check_columns(start.table, schema, source.record_columns)
     if source.changes:
@@ -321,7 +319,7 @@ def _is_inside(start: TableStart, data: str) -> bool:
 
 
 def check_folder(start: TableStart, data: str) -> None:
-    """P9: rows go below the table's own folder of data, wherever else the credentials reach.
+    """P9: refuse a folder outside the table's own data, wherever else the credentials reach.
 
     It is no reason to stop: the next START may be the coordinator's again.
     """
@@ -334,7 +332,7 @@ def check_folder(start: TableStart, data: str) -> None:
 
 
 def _order_within(order: SortOrder, schema: Schema) -> SortOrder:
-    """The order, unless the transaction's schema is too old to have its columns."""
+    """Return the order, unless the transaction's schema is too old to have its columns."""
     known = all(field.source_id in schema.field_ids for field in order.fields)
     return order if known else UNSORTED_SORT_ORDER
 

@@ -10,7 +10,7 @@ OPEN_FILES_MAX = 32
 
 
 class OpenFiles:
-    """Which files are open, the one written longest ago first; beyond the bound that is closed."""
+    """Open files, least recently written first; beyond the bound that one is closed."""
 
     def __init__(self, most: int = OPEN_FILES_MAX) -> None:
         self._most = most
@@ -20,7 +20,7 @@ class OpenFiles:
         self._open.move_to_end(file)
 
     def make_room(self) -> None:
-        """Called before another one is opened."""
+        """Close one if needed; called before another one is opened."""
         while len(self._open) >= self._most:
             _, close = self._open.popitem(last=False)
             close()

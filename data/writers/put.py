@@ -1,4 +1,4 @@
-"""The writer of an embedded participant: what it writes was put into buffers, not fetched."""
+"""The writer of an embedded participant: its records were put into buffers, not fetched."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headgate.participant.embedding import Buffers, Record
 
 
 class PutWriter:
-    """``ports.BatchWriter`` of records that were put: takes them from the buffers as it begins.
+    """Implements ``ports.BatchWriter`` over put records, taken from the buffers as a batch begins.
 
-    ``write`` gets the batch, its records per partition in the ranges' order, and a question
-    whether the batch was abandoned; it runs on the writer's thread.
+    ``write`` receives the batch, its records per partition in the ranges' order, and a function
+    that says whether the batch was abandoned; it runs on the writer's thread.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class PutWriter:
 
 
 def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
-    """The records, partition by partition, as one chunk of columns."""
+    """Return the records, partition by partition, as one chunk of columns."""
     flat = [(place, record) for place, some in enumerate(records) for record in some]
     return Chunk(
         values=Packed.of(record.value for _, record in flat),

@@ -27,7 +27,7 @@ def write_ranges(
 ) -> BatchWritten | BatchNeeds:
     """Read exactly the batch's ranges from the source, and write them; errors as ``write_chunks``.
 
-    Raises ``OffsetOutOfRange``, ``TopicRecreated`` and ``MissingRights`` beside them.
+    Also raises ``OffsetOutOfRange``, ``TopicRecreated`` and ``MissingRights``.
     """
     # Closed at once on an error too: a suspended reader would go on fetching behind our back.
     with closing(chunks_of(plan, batch)) as chunks:
@@ -35,7 +35,7 @@ def write_ranges(
 
 
 def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
-    """All records of the batch's ranges, with the parts that the plan asks for; to be closed."""
+    """Yield all records of the batch's ranges, with the parts that the plan asks for. Close it."""
     source, parts = plan.source, plan.record_parts()
     by_header = source.routing is not None and any(r.header for r in source.routing.routes)
     reading = Reading(
@@ -58,7 +58,7 @@ def write_chunks(
     """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
 
     Raises ``PoisonRecord``, ``TooManyBadRecords``, ``ConfigurationError``, ``TableChanged``,
-    ``Abandoned``, whatever reading the chunks raises; for all else ``WriteFailed``, or
+    ``Abandoned``, whatever reading the chunks raises; for anything else ``WriteFailed``, or
     ``Unforeseen`` where no other system is to blame.
     """
     if plan.source.routing is not None:

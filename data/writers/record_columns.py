@@ -1,4 +1,4 @@
-"""What a record has besides its value, as columns: its coordinates, its key, its headers."""
+"""Turns a record's coordinates, key and headers into columns."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RecordColumns:
             self._header_text = _header_values_are_text(self._fields["headers"])
 
     def columns(self, chunk: Chunk) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        """Columns by their names, and which records are bad."""
+        """Return columns by name, and which records are bad."""
         faults = Faults()
         parts: dict[str, Callable[[Chunk, pa.Field, Faults], pa.Array]] = {
             "key": self._keys,
@@ -154,7 +154,7 @@ class RecordColumns:
 def _inside(
     source: SourcePlan, column: pa.Field, partitions: Sequence[TopicPartition]
 ) -> RecordColumns:
-    """For the fields of a struct. Raises ``ConfigurationError`` for those that are no parts."""
+    """Build the columns for a struct's fields. Raises ``ConfigurationError`` for unknown parts."""
     names = [child.name for child in column.type] if kinds.is_struct(column.type) else []
     if not names or not set(names) <= set(RECORD_PARTS):
         raise ConfigurationError(

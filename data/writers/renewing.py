@@ -1,4 +1,4 @@
-"""A batch that fails with keys that were given out for a while is done again with new ones."""
+"""Repeats a batch that fails with temporary keys, with new ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, Ba
 
 
 class Forgetful(Protocol):
-    """What keeps keys that were given out for a while."""
+    """Keeps temporary keys."""
 
     def forget_temporary(self) -> bool: ...
 
@@ -18,8 +18,8 @@ class Forgetful(Protocol):
 class RenewingWriter:
     """A ``BatchWriter`` whose ``plans`` forget temporary keys with each failure.
 
-    Stores answer 400, 401 or 403 to expired keys, and clients lose the text of some of it: so no
-    failure is looked at closely, and no refusal is final.
+    Stores answer 400, 401 or 403 to expired keys, and clients lose some of the text: so failures
+    are not distinguished, and no refusal is final.
     """
 
     def __init__(self, writer: BatchWriter, plans: Forgetful) -> None:

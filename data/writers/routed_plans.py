@@ -1,7 +1,8 @@
-"""Plans for the tables that routes name: looked up by the participant itself, and kept for a while.
+"""Plans for the tables that routes name, which the participant looks up itself and keeps for a
+while.
 
-START does not name them (rule R5). Which tables there are is listed, namespace by namespace, so
-that a field with wild values costs no calls; only tables that records go to are loaded.
+START does not name them (rule R5). Namespaces are listed, so that a field with arbitrary values
+costs no calls; only tables that records go to are loaded.
 """
 
 from __future__ import annotations
@@ -29,31 +30,31 @@ from headgate.data.writers.shaping import Shaping
 from headgate.data.writers.table_stock import TableStock
 
 LISTED_S = 10.0
-"""For so long nobody looks which tables a namespace has."""
+"""How long a namespace's list of tables is kept."""
 
 LOADED_S = 30.0
-"""For so long a table's schema, properties and keys are taken for what they were."""
+"""How long a table's schema, properties and keys are kept."""
 
 _TRIES = 5
 _log = redacted_logger(__name__)
 
 
 class OfTable(Protocol):
-    """What the sink file says of a table of this name."""
+    """The sink file's settings for a table of this name."""
 
     def source(self, source: SourcePlan, table: str) -> SourcePlan:
-        """How its records are read."""
+        """Return how its records are read."""
 
     def making(self, source: SourcePlan, table: str) -> Making | None:
-        """How it comes by its columns where it is not there; ``None``: it is not made."""
+        """Return how a missing table gets its columns; ``None`` if it is not made."""
 
     @property
     def makes_anew(self) -> bool:
-        """Whether that holds for tables too that were there before (N5)."""
+        """Return whether that includes tables that existed before (N5)."""
 
 
 class TablePlans(Protocol):
-    """The plans of a sink's own table, as ``Plans`` makes them of Iceberg's."""
+    """The plans of a sink's own table; ``Plans`` makes them for Iceberg."""
 
     shaping: Shaping
 
@@ -63,7 +64,7 @@ class TablePlans(Protocol):
 
 
 class RoutedPlans:
-    """As ``Plans``, for a sink with routes. Used by one thread at a time."""
+    """Does as ``Plans``, for a sink with routes. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class RoutedPlans:
     def written(
         self, batch: Batch, source: SourcePlan, write: Callable[[WriterPlan], BatchOutcome]
     ) -> BatchOutcome:
-        """Write the batch, again where it wants tables that the plan did not have."""
+        """Write the batch, again if it wants tables that the plan did not have."""
         wanted: frozenset[str] = frozenset()
         for _ in range(_TRIES):
             outcome = write(self.plan_of(batch, source, wanted))
@@ -95,7 +96,7 @@ class RoutedPlans:
         return self._with_troubles(outcome)
 
     def _with_troubles(self, outcome: BatchOutcome) -> BatchOutcome:
-        """I1: the status says what is wrong with tables that took no records."""
+        """I1: add to the status what is wrong with tables that took no records."""
         if not isinstance(outcome, BatchWritten):
             return outcome
         known = {name: table.trouble for name, (_, table) in self._loaded.items()}
@@ -105,7 +106,7 @@ class RoutedPlans:
     def plan_of(
         self, batch: Batch, source: SourcePlan, wanted: frozenset[str] = frozenset()
     ) -> WriterPlan:
-        """For the quarantine, the tables of the batch's topics, those wanted and lately used.
+        """Return the plan with the quarantine, tables of the batch's topics, those wanted and used.
 
         Raises as ``Plans.plan_of``.
         """
@@ -142,7 +143,7 @@ class RoutedPlans:
         return replace(plan, source=source, tables=tables, listed=bounded, closed=closed)
 
     def _heed(self, told: tuple[TableStart, ...]) -> None:
-        """What TABLES named is looked at anew, once for each answer."""
+        """Look again at what TABLES named, once for each answer."""
         for start in told:
             if not start.table or self._told.get(start.table) == start:
                 continue
@@ -154,14 +155,14 @@ class RoutedPlans:
             self._listed[_namespace(start.table)] = until_s, known
 
     def _closed(self, told: tuple[TableStart, ...], source: SourcePlan, *, full: bool) -> str:
-        """R4: why no table is made now that the contents of records name."""
+        """R4: return why no table is made now for names from records."""
         if full or not source.makes:
             return NOTHING_IS_MADE
         reasons = [why.reason for start in told if not start.table for why in start.refused]
         return f"and none is made now: {reasons[0]}" if reasons else ""
 
     def _missing(self, name: str, source: SourcePlan, told: tuple[TableStart, ...]) -> RoutedTable:
-        """N1: only the coordinator makes it, if anybody does."""
+        """N1: return a missing table; only the coordinator makes it, if anybody does."""
         for start in told:
             if start.table == name and not start.uuid and start.refused:
                 why = start.refused[0].reason
@@ -172,7 +173,7 @@ class RoutedPlans:
         return RoutedTable(name, problem=problem, making=making)
 
     def _pass_over(self, parked: frozenset[str]) -> None:
-        """What was known of parked tables is looked up afresh when they are open again."""
+        """Forget parked tables, so that they are looked up again when they are open."""
         for name in parked:
             self._loaded.pop(name, None)
         self._gone -= parked
@@ -181,12 +182,12 @@ class RoutedPlans:
             self._parked = parked
 
     def forget_temporary(self) -> bool:
-        """As ``Plans``: keys that are given out for a while are asked for again."""
+        """Forget temporary keys, as ``Plans`` does."""
         self._loaded.clear()
         return self._plans.forget_temporary()
 
     def _list(self, namespaces: set[str], needed: set[str]) -> None:
-        """What was listed lately stands, unless the table of a topic is missing in it."""
+        """List the namespaces; a recent list is kept, unless a topic's table is missing in it."""
         now_s = self._now_s()
         for namespace in sorted(namespaces | self._listed.keys()):
             until_s, known = self._listed.get(namespace, (0.0, frozenset()))
@@ -221,7 +222,7 @@ class RoutedPlans:
 def _bounded(
     listed: Mapping[str, frozenset[str]], tables: Mapping[str, RoutedTable], routing: Routing
 ) -> Mapping[str, frozenset[str]]:
-    """R4: when as many tables are in use as may be, there are no others for this sink."""
+    """R4: hide further tables when the sink uses as many as it may."""
     if len(tables) < routing.tables_max:
         return listed
     return {

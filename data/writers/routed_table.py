@@ -1,4 +1,4 @@
-"""A table that routes name, as a writer takes it: found, to be made, or not to be had."""
+"""A table that routes name, for a writer: found, to be made, or unavailable."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import TableMissing
 
-if TYPE_CHECKING:  # what only checks settings imports no Arrow
+if TYPE_CHECKING:  # checking settings must not import Arrow
     from headgate.data.writers.plan import SourcePlan, WriterPlan
 
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How a table comes by its columns that is not there yet (rule N1).
+    """How a missing table gets its columns (rule N1).
 
     ``source`` says how its records are read; ``declared``: the sink file has the columns.
     """
@@ -25,11 +25,11 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class RoutedTable:
-    """With a ``plan`` it is there, with ``making`` it may be made; else ``problem`` says why not.
+    """With a ``plan`` it exists, with ``making`` it may be made; else ``problem`` says why not.
 
-    ``raw_name`` is what its property says of the records that it takes (R3), ``refused`` which
-    fields of them become no columns (S2). ``trouble``: what is wrong with a table that took rows
-    before, or could: others' doing, not the route's (I1).
+    ``raw_name`` is the value that its property has for its records (R3), ``refused`` the fields
+    that become no columns (S2). ``trouble``: what is wrong with a table that took rows before, or
+    could: others' doing, not the route's (I1).
     """
 
     name: str
@@ -44,6 +44,6 @@ class RoutedTable:
 
 
 def dropped(name: str) -> RoutedTable:
-    """Return a table that was there."""
+    """Return a table that existed before."""
     why = f"{TableMissing.code} there is no table {name} any more: it was dropped or renamed"
     return RoutedTable(name, problem=why, trouble=why)

@@ -1,4 +1,4 @@
-"""Statistics of a file taken from its rows, where a file's own footer cannot be asked for them."""
+"""Statistics of a file taken from its rows, for formats whose footers cannot be read for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.data.writers.transforms import column_at
 
 @dataclass(slots=True)
 class RowMetrics(FileMetrics):
-    """As ``FileMetrics``, but for the sizes of columns, which only a footer knows."""
+    """As ``FileMetrics``, without the sizes of columns, which only a footer knows."""
 
     rows: int = 0
     null_counts: dict[int, int] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class RowMetrics(FileMetrics):
                 self._range(leaf).widen(low, high)
 
     def of_rows(self) -> dict[str, Any]:
-        """Return the fields of ``FileDetail`` that are statistics."""
+        """Return the statistics fields of ``FileDetail``."""
         return {
             "value_counts": dict.fromkeys(self.null_counts, self.rows),
             "null_value_counts": self.null_counts,
@@ -47,7 +47,7 @@ class RowMetrics(FileMetrics):
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """Return the values as something whose order is Iceberg's: numbers, or bytes."""
+    """Return the values in a form with Iceberg's order: numbers, or bytes."""
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
         return column.storage

@@ -1,4 +1,4 @@
-"""What becomes of rows between decoding and writing: a transform, and where they are brought."""
+"""Treats rows between decoding and writing: by a transform, and by distribution."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class TransformPlan:
 
     @property
     def name(self) -> str:
-        """How errors name it."""
+        """Return its name for errors."""
         return f"transform.python ({self.function})" if self.function else "transform.sql"
 
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """What becomes of rows between decoding and writing."""
+    """The treatment of rows between decoding and writing."""
 
     transform: TransformPlan | None = None
     distribution: Distribution = Distribution.TABLE
 
     def settled(self, table: str, properties: Mapping[str, str]) -> Shaping:
-        """With the table's word where the settings leave it to the table."""
+        """Resolve ``TABLE`` from the table's properties."""
         if self.distribution is not Distribution.TABLE:
             return self
         word = properties.get(DISTRIBUTION_PROPERTY, "none").lower()

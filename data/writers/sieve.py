@@ -1,4 +1,4 @@
-"""What is read of a batch, counted; and its records without those that become rows of no table."""
+"""Counts what is read of a batch, and removes records that become rows of no table."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Sieve:
         self._newest_ms = np.full(count, -1, np.int64)
 
     def sifted(self, chunk: Chunk) -> Chunk:
-        """The records that may become rows. Raises what ``aside`` raises about the others."""
+        """Return the records that may become rows. Raises what ``aside`` raises for others."""
         weights = np.bincount(chunk.places, chunk.lengths, len(self._partitions))
         self._bytes += weights.astype(np.int64)
         np.maximum.at(self._newest_ms, chunk.places, chunk.timestamps)
@@ -55,8 +55,8 @@ class Sieve:
     def results(
         self, records: Integers, deleted: Integers | None = None
     ) -> dict[TopicPartition, PartitionResult]:
-        """What was read so far, as if it were all; ``records`` of each place became rows, and
-        those ``deleted`` are in key files."""
+        """Return the counts of what was read so far, as if it were all; ``records`` of each place
+        became rows, and those ``deleted`` are in key files."""
         return {
             at: PartitionResult(
                 range=self._batch.ranges[at],
@@ -74,8 +74,7 @@ class Sieve:
         }
 
     def without_tombstones(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
-        """The records that have a value. What becomes of the others the settings say, or
-        ``disposal``."""
+        """Return the records that have a value. The settings, or ``disposal``, treat the others."""
         if not chunk.values.array.null_count:
             return chunk
         empty = np.asarray(chunk.values.array.is_null())
@@ -97,7 +96,7 @@ class Sieve:
 
 
 def others(chunk: Chunk, bad: Mapping[int, str]) -> Flags:
-    """The flags of all records but these."""
+    """Return the flags of all records but these."""
     good = np.ones(len(chunk.offsets), np.bool_)
     good[list(bad)] = False
     return good

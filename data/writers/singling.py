@@ -1,7 +1,7 @@
-"""Records that make decoding raise what nobody foresaw: each is singled out, the others are rows.
+"""Singles out records that make decoding raise unforeseen errors; the others become rows.
 
 A chunk that cannot be read is halved until the records at fault stand alone. That costs nothing
-where nothing is raised.
+unless something is raised.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from headgate.data.writers.failures import narrowable
 from headgate.kafka.fetch import Chunk
 
 BAD_EXCEPTION = "exception"
-"""What ``error_class`` says in the quarantine of a record that made its batch fail."""
+"""The ``error_class`` in the quarantine of a record that made its batch fail."""
 
 REASON_CHARACTERS_MAX = 500
 _ALONE_MAX = 64
-"""So many records at fault, and none that is not: then it is not the records."""
+"""If so many records fail and none succeeds, the records are not at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Read:
 
 
 def read_apart(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], Read]) -> Read:
-    """Read the chunk; a record for which ``read`` raises what nobody foresaw is bad.
+    """Read the chunk; a record for which ``read`` raises an unforeseen error is bad.
 
     Raises ``Unforeseen`` when it raises for each of many, and whatever else ``read`` raises.
     """
@@ -66,7 +66,7 @@ class _Search:
         return Read(together, [(bad, why) for why, bad in self._bad.items() if bad])
 
     def _take(self, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:
-        """Whether it is known of each of these rows what becomes of it."""
+        """Return whether the outcome of each of these rows is known."""
         wanted = np.zeros(len(self._chunk.offsets), np.bool_)
         wanted[rows] = True
         try:
@@ -93,5 +93,5 @@ class _Search:
 
 
 def reason_of(error: Exception) -> str:
-    """What was raised, in bounded words."""
+    """Return the error's text, bounded."""
     return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]

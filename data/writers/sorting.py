@@ -30,11 +30,11 @@ class Sorter:
         return bool(self._keys)
 
     def sorted(self, table: pa.Table) -> pa.Table:
-        """All rows, in order; rows that are equal to the order stay as they come."""
+        """Return all rows, in order; rows that the order does not distinguish keep their order."""
         return table.take(self.order(table))
 
     def order(self, table: pa.Table) -> pa.Array:
-        """The numbers of the rows, as ``sorted`` has them."""
+        """Return the numbers of the rows, in the order of ``sorted``."""
         columns: list[pa.Array] = []
         directions: list[str] = []
         for key in self._keys:
@@ -68,7 +68,7 @@ class _Key:
 
 
 def _totally_ordered(numbers: pa.Array) -> pa.Array:
-    """Integers in the numbers' total order (IEEE 754): the bits, those of negatives reversed."""
+    """Return integers in the numbers' total order (IEEE 754): the bits, reversed for negatives."""
     bits = np.int32 if kinds.is_float32(numbers.type) else np.int64
     raw = numbers.fill_null(0).to_numpy(zero_copy_only=False).view(bits)
     ordered = raw ^ ((raw >> (8 * raw.itemsize - 1)) & np.iinfo(bits).max)

@@ -1,6 +1,6 @@
-"""Where in the sink's folder a file goes: by partition, or spread as object stores like it.
+"""Chooses a file's place in the sink's folder: by partition, or spread as object stores like it.
 
-Stores divide what they hold by the first characters of names. A table that asks for it
+Stores partition objects by the first characters of their names. A table that asks for it
 (``write.object-storage.enabled``) has twenty random bits in front of each file's name, as Iceberg's
 own writers have it; here they stand behind the sink's folder, so that orphans stay provably ours.
 """
@@ -28,7 +28,7 @@ class Spread:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
-        """Raises ``ValueError`` for what is neither true nor false."""
+        """Read the table's properties. Raises ``ValueError`` for what is not true or false."""
         asked = dict(properties)
         return cls(
             bool(
@@ -48,7 +48,7 @@ class Spread:
         )
 
     def path(self, partition: str) -> str:
-        """A new file's path below the sink's folder, without its ending."""
+        """Return a new file's path below the sink's folder, without its ending."""
         name = uuid4()
         if not self.enabled:
             return f"{partition}/{name}" if partition else str(name)

@@ -1,4 +1,4 @@
-"""Whether files can be written, read and removed at a place: by doing it, with a file of a line."""
+"""Tries whether files can be written, read and removed at a place, with a small file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _asked(done: str, path: str, ask: Callable[[], _Answer]) -> _Answer:
 
 
 def store_failure(error: Exception, what: str) -> HeadgateError:
-    """Return the error of ours for one of a store's client."""
+    """Translate an error of a store's client into ours."""
     if operation := refused_operation(error):
         return MissingRights(
             f"{what}: the store refuses {operation}: {error}",

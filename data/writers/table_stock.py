@@ -1,4 +1,4 @@
-"""Which tables there are for routes to name, and how files of each are written."""
+"""The tables that exist for routes to name, and how files of each are written."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class TableStock(Protocol):
     """Used by one thread at a time."""
 
     def names(self, namespace: str) -> frozenset[str]:
-        """The last parts of the names of its tables. Raises ``Unreachable``."""
+        """Return the last parts of the names of its tables. Raises ``Unreachable``."""
 
     def loaded(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
-        """The table as it is now, or what is wrong with it. Raises ``Unreachable``."""
+        """Return the table as it is now, or what is wrong with it. Raises ``Unreachable``."""
 
 
 class IcebergStock:
@@ -77,7 +77,7 @@ class IcebergStock:
 
 
 class KindStock:
-    """The tables of another kind. ``listed`` names what may be one, ``layout`` asks it."""
+    """The tables of another kind. ``listed`` returns possible names, ``layout`` loads one."""
 
     def __init__(
         self, listed: Callable[[str], Collection[str]], layout: Callable[[str], Layout]
@@ -87,7 +87,7 @@ class KindStock:
         self._seen = set[str]()
 
     def names(self, namespace: str) -> frozenset[str]:
-        """What was a table once is named as long as it is listed: to load it tells more."""
+        """Return the names, of former tables too, as long as they are listed: loading tells."""
         found = ((short, f"{namespace}.{short}") for short in self._listed(namespace))
         return frozenset(short for short, name in found if name in self._seen or self._is(name))
 

@@ -15,10 +15,10 @@ from headgate.control_protocol.errors import TableChanged
 
 
 class TransformedColumn:
-    """One transform of one column; ``of`` says in errors whose it is.
+    """One transform of one column; ``of`` names its owner in errors.
 
-    Raises ``TableChanged`` for a source that has no values of its own, and for a transform that is
-    not known.
+    Raises ``TableChanged`` for a source that has no values of its own, and for an unknown
+    transform.
     """
 
     def __init__(self, transform: Transform[Any, Any], source_id: int, schema: Schema, of: str):
@@ -36,7 +36,7 @@ class TransformedColumn:
             ) from error
 
     def of(self, table: pa.Table) -> pa.Array:
-        """The transformed values, one per row."""
+        """Return the transformed values, one per row."""
         source = column_at(table, self._path)
         if isinstance(self._transform, IdentityTransform):
             return source.storage if isinstance(source, pa.ExtensionArray) else source
@@ -49,7 +49,7 @@ class TransformedColumn:
 
 
 def column_at(table: pa.Table, path: str) -> pa.Array:
-    """The column under a dotted path; null where a struct around it is null."""
+    """Return the column under a dotted path; null where a struct around it is null."""
     if path in table.column_names:
         column = table.column(path)
     else:
@@ -59,7 +59,7 @@ def column_at(table: pa.Table, path: str) -> pa.Array:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """What the transforms take: storage of extension types, and microseconds.
+    """Return what the transforms take: storage of extension types, and microseconds.
 
     They round nanoseconds before 1970 towards zero; flooring to microseconds first gives the same
     years, months, days, hours and (by the specification) buckets.

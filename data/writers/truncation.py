@@ -1,14 +1,14 @@
-"""Short upper bounds: the least text or bytes of a length that nothing with this begin exceeds."""
+"""Short upper bounds: the least text or bytes of a length that no value with a prefix exceeds."""
 
 from __future__ import annotations
 
 _LAST = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
-"""No characters, and no UTF-8: the one after U+D7FF is U+E000."""
+"""Not characters, and not in UTF-8: U+D7FF is followed by U+E000."""
 
 
 def text_above(value: str, length: int) -> str | None:
-    """At most ``length`` characters, not below ``value``; ``None`` when there is no such text."""
+    """Return at most ``length`` characters, not below ``value``; ``None`` if there are none."""
     if len(value) <= length:
         return value
     begin = value[:length].rstrip(chr(_LAST))
@@ -21,7 +21,7 @@ def text_above(value: str, length: int) -> str | None:
 
 
 def bytes_above(value: bytes, length: int) -> bytes | None:
-    """At most ``length`` bytes, not below ``value``; ``None`` when there are no such bytes."""
+    """Return at most ``length`` bytes, not below ``value``; ``None`` if there are no such bytes."""
     if len(value) <= length:
         return value
     begin = value[:length].rstrip(b"\xff")

@@ -1,4 +1,4 @@
-"""Tells in the log which records go to no table, without telling it for every batch (rule R2)."""
+"""Logs which records go to no table, without repeating it for every batch (rule R2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.control_protocol.redacted_log import redacted_logger
 
 AGAIN_S = 60.0
 REASONS_MAX = 5
-"""A wild field has a reason per value; so many of them are told in a minute."""
+"""The number of reasons logged in a minute: an arbitrary field has a reason per value."""
 
 _log = redacted_logger(__name__)
 _told: dict[str, float] = {}

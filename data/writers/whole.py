@@ -1,4 +1,4 @@
-"""A batch written in one go, whatever a few of its records do (``ranges`` and ``narrowing``)."""
+"""Writes a batch as a whole, whatever a few of its records do (``ranges`` and ``narrowing``)."""
 
 from __future__ import annotations
 

@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from headgate.native.loops import Flags, Integers
+from headgate.native.loops import Flags, Integers, Words
 from headgate.operations.audit_records import EXAMPLES_MAX
 from headgate.operations.fold.slices import DELETES, HIGH, LOW, OFFSET, OURS, SOURCE
-from headgate.tables.iceberg.keyed.key_hash import Words
 
 
 class Fault(StrEnum):

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.tables.iceberg.keyed.key_hash import Words
+from headgate.native.loops import Words
 
 HIGH, LOW, SOURCE, OFFSET, DELETES = (
     f"headgate.{part}" for part in ("high", "low", "source", "offset", "deletes")

@@ -62,23 +62,25 @@ MAINTENANCE_LAST = "headgate_maintenance_last_success_timestamp_seconds"
 LIVE_FILES = "headgate_live_files"
 
 _OF_PROCESS: Mapping[str, Instrument] = {
-    BUILD_INFO: Instrument(Kind.GAUGE, ("version",), "1; the release that runs."),
+    BUILD_INFO: Instrument(Kind.GAUGE, ("version",), "Always 1; the label is the running release."),
     CONFIG_INFO: Instrument(
         Kind.GAUGE,
         ("hash", "table"),
-        "1; fingerprint of the settings that all participants must share.",
+        "Always 1; fingerprint of the settings that all participants must share.",
     ),
     READ_RECORDS: Instrument(
-        Kind.COUNTER, ("topic",), "Records of batches that were written; work done again counts."
+        Kind.COUNTER, ("topic",), "Records of written batches; repeated work counts again."
     ),
     READ_BYTES: Instrument(Kind.COUNTER, ("topic",), "Bytes of those records."),
     BAD_RECORDS: Instrument(
         Kind.COUNTER,
         ("topic", "outcome"),
-        "Records of those batches that became no rows: quarantined, or skipped.",
+        "Records of those batches that became no row: quarantined or skipped.",
     ),
     BATCH_DURATION: Instrument(
-        Kind.HISTOGRAM, ("outcome",), "From the submission of a batch to its end: written, failed."
+        Kind.HISTOGRAM,
+        ("outcome",),
+        "Time from the submission of a batch to its end: written or failed.",
     ),
     WRITTEN_FILES: Instrument(Kind.COUNTER, (), "Data files of those batches."),
     WRITTEN_FILE_BYTES: Instrument(Kind.COUNTER, (), "Bytes of those files."),
@@ -105,9 +107,11 @@ _OF_SINK: Mapping[str, Instrument] = {
     COMMITS: Instrument(
         Kind.COUNTER, ("table", "outcome"), "Calls to the catalog: landed, refused, unknown."
     ),
-    COMMIT_DURATION: Instrument(Kind.HISTOGRAM, ("outcome",), "Duration of those to the table."),
+    COMMIT_DURATION: Instrument(
+        Kind.HISTOGRAM, ("outcome",), "Duration of the calls that commit the table."
+    ),
     TRANSACTION_DURATION: Instrument(
-        Kind.HISTOGRAM, ("outcome",), "From START to the settlement: acked, aborted."
+        Kind.HISTOGRAM, ("outcome",), "Time from START to the settlement: acked or aborted."
     ),
     COMMITTED_ROWS: Instrument(
         Kind.COUNTER, ("table",), "Rows that a table has received, each counted once."
@@ -120,21 +124,23 @@ _OF_SINK: Mapping[str, Instrument] = {
     INCOMPLETE_TRANSACTIONS: Instrument(
         Kind.COUNTER, (), "Settled transactions that had to leave something out."
     ),
-    LAST_COMMIT: Instrument(Kind.GAUGE, (), "When a commit last added rows."),
+    LAST_COMMIT: Instrument(Kind.GAUGE, (), "Time of the last commit that added rows."),
     VALID_THROUGH: Instrument(
-        Kind.GAUGE, (), "No record with an older timestamp is still to come, as far as known."
+        Kind.GAUGE, (), "No record with an older timestamp is expected any more, as far as known."
     ),
     TABLE_VALID_THROUGH: Instrument(
-        Kind.GAUGE, ("table",), "The same of one of many tables, as of its last payment."
+        Kind.GAUGE, ("table",), "The same for one of many tables, as of its last payment."
     ),
-    PARKED_TABLES: Instrument(Kind.GAUGE, (), "Tables of many that take nothing now."),
+    PARKED_TABLES: Instrument(Kind.GAUGE, (), "Tables of many that currently take no rows."),
     LAG_RECORDS: Instrument(
-        Kind.GAUGE, ("topic",), "Offsets between what the table stores and the readable log end."
+        Kind.GAUGE,
+        ("topic",),
+        "Offsets between what the table stores and the readable end of the log.",
     ),
     LAG_SECONDS: Instrument(
         Kind.GAUGE,
         ("topic",),
-        "Age of the oldest record that is not in the table yet, by its timestamp; 0 without one.",
+        "Age of the oldest record that is not in the table yet, by its timestamp; 0 if none.",
     ),
     STALLED_PARTITIONS: Instrument(
         Kind.GAUGE,
@@ -142,7 +148,9 @@ _OF_SINK: Mapping[str, Instrument] = {
         "Partitions with lag whose stored offset did not move for three intervals and time-outs.",
     ),
     STORED_OFFSET: Instrument(
-        Kind.GAUGE, ("topic", "partition"), "Next offset by the table; telemetry.per_partition."
+        Kind.GAUGE,
+        ("topic", "partition"),
+        "Next offset according to the table; telemetry.per_partition.",
     ),
     LOG_END_OFFSET: Instrument(
         Kind.GAUGE, ("topic", "partition"), "Readable end of the log; telemetry.per_partition."
@@ -150,19 +158,19 @@ _OF_SINK: Mapping[str, Instrument] = {
     OWED_ROWS: Instrument(Kind.GAUGE, (), "Rows that the quarantine has not received yet."),
     PARTICIPANTS: Instrument(Kind.GAUGE, (), "Participants with a recent sign of life."),
     ENDED_PARTICIPANTS: Instrument(
-        Kind.COUNTER, ("code",), "Participants that said which error ended them."
+        Kind.COUNTER, ("code",), "Participants that reported which error ended them."
     ),
     MAINTENANCE_ROUNDS: Instrument(
         Kind.COUNTER,
         ("table", "outcome"),
-        "Rounds of maintenance beside the stream: done, or failed in a part.",
+        "Maintenance rounds of a running sink: done, or failed in part.",
     ),
     MAINTENANCE_REWRITTEN: Instrument(
         Kind.COUNTER, ("table",), "Small files that those rounds replaced by larger ones."
     ),
     MAINTENANCE_ORPHANS: Instrument(Kind.COUNTER, ("table",), "Orphans that those rounds deleted."),
     MAINTENANCE_LAST: Instrument(
-        Kind.GAUGE, ("table",), "When a round was last done without a failure."
+        Kind.GAUGE, ("table",), "Time of the last round without a failure."
     ),
     LIVE_FILES: Instrument(
         Kind.GAUGE, ("table",), "Live data files, as the last compaction counted them."

@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from headgate.control_protocol.stamps import ANY
 
+RECORD_KEY = "_hoodie_record_key"
 COLUMNS = (
     "_hoodie_commit_time",
     "_hoodie_commit_seqno",
-    "_hoodie_record_key",
+    RECORD_KEY,
     "_hoodie_partition_path",
     "_hoodie_file_name",
 )
@@ -28,6 +29,14 @@ PARTITION_TYPES = ("string", "int", "long")
 KEY_TYPES = ("string", "int", "long")
 NOWHERE = "__HIVE_DEFAULT_PARTITION__"
 """The partition of rows without a value."""
+
+_FOLDER_BYTES_MAX = 240
+"""File systems take 255 in a name."""
+MARKERS = ".hoodie/.temp"
+NOTED = ".hoodie/.aux/headgate/begun"
+"""Where a note lies of each file that may come to be there after its marker has gone; it says of
+which."""
+NOTE = ".note"
 
 _SUFFIX = ".parquet"
 _WRITE_TOKEN = "0-0-0"  # noqa: S105 - of Hudi's names of files
@@ -90,7 +99,8 @@ class HudiDressing:
         marked = "/".join(filter(None, (inside, name)))
         about = f"#partition metadata\ncommitTime={instant}\npartitionDepth={depth}\n"
         return {
-            f"{self.location}/.hoodie/.temp/{instant}/{marked}.marker.CREATE": b"",
+            f"{self.location}/{NOTED}/{name}{NOTE}": marked.encode(),
+            f"{self.location}/{MARKERS}/{instant}/{marked}.marker.CREATE": b"",
             f"{folder}/.hoodie_partition_metadata": about.encode(),
         }
 
@@ -112,6 +122,14 @@ class HudiDressing:
         for field, values in zip(self.columns, ours, strict=True):
             rows = rows.append_column(field, values)
         return rows
+
+    def unfit(self, column: str, text: str) -> str | None:
+        """Say why no row with this value could be found in its folder again."""
+        if text == NOWHERE:
+            return f"{NOWHERE} is Hudi's word for no value"
+        if len(self._folder(column, text).encode()) > _FOLDER_BYTES_MAX:
+            return f"no folder is called by {len(text)} characters"
+        return None
 
     def _folder(self, column: str, value: Any) -> str:
         text = NOWHERE if value is None or value == "" else str(value)

@@ -7,13 +7,12 @@ inside of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
-from pathlib import Path
 
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
-from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.filled_tables import filled_after, filled_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.key_errors import KeyChanged
@@ -130,11 +129,8 @@ class HudiCommits:
         self._refuse_changed(config, newest)
         said = ours[0].said if ours else {}
         found, filled = decode(self._sink, said), filled_of(self._sink, said)
-        tag, record, lineage = (
-            ours[0].completed if ours else None,
-            found,
-            Lineage.CONTAINS_TAG if ours else Lineage.FRESH,
-        )
+        tag, record = ours[0].completed if ours else None, found
+        lineage = Lineage.CONTAINS_TAG if ours else Lineage.FRESH
         kept = self._kept(java, meta)
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
@@ -308,6 +304,8 @@ class HudiCommits:
         view = self._view(self._place.config(), java)
         if _place(view) != _place(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
+        if behind := forks.behind(view.head):
+            return Refused(behind)
         meta = java.meta()
         if instant in self._reservations.condemned() or java.rolling_back(meta, instant):
             return _rolled_back(instant)
@@ -370,7 +368,21 @@ class HudiCommits:
                 self._reservations.remove_late(instant, _paths(java.statistics(meta, instant)))
             elif instant < landed and instant not in self._coming():
                 self._bury(java, instant)
+        self._reservations.remove_behind(self._settled(java, meta))
         self._reservations.forget_old(landed)
+
+    def _settled(self, java: HudiJava, meta: object) -> Callable[[str], Collection[str] | None]:
+        """Return what tells of the sink's instants what they have brought, once that is settled."""
+        noted, condemned = self._reservations.noted(), self._reservations.condemned()
+
+        def brought(instant: str) -> Collection[str] | None:
+            if instant in condemned:
+                return ()
+            if instant in noted and java.completed(meta, instant):
+                return _paths(java.statistics(meta, instant))
+            return None
+
+        return cache(brought)
 
 
 def _rolled_back(instant: str) -> Refused:
@@ -379,20 +391,6 @@ def _rolled_back(instant: str) -> Refused:
 
 def _paths(brought: list[Statistics]) -> frozenset[str]:
     return frozenset(each.path for each in brought)
-
-
-def refuse_lost(files: Sequence[WrittenFile]) -> Refused | None:
-    """Refuse files for good of which one is gone, or of another size."""
-    lost = next((each.path for each in files if not _is_whole(each)), None)
-    return Refused(f"{lost} is gone, or of another size", for_good=True) if lost else None
-
-
-def _is_whole(file: WrittenFile) -> bool:
-    """Folders are called by escaped values: an address of ours is no URL to decode."""
-    try:
-        return Path(file.path.removeprefix("file://")).stat().st_size == file.size_bytes
-    except FileNotFoundError:
-        return False
 
 
 def _place(view: TableView) -> _Place:

@@ -15,7 +15,7 @@ _TABLE_VERSION = 9
 
 def create(place: HudiPlace, schema: str, partition_by: Sequence[str], kind: str) -> None:
     """Make a table of these columns; somebody else may be quicker. Raises what Java raises."""
-    spark = open_spark(place.spark)
+    spark = open_spark(place.spark, place.hadoop)
     hudi = spark._jvm.org.apache.hudi  # noqa: SLF001 - PySpark gives no other way
     key = ",".join(place.key.key) if place.key else place.settings.get(KEY, "")
     generator = generator_of(key.split(","), partition_by)
@@ -36,7 +36,7 @@ def create(place: HudiPlace, schema: str, partition_by: Sequence[str], kind: str
         builder = builder.setUrlEncodePartitioning(True)
     conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConf(spark._jsc.hadoopConfiguration())  # noqa: SLF001
     tell_time_in_utc(hudi)
-    builder.initTable(conf, str(place.folder))
+    builder.initTable(conf, place.base_path)
 
 
 def tell_time_in_utc(hudi: Any) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.control_protocol.errors import TableChanged
-from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_kinds import NumberedFile, RowKey
+from headgate.tables.stores.folders import Folder, named
 
 _TOPIC, _PARTITION, _OFFSET = "_topic", "_partition", "_offset"
 
@@ -29,7 +29,6 @@ _NONE = -1
 """The number of what has none."""
 
 _BATCH_ROWS = 1 << 17
-_FILE = "file://"
 
 _Numbers = npt.NDArray[np.int64]
 _Column = Any
@@ -39,8 +38,11 @@ _Column = Any
 class Fold:
     """The changes of one commit, whose files are there; ``look`` comes before ``counts``."""
 
-    def __init__(self, key: RowKey, files: Sequence[WrittenFile]) -> None:
+    def __init__(self, key: RowKey, numbered: Sequence[NumberedFile], folder: Folder) -> None:
+        """``folder`` is the table's, below which they lie."""
         self._key = key
+        self._folder = folder
+        files = [file for file, _ in numbered]
         self._claimed = sum(file.records for file in files)
         self._paths = [file.path for file in files]
         gone = [file.kind is FileKind.KEYS for file in files]
@@ -52,6 +54,10 @@ class Fold:
         self._values = columns[:of_key]
         self._keys, self._places = _Numbered(self._values), _Numbered(columns[of_key:-1])
         number, place, offset = self._keys.numbers, self._places.numbers, _numbers(columns[-1])
+        decided = np.repeat([each for _, each in numbered], lengths)
+        latest = np.full(self._keys.count, _NONE)
+        np.maximum.at(latest, number, decided)
+        offset = np.where(decided == latest[number], offset, _NONE)
         newest = np.full(self._keys.count, _NONE)
         np.maximum.at(newest, number, offset)
         wins = np.flatnonzero(offset == newest[number])
@@ -106,16 +112,16 @@ class Fold:
             superseded=records - keys,
         )
 
-    def rows(self, folder: Path) -> Iterator[str]:
-        """Yield files of the rows that come: those staged, or new ones in ``folder`` without what
-        is superseded."""
+    def rows(self, aside: str) -> Iterator[str]:
+        """Yield files of the rows that come: those staged, or new ones, below ``aside``, without
+        what is superseded."""
         last = np.zeros(len(self._goes), bool)
         last[self._last] = True
         spans = zip(self._paths, self._begins[:-1], self._begins[1:], strict=True)
         for path, begin, end in spans:
             chosen = last[begin:end] & ~self._goes[begin:end]
             if chosen.any():
-                yield path if chosen.all() else _copy(path, chosen, folder)
+                yield path if chosen.all() else self._copied(path, chosen, aside)
 
     def going(self) -> pa.Table:
         """Return the keys of live rows that go."""
@@ -128,9 +134,26 @@ class Fold:
         if goes:
             coordinates = [*filter(None, [self._key.topic and _TOPIC]), _PARTITION, _OFFSET]
             columns = [*self._key.key, *coordinates]
-        with pq.ParquetFile(_local(path)) as file:
+        with self._opened(path) as file:
             found = file.read(columns)
         return pa.table([found[name] for name in columns], [str(n) for n in range(len(columns))])
+
+    def _copied(self, path: str, chosen: npt.NDArray[np.bool_], aside: str) -> str:
+        """Write the chosen rows of a file into another."""
+        copied, begin = f"{aside}/{uuid.uuid4()}.parquet", 0
+        with (
+            self._opened(path) as file,
+            self._folder.sink(copied) as stream,
+            pq.ParquetWriter(stream, file.schema_arrow) as writer,
+        ):
+            for batch in file.iter_batches(_BATCH_ROWS):
+                end = begin + len(batch)
+                writer.write_batch(batch.filter(pa.array(chosen[begin:end])))
+                begin = end
+        return f"{self._folder.location}/{copied}"
+
+    def _opened(self, path: str) -> pq.ParquetFile:
+        return pq.ParquetFile(self._folder.source(named(self._folder.location, path)))
 
 
 class _Numbered:
@@ -174,21 +197,3 @@ def _numbers(column: _Column) -> _Numbers:
 
 def _count(chosen: npt.NDArray[np.bool_]) -> int:
     return int(np.count_nonzero(chosen))
-
-
-def _copy(path: str, chosen: npt.NDArray[np.bool_], folder: Path) -> str:
-    """Write the chosen rows of a file into another."""
-    copied, begin = folder / f"{uuid.uuid4()}.parquet", 0
-    with (
-        pq.ParquetFile(_local(path)) as file,
-        pq.ParquetWriter(copied, file.schema_arrow) as writer,
-    ):
-        for batch in file.iter_batches(_BATCH_ROWS):
-            end = begin + len(batch)
-            writer.write_batch(batch.filter(pa.array(chosen[begin:end])))
-            begin = end
-    return f"{_FILE}{copied}"
-
-
-def _local(path: str) -> str:
-    return path.removeprefix(_FILE)

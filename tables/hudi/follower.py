@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,11 +17,13 @@ from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.tables.hudi import staged
 from headgate.tables.hudi.base_files import stamp_of
-from headgate.tables.hudi.commits import HudiCommits, refuse_lost
+from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keyed import HudiKeyedTable
+from headgate.tables.hudi.lost_files import refuse_lost
 from headgate.tables.hudi.places import TableConfig
 from headgate.tables.layouts import file_facts, layout_id_of
+from headgate.tables.stores.folders import Folder, named
 
 _CODEC = "zstd"
 
@@ -45,13 +46,13 @@ class _Following(HudiCommits):
             except ValueError as error:
                 why = str(error)
             raise _unfit(self._place.name, f"{file.path} {why}")
-        if lost := refuse_lost(files):
+        if lost := refuse_lost(self._place.folder, files):
             raise _unfit(self._place.name, lost.reason)
 
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Nobody claims a follower: whoever pays it makes sure first that no other payment lands
         any more that has looked at the table already."""
-        if lost := refuse_lost(attempt.files):
+        if lost := refuse_lost(self._place.folder, attempt.files):
             raise Unreachable(f"{self._place.name} cannot be paid: {lost.reason}")
         self._evict(java)
         self._paying = [file.path for file in attempt.files]
@@ -60,10 +61,11 @@ class _Following(HudiCommits):
     def _done(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
         """Staged files go when the payment behind theirs has landed: a table that was rolled back
         since is still owed them."""
-        staged.remove(self._paid)
+        folder = self._place.folder
+        folder.remove([named(folder.location, path) for path in self._paid])
         self._paid = self._paying
         if not self._swept:
-            staged.sweep(self._place.staged)
+            staged.sweep(folder)
             self._swept = True
 
 
@@ -77,12 +79,13 @@ class HudiFollower(_Following):
         instant: str,
     ) -> CommitAttempt | Refused:
         config = self._place.config()
-        files = tuple(_dressed(file, config, instant) for file in attempt.files)
+        folder = self._place.folder
+        files = tuple(_dressed(file, config, instant, folder) for file in attempt.files)
         return replace(attempt, files=files)
 
     def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
         """Base files of one attempt: the next writes others."""
-        lost = refuse_lost(attempt.files)
+        lost = refuse_lost(self._place.folder, attempt.files)
         return replace(lost, for_good=False) if lost else None
 
 
@@ -90,33 +93,32 @@ class HudiKeyedFollower(_Following, HudiKeyedTable):
     """One whose rows have a key: each attempt to pay it folds and upserts what it is owed."""
 
 
-def _dressed(file: WrittenFile, config: TableConfig, instant: str) -> WrittenFile:
+def _dressed(file: WrittenFile, config: TableConfig, instant: str, folder: Folder) -> WrittenFile:
     """Write a base file of the staged one's rows, which are of one partition."""
+
+    def name(path: str) -> str:
+        return named(folder.location, path)
+
     dressing = config.dressing
     values = file_facts(file, config.columns, dressing.partition_by).partition.values()
     path = dressing.path(stamp_of(dressing.location, instant), tuple(values))
     for announced, content in dressing.announced(path).items():
-        place = _local(announced)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if not place.exists():
-            place.write_bytes(content)
-    with pq.ParquetFile(_local(file.path)) as rows:
+        if next(folder.sizes([name(announced)])) is None:
+            folder.put(name(announced), content)
+    with pq.ParquetFile(folder.source(name(file.path))) as rows:
         schema = rows.schema_arrow
         for column in dressing.columns:
             schema = schema.append(column)
         # Arrow's own schema in the footer would say large lists, which hudi-rs does not know.
-        place = _local(path)
-        with pq.ParquetWriter(place, schema, compression=_CODEC, store_schema=False) as writer:
-            begin = 0
-            for batch in rows.iter_batches():
-                part = dressing.dressed(pa.Table.from_batches([batch]), path, begin)
-                writer.write_table(part.cast(schema))
-                begin += batch.num_rows
-    return WrittenFile(path, begin, _local(path).stat().st_size)
-
-
-def _local(address: str) -> Path:
-    return Path(address.removeprefix("file://"))
+        begin = 0
+        with folder.sink(name(path)) as stream:
+            with pq.ParquetWriter(stream, schema, compression=_CODEC, store_schema=False) as writer:
+                for batch in rows.iter_batches():
+                    part = dressing.dressed(pa.Table.from_batches([batch]), path, begin)
+                    writer.write_table(part.cast(schema))
+                    begin += batch.num_rows
+            size = stream.tell()
+    return WrittenFile(path, begin, size)
 
 
 def _unfit(table: str, why: str) -> TableChanged:

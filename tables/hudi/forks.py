@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import HudiForked
@@ -44,3 +45,11 @@ def refuse_risen(
                 f"complete: {_LATE}",
                 _HINT,
             )
+
+
+def behind(head: int | None) -> str | None:
+    """Say, within Hudi's lock, why a commit would pass for older than the one that it continues."""
+    now = int(f"{datetime.now(UTC):%Y%m%d%H%M%S%f}"[:17])
+    if now > (head or 0):
+        return None
+    return f"the newest commit was completed at {head}, and this machine's clock says {now}"

@@ -22,6 +22,7 @@ _KNOWN_MAX = 256
 """So many completed instants are kept, which never change."""
 
 _METADATA_TABLE = ".hoodie/metadata"
+_METADATA_PROPERTIES = f"{_METADATA_TABLE}/.hoodie/hoodie.properties"
 _METADATA_TABLES_OWN = "0000"
 """How instants begin by which the metadata table was made."""
 
@@ -50,7 +51,8 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A base file as it is live, if there is one; ``logged``: updates lie in logs beside it."""
+    """A base file as it is live, if there is one; ``logged``: updates lie in logs beside it. The
+    path is below the table's folder."""
 
     path: str
     size: int
@@ -72,7 +74,7 @@ class HudiJava:
     def meta(self) -> Any:
         """The table as it is now. Raises ``TableMissing``."""
         try:
-            return self._meta_of(str(self._place.folder))
+            return self._meta_of(self._place.base_path)
         except Exception as error:
             if "TableNotFoundException" in str(error):
                 name = self._place.name
@@ -127,13 +129,13 @@ class HudiJava:
         view = manager.createInMemoryFileSystemView(engine, meta, listing)
         try:
             view.loadAllPartitions()
-            return list(_slices(view.getAllFileGroups().iterator()))
+            return list(_slices(view.getAllFileGroups().iterator(), f"{self._place.base_path}/"))
         finally:
             view.close()
 
     def rows(self) -> Any:
         """The table as a data frame of Spark's, with its updates from log files."""
-        return self._session.read.format("hudi").load(str(self._place.folder))
+        return self._session.read.format("hudi").load(self._place.base_path)
 
     def any_archived(self, meta: Any) -> bool:
         return not meta.getArchivedTimeline().empty()
@@ -165,14 +167,14 @@ class HudiJava:
         They are of writers that went on behind the end of their lock. Of those before the timeline
         only the condemned can be told from what was archived.
         """
-        if not (self._place.folder / _METADATA_TABLE / ".hoodie").is_dir():
+        if next(self._place.folder.sizes([_METADATA_PROPERTIES])) is None:
             return frozenset()
         timeline = meta.getActiveTimeline()
         if timeline.empty():
             return frozenset()
         first = str(timeline.firstInstant().get().requestedTime())
         known = {str(i.requestedTime()) for i in timeline.getInstants()}
-        written = self._meta_of(str(self._place.folder / _METADATA_TABLE)).getActiveTimeline()
+        written = self._meta_of(f"{self._place.base_path}/{_METADATA_TABLE}").getActiveTimeline()
         found = (i for i in written.filterCompletedInstants().getInstants())
         names = (str(i.requestedTime()) for i in found if str(i.getAction()) == "deltacommit")
         return frozenset(
@@ -255,7 +257,7 @@ class HudiJava:
     def _spark(self) -> Any:
         """The JVM; another one where it has died, with all that was of the first."""
         if self._context is None or ended(self._context):
-            self._client, self._context = None, open_spark(self._place.spark)
+            self._client, self._context = None, open_spark(self._place.spark, self._place.hadoop)
         return self._context
 
     @property
@@ -293,7 +295,7 @@ class HudiJava:
             for key, value in self._settings().items():
                 properties.setProperty(key, value)
             builder = self._hudi.config.HoodieWriteConfig.newBuilder()
-            builder = builder.withPath(str(self._place.folder)).withSchema(self._schema)
+            builder = builder.withPath(self._place.base_path).withSchema(self._schema)
             config = builder.forTable(self._place.table).withProps(properties).build()
             tell_time_in_utc(self._hudi)
             self._client = self._hudi.client.SparkRDDWriteClient(engine, config)
@@ -379,13 +381,13 @@ def _name(metadata: Any) -> str:
     return "" if operation is None else str(operation.name())
 
 
-def _slices(groups: Any) -> Iterator[Slice]:
+def _slices(groups: Any, base_path: str) -> Iterator[Slice]:
     while groups.hasNext():
         latest = groups.next().getLatestFileSlice()
         if latest.isPresent():
             base, logged = latest.get().getBaseFile(), bool(latest.get().hasLogFiles())
             if base.isPresent():
-                path = str(base.get().getPath()).removeprefix("file:")
+                path = str(base.get().getPath()).removeprefix("file:").removeprefix(base_path)
                 yield Slice(path, int(base.get().getFileSize()), logged)
             elif logged:
                 yield Slice("", 0, logged)

@@ -30,16 +30,28 @@ _HINT = (
     "pip install 'headgate[hudi]', and name the bundle under [catalog.properties]: "
     '"spark.jars" = "/path/to/hudi-spark3.5-bundle_2.12-1.2.0.jar"'
 )
-
+_S3_CLASSES = ("org.apache.hadoop.fs.s3a.S3AFileSystem", "com.amazonaws.services.s3.AmazonS3")
+_S3_HINT = (
+    "name hadoop-aws and its SDK's bundle behind Hudi's bundle, in the versions that docs/hudi.md "
+    'has: "spark.jars" = "/path/to/hudi-spark3.5-bundle_2.12-1.2.0.jar,'
+    '/path/to/hadoop-aws-3.3.4.jar,/path/to/aws-java-sdk-bundle-1.12.262.jar"'
+)
 
 _OPENING = threading.Lock()
 """Payments have threads of their own: two that find the JVM dead would start one each."""
 
 
-def open_spark(conf: Mapping[str, str]) -> Any:
-    """Return this process's Spark context, with Hudi in it. Raises ``HudiMissing``."""
+def open_spark(conf: Mapping[str, str], store: Mapping[str, str]) -> Any:
+    """Return this process's Spark context, with Hudi in it. Raises ``HudiMissing``.
+
+    ``store``: how Hadoop reaches it. It has secrets, and what is said with ``conf`` is there to
+    read in the list of this machine's processes.
+    """
     with _OPENING:
-        return _open_spark(conf)
+        context = _open_spark(conf)
+        if store:
+            _let_reach(context, store, conf)
+        return context
 
 
 def _open_spark(conf: Mapping[str, str]) -> Any:
@@ -62,7 +74,7 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
         with ThreadPoolExecutor(1) as aside:
             context = aside.submit(SparkContext.getOrCreate, wanted).result()
         context.setLogLevel("OFF")
-        _loaded(context)
+        _loaded(context, "org.apache.hudi.client.SparkRDDWriteClient")
     except Exception as error:
         raise HudiMissing(f"Spark did not start with Hudi: {said(error)}", _HINT) from error
     return context
@@ -118,6 +130,18 @@ def _forget_dead(spark: Any) -> None:
         spark._active_spark_context = spark._gateway = spark._jvm = None  # noqa: SLF001
 
 
-def _loaded(context: Any) -> None:
+def _let_reach(context: Any, store: Mapping[str, str], conf: Mapping[str, str]) -> None:
+    try:
+        _loaded(context, *_S3_CLASSES)
+    except Exception as error:
+        raise HudiMissing(f"Spark has no client of S3: {said(error)}", _S3_HINT) from error
+    hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001 - PySpark gives no other way
+    for key, value in store.items():
+        if f"spark.hadoop.{key}" not in conf:
+            hadoop.set(key, value)
+
+
+def _loaded(context: Any, *classes: str) -> None:
     loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # noqa: SLF001
-    loader.loadClass("org.apache.hudi.client.SparkRDDWriteClient")
+    for name in classes:
+        loader.loadClass(name)

@@ -12,11 +12,14 @@ from dataclasses import replace
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.control_protocol.record import KeyCounts
+from headgate.control_protocol.table_kinds import numbered
 from headgate.tables.hudi import staged
-from headgate.tables.hudi.commits import HudiCommits, refuse_lost
+from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keyed_java import HudiKeyedJava
+from headgate.tables.hudi.lost_files import refuse_lost
 from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.stores.folders import named
 
 
 class HudiKeyedTable(HudiCommits):
@@ -45,11 +48,11 @@ class HudiKeyedTable(HudiCommits):
         self, attempt: CommitAttempt, java: HudiJava, instant: str
     ) -> CommitAttempt | Refused:
         assert isinstance(java, HudiKeyedJava), "made for it"
-        if lost := refuse_lost(attempt.files):
+        if lost := refuse_lost(self._place.folder, attempt.files):
             return lost
         keys, meta = KeyCounts(), java.meta()
         if attempt.files:
-            keys = java.upsert(meta, instant, attempt.files)
+            keys = java.upsert(meta, instant, numbered(attempt))
         else:
             java.nothing(meta, instant)
         return replace(attempt, record=replace(attempt.record, keys=keys))
@@ -57,10 +60,22 @@ class HudiKeyedTable(HudiCommits):
     def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
         """What Hudi has written; the staged files were read."""
         assert isinstance(java, HudiKeyedJava), "made for it"
-        lost = next((path for path in java.brought() if not path.exists()), None)
-        return Refused(f"others have removed {lost}") if lost else None
+        brought = java.brought()
+        for path, size in zip(brought, self._place.folder.sizes(brought), strict=True):
+            if size is None:
+                return Refused(f"others have removed {path}")
+        return None
+
+    def _refusal(self, attempt: CommitAttempt, java: HudiJava, instant: str) -> Refused | None:
+        """What is on S3 only now was not there when the instant was rolled back."""
+        assert isinstance(java, HudiKeyedJava), "made for it"
+        refusal = super()._refusal(attempt, java, instant)
+        if refusal and refusal.for_good:
+            self._place.folder.remove(java.brought())
+        return refusal
 
     def _done(self, attempt: CommitAttempt) -> None:
-        staged.remove(file.path for file in attempt.files)
+        folder = self._place.folder
+        folder.remove([named(folder.location, file.path) for file in attempt.files])
         if attempt.record.claim:
-            staged.sweep(self._place.staged)
+            staged.sweep(folder)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +12,28 @@ import pyarrow.parquet as pq
 from headgate.control_protocol.columns import Column
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.kind_errors import HudiUnsafe
 from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_kinds import NumberedFile, RowKey
+from headgate.tables.hudi.base_files import RECORD_KEY
 from headgate.tables.hudi.columns import quoted, spark_columns
 from headgate.tables.hudi.fold import Fold
-from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.keys import DELETES, GENERATOR, index_of, key_settings
-from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.java import HudiJava, Slice
+from headgate.tables.hudi.keys import (
+    BUCKET,
+    BUCKETS,
+    DELETES,
+    GENERATOR,
+    HASHED,
+    INDEX,
+    index_of,
+    key_settings,
+)
+from headgate.tables.hudi.places import STAGED, HudiPlace
+from headgate.tables.hudi.stores import of_hadoop
+
+_LOOKED_AT = 50
+"""So many keys of a file tell whether it is the bucket that it is called by."""
 
 
 class HudiKeyedJava(HudiJava):
@@ -28,6 +42,7 @@ class HudiKeyedJava(HudiJava):
     def __init__(self, place: HudiPlace, schema: str) -> None:
         super().__init__(place, schema)
         self._statuses: list[Any] = []
+        self._cut = False
 
     def register(self, meta: Any, instant: str) -> None:
         """Request the commit: an upsert begins it by itself."""
@@ -40,24 +55,27 @@ class HudiKeyedJava(HudiJava):
         self._prepare(instant)
         self._set_off(meta, instant)
 
-    def upsert(self, meta: Any, instant: str, files: Sequence[WrittenFile]) -> KeyCounts:
+    def upsert(self, meta: Any, instant: str, numbered: Sequence[NumberedFile]) -> KeyCounts:
         """Write what the files change into the table's folder, below a requested instant.
 
         Raises ``KeyInTwoPartitions``, ``TableChanged``, and what Java raises.
         """
-        fold = Fold(self._key, files)
-        fold.look(self._live(meta, fold.asked, files))
+        fold = Fold(self._key, numbered, self._place.folder)
+        fold.look(self._live(meta, fold.asked, [file for file, _ in numbered]))
         counts = fold.counts()
         if not counts.inserted + counts.updated + counts.deleted:
             self.nothing(meta, instant)
             return counts
-        with TemporaryDirectory(dir=self._place.staged) as folder:
-            self._statuses = self._written(meta, instant, self._changed(fold, Path(folder)))
+        folder, aside = self._place.folder, f"{STAGED}/{uuid.uuid4()}"
+        try:
+            self._statuses = self._written(meta, instant, self._changed(fold, aside))
+        finally:
+            folder.remove([name for name, _ in folder.below(aside)])
         return counts
 
-    def brought(self) -> list[Path]:
-        """The files that the upsert has written."""
-        return [self._place.folder / str(each.getPath()) for each in self._statistics_of(())]
+    def brought(self) -> list[str]:
+        """The names of the files that the upsert has written."""
+        return [str(each.getPath()) for each in self._statistics_of(())]
 
     # ------------------------------------------------------------------------------------ of Java
 
@@ -66,13 +84,35 @@ class HudiKeyedJava(HudiJava):
     ) -> Iterator[pa.RecordBatch]:
         """Yield these columns of the table's rows, maybe of those alone whose keys are in files."""
         slices = self.latest_slices(meta)
+        self._refuse_other_buckets(slices)
         if any(each.logged for each in slices):
             yield from self._merged(columns, files)
             return
         for each in slices:
-            with pq.ParquetFile(each.path) as file:
+            with pq.ParquetFile(self._place.folder.source(each.path)) as file:
                 for batch in file.iter_batches(columns=columns):
                     yield batch.select(columns)
+
+    def _refuse_other_buckets(self, slices: Sequence[Slice]) -> None:
+        """Raise ``HudiUnsafe`` where keys would be looked for in other files than they are in: of a
+        table that others made only its files tell how it is cut."""
+        buckets = self._settings().get(BUCKETS)
+        if self._cut or self._settings()[INDEX] != BUCKET or buckets is None:
+            return
+        known = self._hudi.index.bucket.BucketIdentifier
+        hashed = self._settings().get(HASHED, ",".join(self._place.config().keys))
+        for path in (each.path for each in slices if each.path):
+            with pq.ParquetFile(self._place.folder.source(path)) as file:
+                keys = next(file.iter_batches(_LOOKED_AT, columns=[RECORD_KEY]), None)
+            at = path.rpartition("/")[2][:8]
+            for key in keys.column(0).to_pylist() if keys else ():
+                if at != f"{known.getBucketId(key, hashed, int(buckets)):08}":
+                    raise HudiUnsafe(
+                        f"Hudi table {self._place.name} is not cut into {buckets} buckets of "
+                        f"{hashed}, as {path} shows: keys would be there twice",
+                        "write the index of [table.properties] as those who made the table have it",
+                    )
+        self._cut = True
 
     def _merged(self, columns: Sequence[str], files: Sequence[WrittenFile]) -> list[pa.RecordBatch]:
         """Only Hudi reads its logs; Spark leaves out what no file has the key of."""
@@ -83,16 +123,17 @@ class HudiKeyedJava(HudiJava):
         found: list[pa.RecordBatch] = rows.select(*map(quoted, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
         return found
 
-    def _changed(self, fold: Fold, folder: Path) -> Any:
+    def _changed(self, fold: Fold, aside: str) -> Any:
         """Return rows of the table's columns, one of each key that changes; those that go say
-        ``DELETES`` for their partition."""
-        rows = self._read(fold.rows(folder), self._place.config().columns.fields)
+        ``DELETES`` for their partition. Files that Spark needs for it are written ``aside``."""
+        rows = self._read(fold.rows(aside), self._place.config().columns.fields)
         going = fold.going()
         if not going:
             return rows
-        path = folder / "going.parquet"
-        pq.write_table(going, path)
-        keys = self._read([f"file://{path}"], self._columns(self._key.key))
+        path = f"{aside}/going.parquet"
+        with self._place.folder.sink(path) as stream:
+            pq.write_table(going, stream)
+        keys = self._read([f"{self._place.location}/{path}"], self._columns(self._key.key))
         partition = self._key.partition
         return rows.union(keys.select(*(_going(each, keys, partition) for each in rows.schema)))
 
@@ -100,7 +141,7 @@ class HudiKeyedJava(HudiJava):
         told, found = spark_columns(columns), list(paths)
         if not found:
             return self._session.createDataFrame([], told)
-        return self._session.read.schema(told).parquet(*found)
+        return self._session.read.schema(told).parquet(*map(of_hadoop, found))
 
     def _written(self, meta: Any, instant: str, rows: Any) -> list[Any]:
         """Return Hudi's status of each file."""
@@ -146,9 +187,12 @@ class HudiKeyedJava(HudiJava):
     def _settings(self) -> Mapping[str, str]:
         config, given = self._place.config(), self._place.settings
         index = index_of(self._place.name, given)
-        by = config.dressing.partition_by
         generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
-        return {**given, **key_settings(self._key, index, config.keys, by), **generator}
+        return {
+            **given,
+            **key_settings(self._key, index, config.keys, config.dressing),
+            **generator,
+        }
 
     @property
     def _key(self) -> RowKey:

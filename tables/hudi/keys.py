@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,12 +14,14 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
 from headgate.control_protocol.table_kinds import RowKey
-from headgate.tables.hudi.base_files import KEY_TYPES
+from headgate.tables.hudi.base_files import KEY_TYPES, HudiDressing
 
 _WRITE = "hoodie.datasource.write."
+HIVE_STYLE = f"{_WRITE}hive_style_partitioning"
+URL_ENCODED = f"{_WRITE}partitionpath.urlencode"
 GENERATOR = f"{_WRITE}keygenerator.class"
-_BUCKETS = "hoodie.bucket.index.num.buckets"
-_HASHED = "hoodie.bucket.index.hash.field"
+BUCKETS = "hoodie.bucket.index.num.buckets"
+HASHED = "hoodie.bucket.index.hash.field"
 _ENGINE = "hoodie.index.bucket.engine"
 _RECORDS = "hoodie.metadata.global.record.level.index.enable"
 INDEX = "hoodie.index.type"
@@ -36,19 +39,39 @@ _MERGES, _BY_COMMIT = "hoodie.record.merge.mode", "COMMIT_TIME_ORDERING"
 
 
 @dataclass(frozen=True, slots=True)
-class NoEmptyKeys:
-    """``HeldValues``: Hudi makes no record key of an empty text."""
+class HeldTexts:
+    """``HeldValues``: of which texts Hudi makes no record key, one of another row, or no folder."""
 
-    names: tuple[str, ...]
+    key: tuple[str, ...]
+    folders: HudiDressing
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         found: dict[int, str] = {}
-        for name in self.names:
-            values = rows.column(name)
-            if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-                for row in pc.indices_nonzero(pc.equal(values, "")).to_pylist():
-                    found[row] = f"{name}: no record key of Hudi is made of an empty text"
+        for name in self.folders.partition_by:
+            values = _texts(rows, name)
+            for text in pc.unique(values).to_pylist() if values is not None else ():
+                if text and (why := self.folders.unfit(name, text)):
+                    found |= _told(pc.equal(values, text), f"{name}: {why}")
+        for name in self.key:
+            values = _texts(rows, name)
+            if values is None:
+                continue
+            empty = f"{name}: no record key of Hudi is made of an empty text"
+            found |= _told(pc.equal(values, ""), empty)
+            for other in self.key if len(self.key) > 1 else ():
+                why = f"{name}: Hudi would take the key for another row's, because of ,{other}:"
+                found |= _told(pc.match_substring(values, f",{other}:"), why)
         return found
+
+
+def _texts(rows: pa.RecordBatch, name: str) -> Any:
+    values = rows.column(name)
+    kind = values.type
+    return values if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
+
+
+def _told(unfit: Any, why: str) -> dict[int, str]:
+    return dict.fromkeys(pc.indices_nonzero(unfit).to_pylist(), why)
 
 
 def refuse_row_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) -> None:
@@ -108,11 +131,11 @@ def index_of(table: str, properties: Mapping[str, str]) -> str:
             f"known are {', '.join(_INDEXES)}",
         )
     if index == BUCKET and (
-        not properties.get(_BUCKETS, "").isdigit() or properties.get(_ENGINE, SIMPLE) != SIMPLE
+        not properties.get(BUCKETS, "").isdigit() or properties.get(_ENGINE, SIMPLE) != SIMPLE
     ):
         raise HudiUnsafe(
-            f"{table}: {INDEX} is {BUCKET}, and {_BUCKETS} does not say into how many",
-            f"set {_BUCKETS}, which stays as it is; {_ENGINE} is {SIMPLE}",
+            f"{table}: {INDEX} is {BUCKET}, and {BUCKETS} does not say into how many",
+            f"set {BUCKETS}, which stays as it is; {_ENGINE} is {SIMPLE}",
         )
     return index
 
@@ -121,16 +144,18 @@ def buckets_of(table: str, properties: Mapping[str, str]) -> str:
     """Say what the table's files are cut by, which never changes; nothing of other indexes."""
     if index_of(table, properties) != BUCKET:
         return ""
-    return f"{properties[_BUCKETS]} buckets of {properties.get(_HASHED, 'the record key')}"
+    return f"{properties[BUCKETS]} buckets of {properties.get(HASHED, 'the record key')}"
 
 
 def key_settings(
-    key: RowKey, index: str, keys: Sequence[str], partition_by: Sequence[str]
+    key: RowKey, index: str, keys: Sequence[str], folders: HudiDressing
 ) -> dict[str, str]:
     """Return Hudi's write configuration of a table with a key, beside what all have."""
     return {
         f"{_WRITE}recordkey.field": ",".join(keys),
-        f"{_WRITE}partitionpath.field": ",".join(partition_by),
+        f"{_WRITE}partitionpath.field": ",".join(folders.partition_by),
+        HIVE_STYLE: str(folders.hive_style).lower(),
+        URL_ENCODED: str(folders.url_encoded).lower(),
         "hoodie.payload.delete.field": key.partition,
         "hoodie.payload.delete.marker": str(DELETES),
         "hoodie.combine.before.upsert": "false",  # of each key one record comes

@@ -15,6 +15,7 @@ from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
 from headgate.tables.hudi.keys import refuse_row_key
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.settings import KEY, refuse_idle, table_type
+from headgate.tables.hudi.stores import location_of, storage_of
 from headgate.tables.stores.files import open_files
 from headgate.tables.stores.listing import folders_in
 
@@ -47,7 +48,8 @@ class HudiKind:
                 "table.location is missing: a Hudi table is found by it", "write its folder"
             )
         section = "table.properties" if wanted.lead is None else "tables.create.properties"
-        refuse_idle(section, wanted.properties, wanted.storage, create=wanted.create)
+        storage = wanted.storage.keys() - storage_of(location_of(wanted.location), wanted.storage)
+        refuse_idle(section, wanted.properties, storage, create=wanted.create)
         if wanted.key and KEY in wanted.properties:
             raise ConfigurationError(
                 f"table.properties.{KEY} is set, and table.key as well", "remove the first"
@@ -89,9 +91,10 @@ class HudiKind:
         return HudiReader(HudiPlace.of(wanted), sink)
 
     def names(self, like: WantedTable) -> Collection[str]:
-        parent = HudiPlace.of(like).folder.parent
+        place = HudiPlace.of(like)
+        parent = place.location.rpartition("/")[0]
         try:
-            return folders_in(open_files({}, str(parent)), str(parent))
+            return folders_in(open_files(place.storage, parent), parent)
         except OSError as error:
             raise Unreachable(f"{parent} cannot be listed: {error}") from error
 
@@ -107,7 +110,7 @@ class HudiKind:
         except HudiMissing:
             raise
         except Exception as error:
-            if (place.folder / ".hoodie" / "hoodie.properties").exists():
+            if place.exists():
                 return
             raise Unreachable(
                 f"Hudi table {place.name} cannot be made at {place.location}: {said(error)}",

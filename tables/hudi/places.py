@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
-from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
-from headgate.control_protocol.stamps import ANY
+from headgate.control_protocol.kind_errors import HudiUnsafe, PutsUnconditional, TableUnfit
 from headgate.control_protocol.table_kinds import Layout, RowKey, WantedTable, layout_number
 from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiDressing
 from headgate.tables.hudi.columns import columns_of
 from headgate.tables.hudi.keys import (
-    NoEmptyKeys,
+    HIVE_STYLE,
+    URL_ENCODED,
+    HeldTexts,
     buckets_of,
     names,
     refuse_other_key,
     refuse_row_key,
 )
 from headgate.tables.hudi.settings import OURS, SPARK, TIME_ZONE, following, write_settings
-from headgate.tables.stores.local import local_path, write_whole
+from headgate.tables.hudi.stores import hadoop_settings, location_of, of_hadoop, storage_of
+from headgate.tables.stores.folders import Folder, open_folder
 
 _TABLE = "hoodie.table."
 _WRITE = "hoodie.datasource.write."
-_HIVE_STYLE = f"{_WRITE}hive_style_partitioning"
-_URL_ENCODED = f"{_WRITE}partitionpath.urlencode"
 _VERSION_MIN = 8
 _NAME = "hoodie.table.name"
-_KEPT = "properties.json"
+AUX = ".hoodie/.aux/headgate"
+"""Where headgate keeps files of its own; Hudi leaves it alone."""
+STAGED = f"{AUX}/staged"
+"""Where files lie until they have become Hudi's."""
+
+_KEPT = f"{AUX}/properties.json"
 _PROPERTIES = ("hoodie.properties", "hoodie.properties.backup")
 _TRIES = 40
 _PAUSE_S = 0.05
@@ -69,39 +71,51 @@ class TableConfig:
 
 @dataclass(frozen=True, slots=True)
 class HudiPlace:
-    """A table's folder. ``settings``: Hudi's write configuration; ``spark``: the JVM's.
+    """Where a table lies. ``settings``: Hudi's write configuration; ``spark``: the JVM's;
+    ``storage``: the keys of its store.
 
     Files of a table with a ``key``, and of one that ``follows``, are staged: they are written anew
     by who commits.
     """
 
     name: str
-    folder: Path
+    location: str
     settings: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
     key: RowKey | None = None
     follows: bool = False
+    storage: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, wanted: WantedTable) -> HudiPlace:
         """Raises ``ConfigurationError``, ``HudiUnsafe``."""
-        folder = local_path(wanted.location)
-        if folder is None or ANY in wanted.location or ".." in folder.parts:
-            raise ConfigurationError(
-                f"table.location cannot be {wanted.location!r} for a Hudi table",
-                "write an absolute path, or file:///..., of a folder that every participant sees",
-            )
+        location = location_of(wanted.location)
         follows, given = wanted.lead is not None and not wanted.ledger, wanted.properties
         keyed = wanted.key is not None
         if wanted.lead is not None:
             given = following(wanted.name.rpartition(".")[2], wanted.lead, given, keyed=keyed)
         settings = write_settings(wanted.name, given, keyed=keyed)
         spark = {key: each for key, each in wanted.storage.items() if key.startswith(SPARK)}
-        return cls(wanted.name, folder, settings, spark, wanted.key, follows)
+        storage = storage_of(location, wanted.storage)
+        return cls(wanted.name, location, settings, spark, wanted.key, follows, storage)
 
     @property
-    def location(self) -> str:
-        return f"file://{self.folder}"
+    def folder(self) -> Folder:
+        """What lies there, the table's own files and ours."""
+        return open_folder(self.location, self.storage)
+
+    def exists(self) -> bool:
+        return next(self.folder.sizes([f".hoodie/{_PROPERTIES[0]}"])) is not None
+
+    @property
+    def base_path(self) -> str:
+        """Hudi's word for the location."""
+        return of_hadoop(self.location)
+
+    @property
+    def hadoop(self) -> Mapping[str, str]:
+        """How Hudi reaches the store."""
+        return hadoop_settings(self.location, self.storage)
 
     @property
     def table(self) -> str:
@@ -109,23 +123,9 @@ class HudiPlace:
         return self.name.rpartition(".")[2]
 
     @property
-    def aux(self) -> Path:
-        """Where headgate keeps files of its own; Hudi leaves it alone."""
-        return self.folder / ".hoodie" / ".aux" / "headgate"
-
-    @property
-    def staged(self) -> Path:
-        """Where files lie until they have become Hudi's."""
-        return self.aux / "staged"
-
-    @property
     def files(self) -> str:
         """Below which address participants write."""
-        return f"file://{self.staged}" if self.key or self.follows else self.location
-
-    def reserved(self, sink: SinkName) -> Path:
-        """Where the sink notes the instants that it has reserved."""
-        return self.aux / sink / "reserved"
+        return f"{self.location}/{STAGED}" if self.key or self.follows else self.location
 
     def config(self) -> TableConfig:
         """Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``."""
@@ -134,6 +134,9 @@ class HudiPlace:
     def layout(self) -> Layout:
         """How participants write its files. Raises as ``config``."""
         config = self.config()
+        values = None
+        if self.key or config.dressing.partition_by:
+            values = HeldTexts(self.key.key if self.key else (), config.dressing)
         if self.key or self.follows:
             return Layout(
                 uuid=config.uuid,
@@ -141,7 +144,8 @@ class HudiPlace:
                 columns=config.columns,
                 location=self.files,
                 partition_by=() if self.key else config.dressing.partition_by,
-                values=NoEmptyKeys(self.key.key) if self.key else None,
+                values=values,
+                storage=self.storage,
                 properties=self._kept(),
             )
         return Layout(
@@ -150,7 +154,9 @@ class HudiPlace:
             columns=config.columns,
             location=self.location,
             partition_by=config.dressing.partition_by,
+            storage=self.storage,
             dressing=config.dressing,
+            values=values,
             properties=self._kept(),
         )
 
@@ -171,7 +177,7 @@ class HudiPlace:
 
     def _text(self, name: str) -> str | None:
         try:
-            return (self.folder / ".hoodie" / name).read_text()
+            return self.folder.read(f".hoodie/{name}").decode()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -202,8 +208,8 @@ class HudiPlace:
             location=self.location,
             key=keys[0] if len(keys) == 1 else "",
             partition_by=partitions,
-            hive_style=found.get(_HIVE_STYLE, "false") == "true",
-            url_encoded=found.get(_URL_ENCODED, "false") == "true",
+            hive_style=found.get(HIVE_STYLE, "false") == "true",
+            url_encoded=found.get(URL_ENCODED, "false") == "true",
         )
         self._refuse_columns(columns, dressing, keys)
         if self.key:
@@ -243,7 +249,7 @@ class HudiPlace:
                 raise TableUnfit(
                     f"Hudi table {self.name}: values of {column.name} would become folders as "
                     "they are, whatever they say",
-                    f"folders of text need {_HIVE_STYLE} and {_URL_ENCODED}",
+                    f"folders of text need {HIVE_STYLE} and {URL_ENCODED}",
                 )
 
     def _identity(self) -> str:
@@ -265,13 +271,13 @@ class HudiPlace:
         """Keep those of ours beside a table that is about to be made; Hudi takes its own alone."""
         kept = {key: value for key, value in properties.items() if key.startswith(OURS)}
         try:
-            write_whole(self.aux / _KEPT, json.dumps(kept))
+            self.folder.put(_KEPT, json.dumps(kept).encode())
         except OSError as error:
             raise Unreachable(f"nothing can be kept beside {self.name}: {error}") from error
 
     def _kept(self) -> Mapping[str, str]:
         try:
-            found: dict[str, str] = json.loads((self.aux / _KEPT).read_text())
+            found: dict[str, str] = json.loads(self.folder.read(_KEPT))
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -280,21 +286,23 @@ class HudiPlace:
 
     def _held(self, name: str, text: str) -> str:
         """Return what the first who asked has said, of this table."""
-        path = self.aux / name
+        folder, path = self.folder, f"{AUX}/{name}"
         try:
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                mine = path.with_name(f".{uuid.uuid4()}")
-                mine.write_text(text)
-                try:
-                    os.link(mine, path)  # whole, and only if nobody was quicker
-                except FileExistsError:
-                    pass
-                finally:
-                    mine.unlink()
-            return path.read_text()
+            if next(folder.sizes([path])) is None:
+                self._refuse_store(folder)
+                folder.put_if_absent(path, text.encode())
+            return folder.read(path).decode()
         except OSError as error:
             raise Unreachable(f"Hudi table {self.name} cannot be told apart: {error}") from error
+
+    def _refuse_store(self, folder: Folder) -> None:
+        if not folder.puts_conditionally():
+            raise PutsUnconditional(
+                f"the store of Hudi table {self.name} at {self.location} overwrites what is "
+                "there, though it was asked to put it only if it is absent",
+                "two processes could take the table for two; use a store that knows conditional "
+                "writes, or fill an Iceberg table",
+            )
 
 
 def properties_of(text: str) -> dict[str, str]:

@@ -33,6 +33,7 @@ from headgate.tables.hudi.keys import BUCKET, index_of
 from headgate.tables.hudi.opened import open_table
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.layouts import with_absent
+from headgate.tables.stores.folders import named
 
 _COMPACTION = "COMPACT"
 
@@ -68,33 +69,34 @@ class HudiReader:
         if self._logged:
             return [self._whole]
         brought = {each.requested: each.completed for each in self._line}
+        slices = [each for each in self._slices if each.path]
+        sizes = self._place.folder.sizes([each.path for each in slices])
         return [
             LiveFile(
-                path=each.path,
-                records=pq.read_metadata(each.path).num_rows if Path(each.path).exists() else 0,
+                path=self._address(each.path),
+                records=0 if size is None else self._records(each.path),
                 size_bytes=each.size,
                 parquet=True,
                 deletes=False,
                 added_by=brought.get(instant_of(each.path), 0),
             )
-            for each in self._slices
-            if each.path
+            for each, size in zip(slices, sizes, strict=True)
         ]
 
     def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         found = next((each for each in self._line if each.completed == commit.snapshot_id), None)
         if found is None or commit.record.keys is not None:  # rewritten files are no rows of it
             return None
-        folder = self._place.folder
-        return [(f"{folder}/{path}", rows) for path, rows in self._brought(found)]
+        return [(self._address(path), rows) for path, rows in self._brought(found)]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         if self._logged:
             return file.size_bytes, file.records
-        size = Path(file.path).stat().st_size
-        if size != file.size_bytes:
-            return size, file.records
-        return size, int(pq.read_metadata(file.path).num_rows)
+        name = named(self._place.location, file.path)
+        size = next(self._place.folder.sizes([name]))
+        if size is None:
+            raise FileNotFoundError(file.path)
+        return size, file.records if size != file.size_bytes else self._records(name)
 
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
         if self._logged:
@@ -130,16 +132,23 @@ class HudiReader:
     @cached_property
     def _whole(self) -> LiveFile:
         rows, size = int(self._java.rows().count()), sum(each.size for each in self._slices)
-        path = str(self._place.folder)
+        path = self._place.location
         return LiveFile(path, rows, size, parquet=False, deletes=False, added_by=0)
+
+    def _records(self, name: str) -> int:
+        with pq.ParquetFile(self._place.folder.source(name)) as file:
+            return int(file.metadata.num_rows)
+
+    def _address(self, name: str) -> str:
+        return f"{self._place.location}/{name}"
 
     def _rows(self, live: Slice, columns: Sequence[str]) -> FileRows:
         def batches() -> Iterator[Any]:
-            with pq.ParquetFile(live.path) as file:
+            with pq.ParquetFile(self._place.folder.source(live.path)) as file:
                 for batch in file.iter_batches(columns=list(columns)):
                     yield with_absent(batch, columns, self._config.columns, {})
 
-        return FileRows(live.path, live.size, batches, batches)
+        return FileRows(self._address(live.path), live.size, batches, batches)
 
     # ---------------------------------------------------------------------------------- timeline
 

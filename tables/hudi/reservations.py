@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from headgate.control_protocol.filled_tables import filled_of, filled_property
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, encode
-from headgate.tables.hudi.places import HudiPlace
-from headgate.tables.stores.local import write_whole
+from headgate.tables.hudi.base_files import MARKERS, NOTE, NOTED, instant_of
+from headgate.tables.hudi.places import AUX, HudiPlace
 
 REMEMBERED = timedelta(hours=4)
 """Longer than any participant writes behind the end of its transaction."""
@@ -47,57 +45,79 @@ class Reservations:
     """Small files below the table's own; an instant's is empty and called like it."""
 
     def __init__(self, place: HudiPlace, sink: SinkName) -> None:
-        self._place = place
+        self._folder = place.folder
         self._sink = sink
-        self._notes = place.reserved(sink)
-        self._dead = place.aux / sink / "condemned"
-        self._newest = place.aux / sink / "newest.json"
-        self._coming = place.aux / sink / "coming.json"
-        self._markers = place.folder / ".hoodie" / ".temp"
+        self._notes = f"{AUX}/{sink}/reserved"
+        self._dead = f"{AUX}/{sink}/condemned"
+        self._newest = f"{AUX}/{sink}/newest.json"
+        self._coming = f"{AUX}/{sink}/coming.json"
 
     def note(self, instant: str) -> None:
         """From now on what bears the instant is this sink's."""
-        _note(self._notes, instant)
+        self._folder.put(f"{self._notes}/{instant}", b"")
 
     def condemn(self, instant: str) -> None:
         """From now on nobody completes it: called within Hudi's lock, and read there."""
-        _note(self._dead, instant)
+        self._folder.put(f"{self._dead}/{instant}", b"")
 
     def condemned(self) -> frozenset[str]:
-        return _names(self._dead)
+        return self._instants(self._dead)
 
     def noted(self) -> frozenset[str]:
-        return _names(self._notes)
+        return self._instants(self._notes)
 
     def marked(self) -> frozenset[str]:
         """Instants, of whomever, under which files were begun and not committed."""
-        folders = (self._markers / name for name in _names(self._markers))
-        return frozenset(f.name for f in folders if any(f.rglob(f"*{_MARKER}*")))
+        inside = (marker.removeprefix(f"{MARKERS}/") for marker in self._marks(MARKERS))
+        return frozenset(name.partition("/")[0] for name in inside)
 
     def remove_late(self, instant: str, brought: frozenset[str]) -> None:
         """Remove what was begun under an instant, and is not among what its commit brought.
 
         A marker without its file stays: the file is still to come.
         """
-        marked = self._markers / instant
-        for marker in marked.rglob(f"*{_MARKER}*"):
-            inside = str(marker.relative_to(marked)).partition(_MARKER)[0]
-            file = self._place.folder / inside
-            if inside not in brought and file.exists():
-                file.unlink()
-                marker.unlink()
+        marked = f"{MARKERS}/{instant}"
+        for marker in self._marks(marked):
+            inside = marker.removeprefix(f"{marked}/").partition(_MARKER)[0]
+            if inside not in brought:
+                self._remove(inside, marker)
+
+    def remove_behind(self, brought: Callable[[str], Collection[str] | None]) -> None:
+        """Remove what came to be there when nobody looked for it any more: its marker was gone.
+
+        On S3 a file is there when all of it was sent, however long ago its marker went with a
+        commit or a rollback. ``brought``: what an instant's commit brought, nothing where it was
+        rolled back; ``None`` where that is not known.
+        """
+        there = []
+        for note, _ in self._folder.below(NOTED):
+            file = _file_name(note).removesuffix(NOTE)
+            if (theirs := brought(instant_of(file))) is None:
+                continue
+            if file in map(_file_name, theirs):
+                there.append(note)
+            else:
+                self._remove(self._folder.read(note).decode(), note)
+        self._folder.remove(there)
+
+    def _remove(self, file: str, with_it: str) -> None:
+        """Remove a file, if it is there; and then what tells of it."""
+        if next(self._folder.sizes([file])) is not None:
+            self._folder.remove([file])
+            self._folder.remove([with_it])
 
     def forget_old(self, newest: str) -> None:
         """Forget instants of long ago: they are called by their times, as the newest is."""
         now = datetime.strptime(newest[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
         oldest = (now - REMEMBERED).strftime("%Y%m%d%H%M%S")
         for folder in (self._notes, self._dead):
-            for instant in _names(folder):
-                if instant < oldest:
-                    (folder / instant).unlink(missing_ok=True)
+            old = [each for each in self._instants(folder) if each < oldest]
+            self._folder.remove([f"{folder}/{instant}" for instant in old])
+        notes = (name for name, _ in self._folder.below(NOTED))
+        self._folder.remove([n for n in notes if instant_of(n.removesuffix(NOTE)) < oldest])
 
     def keep(self, newest: Kept) -> None:
-        _keep(self._newest, newest)
+        self._put(self._newest, newest)
 
     def kept(self) -> Kept | None:
         """Raises ``RecordUnreadable``, ``OSError``, ``ValueError``."""
@@ -105,33 +125,31 @@ class Reservations:
 
     def announce(self, coming: Kept) -> None:
         """Say within Hudi's lock what is completed next: the archive tells no records."""
-        _keep(self._coming, coming)
+        self._put(self._coming, coming)
 
     def announced(self) -> Kept | None:
         """Raises as ``kept``."""
         return self._read(self._coming)
 
-    def _read(self, path: Path) -> Kept | None:
+    def _put(self, name: str, kept: Kept) -> None:
+        told = {"instant": kept.instant, "tag": kept.tag, "record": kept.said}
+        self._folder.put(name, json.dumps(told).encode())
+
+    def _read(self, name: str) -> Kept | None:
         try:
-            told = json.loads(path.read_text())
+            told = json.loads(self._folder.read(name))
         except FileNotFoundError:
             return None
         said = told["record"]
         record, filled = decode(self._sink, said), filled_of(self._sink, said)
         return Kept(told["instant"], told["tag"], record, filled) if record else None
 
+    def _instants(self, folder: str) -> frozenset[str]:
+        return frozenset(_file_name(name) for name, _ in self._folder.below(folder))
 
-def _keep(path: Path, kept: Kept) -> None:
-    told = {"instant": kept.instant, "tag": kept.tag, "record": kept.said}
-    write_whole(path, json.dumps(told))
-
-
-def _note(folder: Path, instant: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / instant).touch()
+    def _marks(self, folder: str) -> list[str]:
+        return [name for name, _ in self._folder.below(folder) if _MARKER in name]
 
 
-def _names(folder: Path) -> frozenset[str]:
-    with suppress(FileNotFoundError):
-        return frozenset(each.name for each in folder.iterdir())
-    return frozenset()
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]

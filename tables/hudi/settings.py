@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.kind_errors import HudiUnsafe
@@ -118,20 +118,21 @@ def following(
 
 
 def refuse_idle(
-    section: str, properties: Mapping[str, str], storage: Mapping[str, str], *, create: bool
+    section: str, properties: Mapping[str, str], storage: Collection[str], *, create: bool
 ) -> None:
     """Raise ``ConfigurationError`` for keys of the sink file that nobody would read.
 
-    ``section`` of it has the properties.
+    ``section`` of it has the properties; ``storage``: keys of [catalog.properties], less the
+    store's.
     """
-    for where, begin, keys in (
-        (section, HOODIE, [key for key in properties if not key.startswith(OURS)]),
-        ("catalog.properties", SPARK, storage),
+    for where, begin, keys, also in (
+        (section, HOODIE, [key for key in properties if not key.startswith(OURS)], ""),
+        ("catalog.properties", SPARK, storage, ", and of a table on S3 those in docs/hudi.md"),
     ):
         if idle := sorted(key for key in keys if not key.startswith(begin)):
             raise ConfigurationError(
                 f"{where}.{idle[0]} is set, but a Hudi table has no use for it",
-                f"leave keys there that begin with {begin}",
+                f"leave keys there that begin with {begin}{also}",
             )
     for key in _FOLDERS if create else ():
         if properties.get(key, "true").lower() != "true":

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
-STAGED_S_MAX = 24 * 3600
+from headgate.tables.hudi.places import STAGED
+from headgate.tables.stores.folders import Folder
+
+STAGED_MS_MAX = 24 * 3_600_000
 """A file that nobody has committed in so long never is: its records are written again."""
 
 
-def remove(paths: Iterable[str]) -> None:
-    """Remove what nobody asks for any more; what cannot be removed stays, for a ``sweep``."""
-    for path in paths:
-        with suppress(OSError):
-            Path(path.removeprefix("file://")).unlink()
-
-
-def sweep(folder: Path) -> None:
+def sweep(folder: Folder) -> None:
     """Remove what is older than anybody asks for, unless a draft names it: it is owed then."""
-    owed, oldest = _drafted(folder), time.time() - STAGED_S_MAX
-    for path in folder.rglob("*.parquet"):
-        with suppress(FileNotFoundError):
-            if path.stat().st_mtime < oldest and path.name not in owed:
-                remove([str(path)])
+    found = folder.below(STAGED)
+    oldest_ms = time.time_ns() // 1_000_000 - STAGED_MS_MAX
+    old = [name for name, at_ms in found if name.endswith(".parquet") and at_ms < oldest_ms]
+    if old:
+        owed = _drafted(folder, [name for name, _ in found if name.endswith(".json")])
+        folder.remove([name for name in old if name.rpartition("/")[2] not in owed])
 
 
-def _drafted(folder: Path) -> str:
+def _drafted(folder: Folder, drafts: list[str]) -> str:
     """What the drafts say; one that goes meanwhile was paid."""
     told = []
-    for path in folder.rglob("*.json"):
+    for name in drafts:
         with suppress(FileNotFoundError):
-            told.append(path.read_text())
+            told.append(folder.read(name).decode())
     return "".join(told)

@@ -9,9 +9,10 @@ from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.tables.hudi.base_files import instant_of, stamp_of
-from headgate.tables.hudi.commits import HudiCommits, refuse_lost
+from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.jvm import said
+from headgate.tables.hudi.lost_files import refuse_lost
 from headgate.tables.hudi.places import HudiPlace
 
 _STAMPS_OPEN = 8
@@ -68,4 +69,4 @@ class HudiSinkTable(HudiCommits):
         return named.pop() if named else self._reserved(java)
 
     def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
-        return refuse_lost(attempt.files)
+        return refuse_lost(self._place.folder, attempt.files)

@@ -21,9 +21,9 @@ _ROWS = 8_192
 def avro_rows(
     files: FileIO, task: FileScanTask, schema: Schema, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns of these names, a dotted one out of its struct, found by their ids.
+    """Yield the columns of these names, a dotted one from its struct, found by their ids.
 
-    Raises ``ValueError`` where deletes are to be applied, or the file cannot be unpacked here.
+    Raises ``ValueError`` where deletes are to be applied, or the file cannot be decompressed here.
     """
     if task.delete_files:
         raise ValueError(f"{task.file.file_path}: deletes from an Avro file are not applied here")
@@ -32,7 +32,7 @@ def avro_rows(
     try:
         with AvroFile[Record](files.new_input(task.file.file_path)) as records:
             places = [_place(records.schema.as_struct(), field_id) for field_id in ids]
-            once = (record for record in records)  # asked again behind its end, pyiceberg reads on
+            once = (record for record in records)  # asked again after its end, pyiceberg reads on
             while some := list(islice(once, _ROWS)):
                 columns = [
                     pa.array([_value(record, place) for record in some], kind)

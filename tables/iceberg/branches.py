@@ -1,4 +1,4 @@
-"""Branches that a person looks at: made once, on a snapshot that is there, and removed by age."""
+"""Branches for people to look at: made once, on an existing snapshot, and removed by age."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headgate.tables.iceberg.catalog import catalog_failure
 def make_branch(table: Table, name: str, snapshot_id: int, age_ms: int) -> None:
     """Make the branch on the snapshot; Iceberg's maintenance removes it after ``age_ms``.
 
-    No row and no other ref changes. Raises ``ConfigurationError`` where there is a ref of that
-    name, ``Unreachable`` when nobody knows whether it was made.
+    No row and no other ref changes. Raises ``ConfigurationError`` if the ref exists already,
+    ``Unreachable`` when it is not known whether it was made.
     """
     identifier = ".".join(table.name())
     update = SetSnapshotRefUpdate(

@@ -1,7 +1,7 @@
-"""What a commit brings besides files of its own: drafts that are paid, and what keys come to.
+"""What a commit adds besides its own files: drafts that are paid, and the effects of keys.
 
-A payment brings all that its debts name, be it of several transactions, and resolves the keys of
-all of it at once, on the head that its call requires (rules D5, U3).
+A payment adds all that its debts name, even of several transactions, and resolves all keys at once,
+on the head that its call requires (rules D5, U3).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from headgate.tables.iceberg.drafts import drafted_keys, read_draft
 from headgate.tables.iceberg.proposal import Proposal
 from headgate.tables.iceberg.small_files import sinks_folder
 
-if TYPE_CHECKING:  # what only looks loads no reader of files
+if TYPE_CHECKING:  # commands that only read load no reader of files
     from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 
 
 def with_all_brought(
     table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows | None
 ) -> Proposal:
-    """The proposal with the drafts of its debts and, in a keyed table, with what rows die.
+    """Add the drafts of the debts and, in a keyed table, the rows that die to the proposal.
 
-    Raises ``KeyChanged`` for keys that are owed to a table without one, as ``KeyedRows.found``, and
-    what storage raises.
+    Raises ``KeyChanged`` for keys that are owed to a table without a key, what ``KeyedRows.found``
+    raises, and what storage raises.
     """
     drafted = [read_draft(table, debt, proposal.snapshot_id) for debt in _of_rows(attempt)]
     proposal = replace(proposal, drafted=drafted)
@@ -46,7 +46,7 @@ def with_all_brought(
 def _resolved(
     table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows
 ) -> Proposal:
-    """U3: what the files' records replace and delete on the head that the call requires."""
+    """U3: add what the files' records replace and delete on the head that the call requires."""
     brought = [(file, 0) for file in attempt.files]
     order = {each: n for n, each in enumerate(sorted({d.transaction for d in attempt.debts}))}
     for debt, draft in zip(_of_rows(attempt), proposal.drafted, strict=True):

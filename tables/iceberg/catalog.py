@@ -1,6 +1,6 @@
-"""Opening an Iceberg catalog the one way that both roles use; the adapter for pyiceberg's catalogs.
+"""Opens an Iceberg catalog, in one way for both roles; the adapter for pyiceberg's catalogs.
 
-Not imported by the package itself: only who opens a catalog needs pyiceberg.
+Not imported by the package itself: only code that opens a catalog needs pyiceberg.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TIMEOUT_S = 30.0
 _GLUE_CONNECT_S, _GLUE_READ_S, _GLUE_RETRIES = 5, 8, 2
 
 _CATALOG_TABLES = 2
-"""A SQL catalog's own."""
+"""The tables of a SQL catalog itself."""
 
 _STORE_TRIES = 5
 
@@ -62,16 +62,16 @@ _PATIENT = {
     "s3.connect-timeout": "3",
     "s3.request-timeout": "3",
 }
-"""What a client of S3 is told where the sink file says nothing. A request that hangs for ever ends
-after at most 30 s, and ``SlowDown`` is waited out for 15 s at most, in growing pauses."""
+"""The settings of an S3 client where the sink file has none. A request that hangs ends after at
+most 30 s, and ``SlowDown`` is retried for 15 s at most, in growing pauses."""
 
 _LIBPQ_DRIVERS = {"postgresql", "postgresql+psycopg2", "postgresql+psycopg"}
 
 
 class StorePatience(AwsStandardS3RetryStrategy):  # type: ignore[misc] # pyarrow is not typed
-    """How often a request to S3 is tried, with pauses that double; pyarrow's own gives up after 3.
+    """Retries a request to S3 after pauses that double; pyarrow's own strategy gives up after 3.
 
-    A batch that fails is read and written again as a whole, which is dearer than waiting here.
+    A batch that fails is read and written again as a whole, which costs more than waiting here.
     """
 
     def __init__(self) -> None:
@@ -86,17 +86,16 @@ def load_catalog(
     *,
     looking: bool = False,
 ) -> Catalog:
-    """The catalog ``name``, in pyiceberg's own properties, that never waits for ever.
+    """Return the catalog ``name``, of pyiceberg's own properties; none of its calls waits for ever.
 
-    With a ``jvm`` Java speaks to it, and the properties are those of Iceberg's Java library.
-    ``looking``: most likely nothing is written, and a database stays as it is.
+    With a ``jvm`` it is reached through Java, and the properties are those of Iceberg's Java
+    library. ``looking``: the caller only reads, so a database is left as it is.
 
-    ``timeout_s`` bounds each HTTP request (connecting, and each wait for bytes) of a REST catalog,
-    and of who gives it tokens,
-    the wait for a lock of SQLite or PostgreSQL, and for PostgreSQL also connecting, waiting for a
-    server that is no longer reached, and holding a lock while doing nothing. What pyiceberg's
-    configuration file and environment say about ``name`` counts too; ``properties`` win. The caller
-    closes the catalog.
+    ``timeout_s`` bounds each HTTP request (connecting, and each wait for bytes) of a REST catalog
+    and of its token server, the wait for a lock of SQLite or PostgreSQL, and for PostgreSQL also
+    connecting, waiting for a server that is no longer reached, and holding a lock while doing
+    nothing. pyiceberg's configuration file and environment count for ``name`` too; ``properties``
+    win. The caller closes the catalog.
 
     Raises ``CatalogRefused`` for a catalog that cannot be a sink's lock, before anything is
     written, ``ConfigurationError``, ``MissingRights``, ``Unreachable``; no message repeats a value
@@ -115,7 +114,7 @@ def load_catalog(
 
 
 def catalog_failure(error: Exception, what: str) -> HeadgateError:
-    """The error of ours for one of pyiceberg's; ``what`` went wrong stands first in its message."""
+    """Translate an error of pyiceberg; its message begins with ``what`` went wrong."""
     said = f"{what}: {first_line(error)}"
     match error:
         case HeadgateError():
@@ -139,7 +138,7 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
 
 
 def refuse_swapless(catalog: Catalog, identifier: str) -> None:
-    """Raise ``CatalogRefused`` where the table's commits could be lost; nothing is changed."""
+    """Raise ``CatalogRefused`` where the table's commits could be lost; changes nothing."""
     if isinstance(catalog, JavaCatalog):
         try:
             catalog.refuse_swapless(identifier)
@@ -148,9 +147,9 @@ def refuse_swapless(catalog: Catalog, identifier: str) -> None:
 
 
 def rights_taken(error: BaseException) -> MissingRights | None:
-    """Return the error for a table that answers that it may not be read or written any more.
+    """Return the error for a table that may not be read or written any more.
 
-    Credentials that are not known (401) are no trouble of one table.
+    Unknown credentials (401) are not the trouble of one table.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -187,7 +186,7 @@ def _rest_catalog(name: str, properties: RecursiveDict, timeout_s: float) -> Cat
 
 
 def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
-    """botocore's own waits add up to ten minutes."""
+    """Open AWS Glue with bounded waits: botocore's own add up to ten minutes."""
     try:
         from botocore.config import Config as ClientConfig
         from botocore.session import Session as ClientSession
@@ -199,7 +198,7 @@ def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
         ClientConfig(
             connect_timeout=_GLUE_CONNECT_S,
             read_timeout=_GLUE_READ_S,
-            retries={"max_attempts": _GLUE_RETRIES},  # of who gives a profile's role
+            retries={"max_attempts": _GLUE_RETRIES},  # for whoever provides a profile's role
         )
     )
     retries = int(str(properties.get("glue.max-retries", _GLUE_RETRIES)))
@@ -212,8 +211,8 @@ def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> 
     from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
     for _ in range(_CATALOG_TABLES):
-        # Two processes that open a new catalog at once both make its tables: the slower one's
-        # attempt fails at each that the other has just made, and the next one finds it.
+        # Two processes that open a new catalog at once both make its tables. The slower one's
+        # attempt fails at each table that the other has just made, and the next attempt finds it.
         with suppress(IntegrityError, OperationalError, ProgrammingError):
             catalog = load_any_catalog(name, **properties)
             break
@@ -232,16 +231,16 @@ class _Version3(TableMetadataV3):
 
 
 def _writing_version_3(catalog: Catalog) -> Catalog:
-    """The catalog itself. A server writes a table's metadata, pyiceberg does for other catalogs."""
+    """Let the catalog write version 3. A server writes metadata itself, else pyiceberg does."""
     if isinstance(catalog, MetastoreCatalog):
         catalog._write_metadata = _write_metadata  # type: ignore[method-assign]  # noqa: SLF001 - this catalog's only
     return catalog
 
 
 def _with_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
-    """The catalog itself, whose tables on S3 have our files, wherever it asks for some.
+    """Give the tables of the catalog on S3 our files, wherever it asks for some.
 
-    So have those on this machine for who only looks.
+    For a command that only reads, so have tables on this machine.
     """
     theirs = catalog._load_file_io  # noqa: SLF001 - this catalog's only, as below
 
@@ -256,14 +255,14 @@ def _with_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
     catalog._load_file_io = files  # type: ignore[method-assign]  # noqa: SLF001
     if hasattr(catalog, "_convert_orm_to_iceberg"):
         catalog._convert_orm_to_iceberg = partial(_sql_table, catalog)  # noqa: SLF001
-    if hasattr(catalog, "_is_s3tables_database"):  # asked at each commit, and never changes
+    if hasattr(catalog, "_is_s3tables_database"):  # asked at each commit, though it never changes
         catalog._is_s3tables_database = lru_cache(catalog._is_s3tables_database)  # noqa: SLF001
         catalog._write_metadata_no_exist_check = _write_metadata  # type: ignore[attr-defined]  # noqa: SLF001
     return catalog
 
 
 def _sql_table(catalog: Catalog, row: IcebergTables) -> Table:
-    """As pyiceberg's SQL catalog, which here alone does not ask itself for files."""
+    """Build the table as pyiceberg's SQL catalog does, but with our files."""
     if not row.metadata_location:
         raise NoSuchTableError("Table property metadata_location is missing")
     files = catalog._load_file_io(location=row.metadata_location)  # noqa: SLF001 - see above
@@ -281,23 +280,23 @@ def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> 
     if isinstance(metadata, TableMetadataV3):
         fields = {name: getattr(metadata, name) for name in type(metadata).model_fields}
         if not metadata.snapshots:
-            fields["next_row_id"] = metadata.next_row_id or 0  # pyiceberg leaves it out
+            fields["next_row_id"] = metadata.next_row_id or 0  # pyiceberg omits it
         metadata = _Version3.model_construct(**fields)
     ToOutputFile.table_metadata(metadata, io.new_output(metadata_path))
 
 
 def _bound_transaction(timeout_ms: int, connection: Connection) -> None:
-    """A committer that is paused between its update and its end holds the row: not for ever.
+    """Bound the transaction: a committer paused between update and commit holds the row's lock.
 
-    Per transaction, because a pooler in between may give the next one another connection, and may
-    refuse settings that come with the connection.
+    Set per transaction, because a pooler in between may give the next one another connection, and
+    may refuse settings that come with the connection.
     """
     for setting in ("lock_timeout", "idle_in_transaction_session_timeout"):
         connection.exec_driver_sql(f"SET LOCAL {setting} = {timeout_ms}")
 
 
 def _bounded(uri: str, timeout_s: float) -> str:
-    """Told to its driver how long to wait; the defaults are 5 s, two hours, or for ever."""
+    """Add the driver's time-outs to the address; their defaults are 5 s, two hours, or for ever."""
     wanted = _waits(uri, max(1, round(timeout_s)))
     query = "&".join(f"{key}={wait}" for key, wait in wanted.items() if f"{key}=" not in uri)
     return f"{uri}{'&' if '?' in uri else '?'}{query}" if query else uri
@@ -308,7 +307,7 @@ def _waits(uri: str, timeout_s: int) -> Mapping[str, int]:
     if scheme.partition("+")[0] == "sqlite" and ":memory:" not in uri:
         return {"timeout": timeout_s}
     if scheme in _LIBPQ_DRIVERS:
-        # The client's own: what would be asked of the server may be refused by a pooler before it.
+        # Only the client's own settings: a pooler in front may refuse those for the server.
         return {
             "connect_timeout": timeout_s,
             "tcp_user_timeout": timeout_s * 1000,
@@ -324,7 +323,7 @@ def _recursive(properties: Mapping[str, str]) -> RecursiveDict:
 
 
 def _without(properties: Mapping[str, str], text: str) -> str:
-    """Foreign messages may quote addresses with passwords in them, or whole property sets."""
+    """Remove property values: foreign messages may quote passwords, or whole property sets."""
     for key, value in sorted(properties.items(), key=lambda item: -len(item[1])):
         if key != "type" and len(value) > 3:
             text = text.replace(value, f"<{key}>")

@@ -1,7 +1,7 @@
-"""Which kinds of catalogs can be a sink's lock; every other kind is refused by name, with why.
+"""Decides which kinds of catalogs can be a sink's lock; others are refused by name, with a reason.
 
 A sink needs two things of a catalog: a commit that lands only on what its requirements were checked
-against, and tags that stay. ``docs/catalogs.md`` tells which were seen to have both.
+against, and tags that stay. ``docs/catalogs.md`` lists those that were seen to have both.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _REFUSED = {
 _BY_URI = {"http": "rest", "https": "rest", "thrift": "hive", **dict.fromkeys(SQL_SCHEMES, "sql")}
 
 JAVA_KINDS = ("hive", "rest")
-"""What may be spoken to in Java."""
+"""The kinds that may be reached through Java."""
 
 KINDS = ("sql", "rest", "glue", *_REFUSED)
 
 NESSIE = "nessie.is-nessie-catalog"
-"""What a Nessie server's configuration says of itself."""
+"""The property by which a Nessie server identifies itself."""
 
 
 def refuse_kind(name: str, properties: Mapping[str, object]) -> str:
     """Return the kind of the catalog that these properties open.
 
     Raises ``CatalogRefused`` for a kind that cannot be a sink's lock, and for an unknown one. An
-    empty kind has neither a type nor an address that tells it.
+    empty kind has neither a type nor an address that reveals it.
     """
     if "py-catalog-impl" in properties:
         raise CatalogRefused(
@@ -62,7 +62,7 @@ def refuse_kind(name: str, properties: Mapping[str, object]) -> str:
 
 
 def refuse_java_kind(name: str, properties: Mapping[str, object]) -> str:
-    """As ``refuse_kind``, for a catalog that Java speaks to."""
+    """Do as ``refuse_kind``, for a catalog that is reached through Java."""
     if own := properties.get("catalog-impl"):
         raise CatalogRefused(
             f"catalog {name!r} is of a class of its own ({own}), and whether its commits compare "
@@ -94,7 +94,7 @@ def not_atomic(name: str) -> NotAtomic:
 
 
 def refuse_server(name: str, properties: Mapping[str, object]) -> None:
-    """Raise ``CatalogRefused`` for a REST server that says of itself that it keeps no tags."""
+    """Raise ``CatalogRefused`` for a REST server whose configuration says that it keeps no tags."""
     if str(properties.get(NESSIE, "")).lower() == "true":
         raise CatalogRefused(
             f"catalog {name!r} is a Nessie server, which takes a commit and drops the tag in it: "

@@ -1,7 +1,7 @@
 """Files that no snapshot refers to any more, until they are deleted (T6).
 
-That nobody refers to them is read back from the table before each round of deleting, and believed
-for ``READ_BACK_MAX_S``: a process that was paused in between reads again.
+Before each round of deleting the table is read to confirm this, and the answer is trusted for
+``READ_BACK_MAX_S``: a process that was paused in between reads again.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _DELETING_MAX_S = 5.0
 _READING_MAX_S = 20.0
 _DELETED_AT_ONCE = 64
 BULK = 1000
-"""What S3 deletes by one request."""
+"""The number of objects that S3 deletes by one request."""
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while a machine sleeps
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # counts on while a machine sleeps
 
 _log = redacted_logger(__name__)
 
 
 class Condemned:
-    """Of one table, in the order to delete in. Nobody else knows them: lost, they are orphans."""
+    """The files of one table, in the order to delete in; if lost, they are orphans."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -41,20 +41,20 @@ class Condemned:
         self._judged: set[int] = set()
         self._uuid = ""
         self.acquitted = 0
-        """Files that are left, because somebody refers to them or the table is another one."""
+        """Files that are kept, because somebody refers to them or the table is another one."""
 
     @property
     def waiting(self) -> bool:
         return bool(self._files)
 
     def add(self, files: Iterable[str], after: TableMetadata) -> None:
-        """Files to which no snapshot of ``after`` refers."""
+        """Add files to which no snapshot of ``after`` refers."""
         self._files.extend(files)
         self._judged = {snapshot.snapshot_id for snapshot in after.snapshots}
         self._uuid = str(after.table_uuid)
 
     def delete(self, table: Table) -> None:
-        """As much as the time allows; the rest at the next call. Raises what storage raises."""
+        """Delete what the time allows, the rest at the next call. Raises what storage raises."""
         if not self._files:
             return
         read_s = now_s()
@@ -71,7 +71,7 @@ class Condemned:
                     list(threads.map(lambda path: delete_quietly(table.io, [path]), paths))
 
     def _acquit(self, now: Table) -> None:
-        """Files to which somebody refers again are not deleted: they stay, as orphans at worst."""
+        """Keep files to which somebody refers again; they stay, as orphans at worst."""
         snapshots = {snapshot.snapshot_id: snapshot for snapshot in now.metadata.snapshots}
         if str(now.metadata.table_uuid) != self._uuid:
             _log.warning(

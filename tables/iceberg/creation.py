@@ -1,4 +1,4 @@
-"""Creating a sink's table from what a person declared, or finding it there already."""
+"""Creates a sink's table from a declaration, or finds it there already."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _PROPERTIES = {
     # A commit a minute leaves 1,440 metadata files a day; the last hundred are enough to look back.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
-    # Each kept snapshot makes each commit a little dearer. A day is enough to undo a mistake, and
-    # for the longest query on what was since compacted.
+    # Each kept snapshot makes each commit a little slower. A day is enough to undo a mistake, and
+    # for the longest query on files that were compacted since.
     MAX_AGE_MS: str(24 * 3_600_000),
     KEEP_MIN: "100",
 }
@@ -69,7 +69,7 @@ class TableDeclaration:
     key: Sequence[str] = ()
 
     def schema(self) -> Schema:
-        """Raises ``ConfigurationError`` for types that cannot be read."""
+        """Return the schema. Raises ``ConfigurationError`` for types that cannot be read."""
         declared = parse_columns(self.columns, self.comments)
         taken = {each.name.lower() for each in declared}
         own = [each for each in self.inferred.fields if each.name.lower() not in taken]
@@ -98,10 +98,10 @@ def key_ids(schema: Schema, key: Sequence[str]) -> list[int]:
 
 
 def ensure_table(catalog: Catalog, identifier: str, declaration: TableDeclaration | None) -> bool:
-    """Whether the table had to be created; its namespaces are made level by level.
+    """Create a missing table and its namespaces, level by level; return whether it was missing.
 
-    Another process that creates it at the same time is fine. Raises ``TableMissing`` when there is
-    neither table nor declaration, ``ConfigurationError``, ``MissingRights``, ``Unreachable``.
+    Another process may create it at the same time. Raises ``TableMissing`` when there is neither
+    table nor declaration, ``ConfigurationError``, ``MissingRights``, ``Unreachable``.
     """
     try:
         return not catalog.table_exists(identifier) and _created(catalog, identifier, declaration)
@@ -138,7 +138,7 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
 
 
 def check_version(schema: Schema, properties: Mapping[str, str]) -> None:
-    """Raises ``ConfigurationError`` for a format version that cannot be, or lacks a type."""
+    """Raise ``ConfigurationError`` for an impossible format version, or one that lacks a type."""
     version = {**_PROPERTIES, **properties}["format-version"]
     if version not in FORMAT_VERSIONS:
         raise ConfigurationError(
@@ -156,7 +156,7 @@ def check_version(schema: Schema, properties: Mapping[str, str]) -> None:
 
 
 def refuse_retention(properties: Mapping[str, str], whose: str) -> None:
-    """Raises ``ConfigurationError``: an age or a number below 1 would ask for no history at all."""
+    """Raise ``ConfigurationError``: an age or a number below 1 would keep no history at all."""
     for key in (MAX_AGE_MS, KEEP_MIN):
         value = properties.get(key, "1")
         if not (value.isdecimal() and int(value) >= 1):
@@ -177,13 +177,13 @@ def ensure_namespaces(catalog: Catalog, identifier: str) -> None:
         except NamespaceAlreadyExistsError:
             continue
         except Exception:
-            # SQL catalogs answer a lost race with the database's own error.
+            # After a lost race SQL catalogs raise the database's own error.
             if not catalog.namespace_exists(namespace):
                 raise
 
 
 def partition_spec(schema: Schema, partition_by: Sequence[str]) -> PartitionSpec:
-    """The spec of the texts, in their order. Raises ``ConfigurationError``."""
+    """Build the spec from texts, in their order. Raises ``ConfigurationError``."""
     fields: list[PartitionField] = []
     for number, text in enumerate(partition_by):
         fields.append(_partition_field(schema, text, PARTITION_FIELD_ID_START + number))
@@ -193,7 +193,7 @@ def partition_spec(schema: Schema, partition_by: Sequence[str]) -> PartitionSpec
 
 
 def sort_order(schema: Schema, sort_by: Sequence[str]) -> SortOrder:
-    """The order of the texts. Raises ``ConfigurationError``."""
+    """Build the order from texts. Raises ``ConfigurationError``."""
     if not sort_by:
         return UNSORTED_SORT_ORDER
     return SortOrder(*(_sort_field(schema, text) for text in sort_by))
@@ -248,7 +248,7 @@ def _partition_field(schema: Schema, text: str, field_id: int) -> PartitionField
 
 
 def _parts(text: str) -> tuple[str, str | None, str]:
-    """Transform, width and column of ``bucket(16, id)``, ``day(ts)`` or ``zone``."""
+    """Split ``bucket(16, id)``, ``day(ts)`` or ``zone`` into transform, width and column."""
     match = _TRANSFORM.fullmatch(text.strip())
     if match is None:
         if not text.strip() or re.search(r"[(),]", text):

@@ -1,9 +1,9 @@
-"""Rows that a person deletes from a table, beside its sink or without it.
+"""Deletes rows from a table by a person's command, beside its sink or without it.
 
-One call (T8) marks them as deleted, by deletion vectors (version 3) or files of positions (version
-2); it requires the head on which they were found, and on a newer one they are found anew. The
-history says how many they were and who asked for it. The predicate it does not say: it may name
-whom it was to forget.
+One call (T8) marks them as deleted, by deletion vectors (version 3) or position delete files
+(version 2); it requires the head on which they were found, and they are found again on a newer one.
+The history records their number and who asked for it. It leaves out the predicate, which may name a
+person to be forgotten.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MODE, _REWRITE = "write.delete.mode", "copy-on-write"
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """Live rows that match, on one head: how many in each data file, and all that are dead then."""
+    """Live rows that match, on one head: how many in each data file, and all dead positions."""
 
     head: Head
     rows: dict[str, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Doomed:
 
 
 class Deletion(SideCall):
-    """Of the rows of one table that match. ``asked_by`` is written into the history."""
+    """Deletes the matching rows of one table. ``asked_by`` is written into the history."""
 
     def __init__(
         self,
@@ -81,26 +81,26 @@ class Deletion(SideCall):
 
     @property
     def rows(self) -> int:
-        """How many it has deleted."""
+        """Return how many rows it has deleted."""
         return self._done.count if self._done else 0
 
     @property
     def files(self) -> int:
-        """In so many data files."""
+        """Return in how many data files."""
         return len(self._done.rows) if self._done else 0
 
     def require_allowed(self) -> None:
-        """Raises ``DeletionRefused`` for a table whose rows do not go so."""
+        """Raise ``DeletionRefused`` for a table whose rows must not be deleted this way."""
         self._parent(self._catalog.load_table(self._identifier))
 
     def doomed(self) -> Doomed:
-        """What it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``, and what
+        """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``, and what
         loading a table and storage raise."""
         table = self._catalog.load_table(self._identifier)
         return self._doomed(table, self._parent(table))
 
     def settle(self) -> Settled:
-        """Try once, on the head of now. Raises as ``doomed``."""
+        """Try once, on the current head. Raises as ``doomed``."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
         for snapshot_id, sent in self._sent.items():
@@ -179,7 +179,7 @@ class Deletion(SideCall):
         return update_snapshot_summaries(summary, properties_of(parent))
 
     def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """The table's own property sums up, and outlives the snapshots that expire."""
+        """Add up the deleted rows in a property of the table, which outlives expired snapshots."""
         before = deleted_rows(self._sink, metadata.properties)
         total = before + self._sent[snapshot.snapshot_id].count
         summed = SetPropertiesUpdate(updates={deleted_property(self._sink): str(total)})

@@ -45,14 +45,14 @@ _UNASSIGNED = -1
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A drafted manifest as the list of a snapshot names it, and the files in it."""
+    """A drafted manifest as a snapshot's list names it, and its files."""
 
     manifest: ManifestFile
     files: list[ManifestDataFile]
 
     @property
     def written(self) -> list[WrittenFile]:
-        """The files as a status named them, but for what Iceberg wants to know besides."""
+        """Return the files as a status named them, without Iceberg's own details."""
         return [
             WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes)
             for file in self.files
@@ -125,7 +125,7 @@ def _write(table: Table, spec: PartitionSpec, files: Sequence[ManifestDataFile],
 
 
 def drafted_keys(io: FileIO, debts: Iterable[Debt]) -> list[tuple[Debt, WrittenFile]]:
-    """The key files that the debts name, in their order. Raises what storage raises."""
+    """Return the key files that the debts name, in order. Raises what storage raises."""
     return [
         (debt, _of_keys(file))
         for debt in debts
@@ -139,9 +139,9 @@ def _of_keys(file: ManifestDataFile) -> WrittenFile:
 
 
 def read_draft(table: Table, debt: Debt, snapshot_id: int) -> Drafted:
-    """The manifest for the list of this snapshot. Raises what storage raises.
+    """Return the manifest for the list of this snapshot. Raises what storage raises.
 
-    Counts and summaries are of its entries: the debt's numbers are for people.
+    Counts and summaries come from its entries: the debt's numbers are for people.
     """
     spec_id, files = _read(table.io, debt.manifest)
     listed = _listed(debt, spec_id, snapshot_id, files, summaries=_summaries(table, spec_id, files))
@@ -150,7 +150,7 @@ def read_draft(table: Table, debt: Debt, snapshot_id: int) -> Drafted:
 
 
 def drafted_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
-    """The files of a drafted manifest, with rows or with keys, for who only looks."""
+    """Return the files of a drafted manifest, with rows or with keys, for read-only use."""
     return _read(io, manifest)[1]
 
 
@@ -167,7 +167,7 @@ def _read(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
 def _summaries(
     table: Table, spec_id: int, files: Sequence[ManifestDataFile]
 ) -> list[PartitionFieldSummary] | None:
-    """They save readers work; there are none where the column of a partition field is gone."""
+    """Return summaries, which save readers work; none if a partition field's column is gone."""
     spec = table.specs().get(spec_id)
     if spec is None or not writable(table, spec):
         return None
@@ -202,10 +202,11 @@ def _listed(
 
 
 def undecided(table: Table, sink: SinkName, before: Epoch, owed: frozenset[str]) -> list[str]:
-    """Manifests that coordinators of earlier epochs drafted and never decided (D2).
+    """Return manifests that coordinators of earlier epochs drafted and never decided (D2).
 
     An earlier epoch decides nothing any more. What it decided was paid, or is among the ``owed``,
-    which has what lapsed; what no snapshot lists else is nobody's. Where storage can be listed.
+    which include lapsed debts; any other manifest that no snapshot lists belongs to nobody. Only
+    where storage can be listed.
     """
     root = f"{table.metadata.location}/metadata/headgate/{sink}"
     old = [path for path, epoch in _drafts_under(table, root) if epoch < before]

@@ -1,7 +1,7 @@
 """The entries of a manifest one by one.
 
-pyiceberg's own reader decodes a manifest at once. With what it says of each column that is some
-kilobytes for a file, and a merged manifest lists tens of thousands.
+pyiceberg's own reader decodes a manifest as a whole. With column statistics that is some kilobytes
+for each file, and a merged manifest lists tens of thousands.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def live_entries(
 ) -> Iterator[ManifestEntry]:
     """Fetch the manifest, and return what decodes its live entries as they are asked for.
 
-    ``version``: of the format whose fields they have; what the manifest lacks is null.
+    ``version``: the format version whose fields they have; fields that the manifest lacks are null.
     """
     with opened(io, manifest.manifest_path, version) as entries:  # there is nothing to close
         return (

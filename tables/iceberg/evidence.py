@@ -29,7 +29,7 @@ from headgate.tables.iceberg.lineage import ancestry, by_id, lineage, properties
 
 
 def decided(table: Table, branch: str, sink: SinkName) -> Lineage:
-    """As ``lineage``; where that cannot tell, by what survives expiry. Raises what storage does."""
+    """Do as ``lineage``; where that cannot tell, use what survived. Raises what storage does."""
     found = lineage(table.metadata, branch, sink)
     if found is not Lineage.UNDECIDABLE:
         return found
@@ -51,7 +51,7 @@ def decided(table: Table, branch: str, sink: SinkName) -> Lineage:
 def _by_metadata_log(table: Table, head: Snapshot, tagged: Snapshot) -> Lineage:
     known: dict[int, Snapshot] = {}
     for metadata in _versions(table):
-        # The older version wins: with a parent's expiry some writers forget that there was one.
+        # The older version wins: when a parent expires, some writers forget that there was one.
         known |= by_id(metadata)
         found = _walked(known, head, tagged)
         if found is not Lineage.UNDECIDABLE or metadata.next_sequence_number() <= _sequence(tagged):
@@ -60,7 +60,7 @@ def _by_metadata_log(table: Table, head: Snapshot, tagged: Snapshot) -> Lineage:
 
 
 def _versions(table: Table) -> Iterator[TableMetadata]:
-    """The newest first, as far back as they were not deleted."""
+    """Yield the newest first, as far back as they were not deleted."""
     yield table.metadata
     for entry in reversed(table.metadata.metadata_log):
         try:
@@ -87,7 +87,7 @@ def _walked(known: dict[int, Snapshot], head: Snapshot, tagged: Snapshot) -> Lin
 def _by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
     try:
         newest, since = _newest_files(io, tagged)
-        # Without files nothing can have been taken away.
+        # Without files, nothing can have been removed.
         return not newest or any(
             newest & set(_named(io, manifest))
             for snapshot in line
@@ -99,7 +99,7 @@ def _by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
 
 
 def _newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
-    """Live files that came with the newest commit of all of them, and that one's number."""
+    """Return the live files of the newest commit that has some, and its sequence number."""
     newest: set[str] = set()
     since = 0
     manifests = tagged.manifests(io)
@@ -116,7 +116,7 @@ def _newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
 
 
 def _named(io: FileIO, manifest: ManifestFile) -> Iterator[str]:
-    """Live or removed."""
+    """Return the paths of all entries, live or removed."""
     entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
     return (entry.data_file.file_path for entry in entries)
 

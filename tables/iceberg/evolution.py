@@ -1,4 +1,4 @@
-"""A table's schema with the columns that records need: what one catalog call says (rule S3)."""
+"""Adds the columns that records need to a table's schema: the content of one catalog call (S3)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from headgate.control_protocol.columns import (
 from headgate.tables.iceberg.type_text import parse_columns
 
 _ROOT = -1
-"""What pyiceberg calls the table itself, as the place of a field."""
+"""pyiceberg's id for the table itself, as the parent of a field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class Evolution:
     added: dict[int, list[NestedField]] = field(default_factory=dict)
 
     def requirements(self, *refs: str) -> tuple[TableRequirement, ...]:
-        """UUID, refs, current schema and last column id are still those that were read."""
-        # Of an empty table catalogs refuse to hear of any ref but main.
+        """Require UUID, refs, current schema and last column id as they were read."""
+        # For an empty table, catalogs accept no ref but main.
         named = refs if self.metadata.snapshots else (MAIN_BRANCH,)
         held = {name: self.metadata.refs.get(name) for name in named}
         return (
@@ -82,7 +82,7 @@ class Evolution:
 
 
 def evolution(metadata: TableMetadata, wanted: Struct, *, readd_dropped: bool) -> Evolution:
-    """What the table needs for these columns, as far as it may have it."""
+    """Return what the table needs for these columns, as far as it may have it."""
     schema = metadata.schema()
     now = columns_of(schema)
     past = former_names(metadata)
@@ -109,7 +109,7 @@ def columns_of(schema: Schema) -> Struct:
 
 
 def former_names(metadata: TableMetadata) -> Former:
-    """S6: by the table's older schemas."""
+    """S6: return the former names of columns, from the table's older schemas."""
     older = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     current = metadata.current_schema_id
     return former(
@@ -119,12 +119,12 @@ def former_names(metadata: TableMetadata) -> Former:
 
 
 class _Building:
-    """Iceberg's types out of the grown columns, which keep whatever else the old ones say."""
+    """Builds Iceberg's types from the grown columns, which keep all else of the old ones."""
 
     def __init__(self, metadata: TableMetadata) -> None:
         self._ids = count(metadata.last_column_id + 1)
         self._new_types = _New(self._ids)
-        # What a file's partition is stored as would change with the type of its source.
+        # A file's partition values would be stored differently with another type of the source.
         self._sources = {f.source_id for spec in metadata.partition_specs for f in spec.fields}
         self._identifiers = set(metadata.schema().identifier_field_ids)
         self.added: dict[int, list[NestedField]] = {}
@@ -174,7 +174,7 @@ class _Building:
 
 
 class _New:
-    """Optional columns with ids of their own, and all that is in them."""
+    """Builds optional columns with ids of their own, and all that is in them."""
 
     def __init__(self, ids: Iterator[int]) -> None:
         self._ids = ids
@@ -198,7 +198,7 @@ class _New:
 
 
 def new_fields(columns: Struct, behind: Iterable[int]) -> list[NestedField]:
-    """Columns of a table that is to be made, with ids that are larger than those."""
+    """Return the columns of a new table, with ids above those of ``behind``."""
     new = _New(count(max(behind, default=0) + 1))
     return [new.field(column) for column in grown(Struct(), columns).columns.fields]
 

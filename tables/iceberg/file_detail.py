@@ -1,4 +1,4 @@
-"""What Iceberg's manifests say of a data file besides path, records and size, as it travels.
+"""The entry of a data file in Iceberg's manifests, without path, records and size, as it travels.
 
 Statuses carry it as ``WrittenFile.detail``: one byte for the version, then Avro by
 ``schemas/files/iceberg-v1.avsc``.
@@ -46,7 +46,7 @@ class FileDetail:
     split_offsets: tuple[int, ...] = ()
 
     def of(self, path: str, records: int, size_bytes: int) -> WrittenFile:
-        """The file that this is the detail of."""
+        """Return the written file with this detail."""
         return WrittenFile(path, records, size_bytes, detail=self.encode())
 
     def encode(self) -> bytes:
@@ -60,13 +60,13 @@ class FileDetail:
 
     @classmethod
     def decode(cls, detail: bytes) -> Self:
-        """Raises ``ValueError`` for what is not a detail of this version."""
+        """Decode a detail. Raises ``ValueError`` for anything but a detail of this version."""
         stream = BytesIO(detail)
         if stream.read(1) != _VERSION:
             raise ValueError("the detail of a file is of another version")
         try:
             form: Any = fastavro.schemaless_reader(stream, _SCHEMA, None)
-        except Exception as error:  # whatever fastavro makes of arbitrary bytes
+        except Exception as error:  # whatever fastavro raises for arbitrary bytes
             raise ValueError(f"the detail of a file is not readable: {error!r}") from error
         if stream.read(1):
             raise ValueError("the detail of a file has bytes behind its end")

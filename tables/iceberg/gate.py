@@ -1,6 +1,6 @@
-"""Keeps a sink's commits of one table and what maintains that table out of each other's way.
+"""Keeps a sink's commits of one table and its maintenance out of each other's way.
 
-A courtesy within one process: what is safe rests on requirements (T3, T6, T8).
+A courtesy within one process: safety rests on requirements (T3, T6, T8).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class Gate:
         self._landed = threading.Condition()
 
     def landed(self) -> None:
-        """Say that a commit of the sink has landed: the next one is an interval away."""
+        """Note that a commit of the sink has landed: the next one is an interval away."""
         with self._landed:
             self._landings += 1
             self._landed.notify_all()
 
     def wait_for_a_commit(self, patience_s: float) -> None:
-        """Return right behind the next commit; without one, when patience is over."""
+        """Return right after the next commit; without one, when the time is over."""
         with self._landed:
             before = self._landings
             self._landed.wait_for(lambda: self._landings != before, patience_s)

@@ -1,6 +1,6 @@
-"""What a table's own metadata tells of a sink: its commits in order, and what others did between.
+"""Reads a sink's commits from a table's own metadata, in order, and what others did between.
 
-Everything here is read from pyiceberg's metadata of the table, nothing is written.
+Everything is read from pyiceberg's metadata of the table; nothing is written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read_history(
 ) -> History:
     """Walk the branch from head to root. ``table`` must have been loaded afresh.
 
-    ``newest``: how much of it to look into; the rest is not decoded, and not in the answer.
+    ``newest``: how much of it to examine; the rest is neither decoded nor returned.
     """
     metadata = table.metadata
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
@@ -68,10 +68,10 @@ def read_history(
 def _line(
     metadata: TableMetadata, snapshots: Mapping[int, Snapshot], branch: str
 ) -> tuple[list[Snapshot], bool]:
-    """The branch's snapshots, oldest first, and whether the oldest is the table's very first.
+    """Return the branch's snapshots, oldest first, and whether the oldest is the table's first.
 
     Java leaves the id of an expired parent in place; pyiceberg's expiry leaves a root without a
-    parent, told from a true root by its sequence number: the table's first snapshot has 1.
+    parent, which differs from a true root by its sequence number: the table's first snapshot has 1.
     """
     ref = metadata.refs.get(branch)
     line: list[Snapshot] = []

@@ -1,9 +1,9 @@
-"""Whether a Hive metastore compares and sets, asked without changing anything.
+"""Checks that a Hive metastore compares and sets, without changing anything.
 
-A commit is ``alter_table`` with the metadata's location. With the expectation of the location that
-the commit was made for (HIVE-26882: Hive 2.3.10, 4.0), the metastore swaps only where it still
-holds; an older one knows no expectations, and ignores them. Locks are no replacement: they time
-out, and their owner's ``alter_table`` may come later all the same.
+A commit is ``alter_table`` with the metadata's location. It states the location that it expects
+(HIVE-26882: Hive 2.3.10, 4.0), and the metastore swaps only if that still holds; an older one
+ignores expectations. Locks do not replace it: they time out, and their owner's ``alter_table`` may
+come later all the same.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from headgate.tables.iceberg.java_failures import failure_of
 from headgate.tables.iceberg.jvm import Jvm
 
 UNLOCKED = {"engine.hive.lock-enabled": "false"}
-"""The property by which every committer of a table expects, instead of locking. One that locks
-overwrites what landed between its own check and its ``alter_table``."""
+"""The property that makes every committer of a table state an expectation instead of locking.
+
+One that locks overwrites what landed between its own check and its ``alter_table``.
+"""
 
 _EXPECTING = {"expected_parameter_key": "metadata_location", "expected_parameter_value": "headgate"}
 _REFUSED = "The table has been modified"
 
 
 def refuse_locks(identifier: str, properties: Any) -> None:
-    """Raise ``HiveCannotSwap`` for a table whose committers lock instead of expecting."""
+    """Raise ``HiveCannotSwap`` for a table whose committers lock instead."""
     for name, wanted in UNLOCKED.items():
         if str(properties.get(name)).lower() != wanted:
             raise HiveCannotSwap(
@@ -37,9 +39,9 @@ def refuse_locks(identifier: str, properties: Any) -> None:
 def refuse_ignorant(jvm: Jvm, conf: Any, database: str, name: str) -> None:
     """Raise ``HiveCannotSwap`` for a metastore (of ``conf``) that ignores an expectation.
 
-    It is asked to give the table a partition key, which every metastore refuses of every table,
-    while expecting a location that the table never had: whoever knows expectations says so first.
-    Raises what the metastore's client throws, where it answers neither.
+    It is asked to add a partition key, which every metastore refuses for every table, while
+    expecting a location that the table never had: one that knows expectations complains of that
+    first. Raises what the metastore's client throws, if it answers neither.
     """
     java = jvm.gateway.jvm
     hive = java.org.apache.hadoop.hive

@@ -1,9 +1,9 @@
-"""An Iceberg catalog that Java speaks to, in the JVM beside this process.
+"""An Iceberg catalog that is reached through Java, in the JVM beside this process.
 
 Python proposes: requirements and updates, in the JSON of the REST protocol, and it has written
 manifests and lists by then. Java checks the requirements against the table as it is, makes the new
-metadata, writes it, and swaps. Every call ends in time, as seen from here: what was given up may
-still happen in Java, and the table tells (rule C8).
+metadata, writes it, and swaps. Every call ends in time, as seen from here: a call that was given up
+may still land in Java, and the table shows it (rule C8).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headgate.tables.iceberg.jvm import Jvm, field_of
 from headgate.tables.stores.bounded_calls import within
 
 CALL_S_MIN = 30.0
-"""A first call loads classes, which takes its time."""
+"""A first call loads classes, which takes some time."""
 
 _PARSERS = ("CatalogUtil", "UpdateRequirementParser", "MetadataUpdateParser", "hive.HiveCatalog")
 _RESPONSE = "org.apache.iceberg.rest.responses.LoadTableResponse"
@@ -47,7 +47,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A table's metadata as Java told it; ``files``: what its files are opened with."""
+    """A table's metadata as Java returned it; ``files``: the properties that open its files."""
 
     metadata: str
     location: str
@@ -57,7 +57,7 @@ class _Read:
 class JavaCatalog(Catalog):
     """``kind`` is ``hive`` or ``rest``; ``properties`` are Iceberg's own, as Java reads them.
 
-    A call takes at most ``timeout_s``. The JVM stays its opener's.
+    A call takes at most ``timeout_s``. The JVM belongs to its opener.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class JavaCatalog(Catalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> Table:
-        """Raises ``CatalogRefused``, with nothing left behind, where Hive cannot swap."""
+        """Raise ``CatalogRefused``, and leave nothing behind, where Hive cannot swap."""
         names = self.identifier_to_tuple(identifier)
         own = {**UNLOCKED, **properties} if self.kind == "hive" else dict(properties)
         assert isinstance(schema, Schema), "tables are declared in Iceberg's types"
@@ -168,7 +168,7 @@ class JavaCatalog(Catalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> CommitTableResponse:
-        """Raises ``CatalogRefused`` before anything is sent where Hive cannot swap."""
+        """Commit. Raises ``CatalogRefused`` before anything is sent where Hive cannot swap."""
         names = table.name()
         if not self._may_swap:
             self.refuse_swapless(names)
@@ -207,7 +207,7 @@ class JavaCatalog(Catalog):
                 failure = WriterGone("Spark's JVM has ended", "start this process again")
             if failure is error:
                 raise
-        raise failure  # without py4j's, which holds a stack trace of Java's
+        raise failure  # without py4j's, which holds a Java stack trace
 
     def _opened(self) -> Any:
         if not all(self._jvm.knows(f"org.apache.iceberg.{name}") for name in _PARSERS):
@@ -257,7 +257,7 @@ class JavaCatalog(Catalog):
 
     def _sent(self, operations: Any, requirements: list[Any], updates: list[Any]) -> Any:
         """Let the server check and swap. ``operations.commit`` would require only what it derives
-        from the updates, and not what the sink's do."""
+        from the updates, not the sink's own requirements."""
         rest = self._jvm.iceberg.rest
         request = rest.requests.UpdateTableRequest(
             self._jvm.java_list(requirements), self._jvm.java_list(updates)

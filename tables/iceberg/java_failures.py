@@ -1,4 +1,4 @@
-"""What Java's Iceberg throws, as the exceptions that pyiceberg has for the same."""
+"""Translates what Java's Iceberg throws into pyiceberg's exceptions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class JavaError(Exception):
 
 
 def failure_of(error: Exception) -> Exception:
-    """Return what to raise instead of an error of py4j's; any other error is returned as it is."""
+    """Return what to raise instead of an error of py4j; any other error is returned as it is."""
     thrown = getattr(error, "java_exception", None)
     if thrown is not None:
         return _translated(thrown)
@@ -64,7 +64,7 @@ def _translated(thrown: Any) -> Exception:
 
 
 def _said(thrown: Any) -> str:
-    """The first line of it and of its causes."""
+    """Return the first line of it and of its causes."""
     lines: list[str] = []
     while thrown is not None and len(lines) < _CAUSES_MAX:
         text = str(thrown.getMessage() or "").strip().partition("\n")[0]

@@ -1,9 +1,9 @@
 """Payments of several tables in one call of their catalog: readers see all of them, or none (D5).
 
 The call waits until the slowest table is ready for it; one that cannot be made ready is left out,
-and the others are paid together without it. One table that is refused takes no other with it (I1):
-then each is a call of its own, at once where nothing has landed, and with the next round where
-nobody knows. What the call was answered is believed of no table: each is read.
+and the others are paid together without it. One refused table must not block the others (I1): then
+each is paid by a call of its own, at once if nothing has landed, and in the next round if that is
+not known. The answer to the call is not trusted for any table: each is read.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _Conclusion = Callable[[IcebergTable, Prepared], CommitOutcome]
 
 
 class Calls(Protocol):
-    """How the tables of a sink are called."""
+    """Calls the tables of a sink."""
 
     def each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
         """Call with each of the items, several at a time; the answers are in their order."""
 
     def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
-        """Answer the error that is this table's own trouble; raise any other (I1)."""
+        """Return the error that is this table's own trouble; raise any other (I1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """What one table is to be paid."""
+    """One table's payment."""
 
     table: Follower
     attempt: CommitAttempt
@@ -84,7 +84,7 @@ class JointPayments:
     """
 
     def __init__(self, catalog: Catalog) -> None:
-        # Brings requests: only where tables are paid together.
+        # The module imports requests, which only joint payments need.
         from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT, BoundedRestCatalog
 
         self._call = str(JOINT_COMMIT)
@@ -100,7 +100,7 @@ class JointPayments:
         self._apart = False
 
     def paid(self, payments: Sequence[Payment], calls: Calls) -> list[Outcome]:
-        """The outcome of each payment, in their order."""
+        """Return the outcome of each payment, in order."""
         if self._apart:
             return self._paid_apart(payments, calls)
         ready = calls.each(lambda each: calls.guarded(each.name, each.prepared), payments)
@@ -122,13 +122,13 @@ class JointPayments:
         return calls.each(concluded, list(zip(payments, ready, strict=True)))
 
     def _paid_apart(self, payments: Sequence[Payment], calls: Calls) -> list[Outcome]:
-        """Until every one of them has landed: then they are tried together again."""
+        """Pay each by itself, until every one has landed: then they are tried together again."""
         outcomes = calls.each(lambda each: calls.guarded(each.name, each.paid), payments)
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes
 
     def _sent(self, pairs: Sequence[tuple[IcebergTable, Prepared]]) -> _Conclusion:
-        """Make the call, and return how each table's outcome is found."""
+        """Make the call, and return how to find each table's outcome."""
         changes = [_change(call) for _, call in pairs]
         try:
             with ExitStack() as held:
@@ -139,7 +139,8 @@ class JointPayments:
             _log.warning("%d tables are paid one by one, not together: %s", len(pairs), error)
             return IcebergTable.sent
         except NotImplementedError as error:
-            # What was written stays: it was sent, and an answer is no proof that nothing landed.
+            # What was written stays: it was sent, and the answer does not prove that nothing
+            # landed.
             raise JointCommitsMissing(
                 f"tables.atomic is set, and the server of catalog {self._catalog.name!r} has no "
                 f"{self._call}: {error}",

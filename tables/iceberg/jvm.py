@@ -1,4 +1,4 @@
-"""A JVM that runs beside this process, as far as a catalog in it needs one."""
+"""A JVM that runs beside this process, as a catalog in it needs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 class Jvm:
     """``gateway``: py4j's. ``hadoop``: a ``Configuration`` of Hadoop that nobody else changes.
 
-    Values of Java have no type here: what a method returns, only Iceberg's own documents tell.
+    Java values have no type here: only Iceberg's documents tell what a method returns.
     """
 
     gateway: Any
@@ -19,17 +19,17 @@ class Jvm:
 
     @property
     def iceberg(self) -> Any:
-        """Java's package ``org.apache.iceberg``."""
+        """Return Java's package ``org.apache.iceberg``."""
         return self.gateway.jvm.org.apache.iceberg
 
     @property
     def ended(self) -> bool:
-        """Whether its process is known to be gone."""
+        """Return whether its process is known to be gone."""
         process = getattr(self.gateway, "proc", None)
         return process is not None and process.poll() is not None
 
     def knows(self, name: str) -> bool:
-        """Whether the JVM has the class."""
+        """Return whether the JVM has the class."""
         found = self.gateway.jvm
         for part in name.split("."):
             found = getattr(found, part)
@@ -55,9 +55,9 @@ class Jvm:
 
 
 def field_of(thing: Any, name: str) -> Any:
-    """Return what a field of a Java object holds that has no method to ask for it.
+    """Return a field of a Java object that has no method to read it.
 
-    Raises what Java raises where the object's class has no such field.
+    Raises what Java raises if the object's class has no such field.
     """
     field = thing.getClass().getDeclaredField(name)
     field.setAccessible(True)

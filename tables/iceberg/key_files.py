@@ -1,4 +1,4 @@
-"""Key files: which records of a keyed table delete, as participants tell the coordinator (rule U2).
+"""Key files: the deleting records of a keyed table, from participants to the coordinator (U2).
 
 A key file is Parquet beside the row files of its status. Its columns are those of the table's key,
 found by their field ids, and the coordinates of the record by their names. No snapshot ever refers
@@ -21,7 +21,7 @@ TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
 
 
 def key_schema(schema: Schema, key: Sequence[int], *, topics: bool) -> pa.Schema:
-    """The columns of a key file of a table with this schema; ``key`` are field ids.
+    """Return the columns of a key file of a table with this schema; ``key`` are field ids.
 
     ``topics``: whether the table's rows carry their topic, so that deletes have to.
     """
@@ -31,12 +31,12 @@ def key_schema(schema: Schema, key: Sequence[int], *, topics: bool) -> pa.Schema
         pa.field(PARTITION, pa.int32(), nullable=False),
         pa.field(OFFSET, pa.int64(), nullable=False),
     ]
-    # Parquet gives columns without an id one of their own: found by name, they may not have any
+    # Parquet gives columns without an id one of their own; these are found by name and need none.
     return pa.schema([*columns, *coordinates])
 
 
 def write_keys(io: FileIO, path: str, rows: pa.Table) -> WrittenFile:
-    """Write rows of a ``key_schema`` in one file. Raises what storage raises."""
+    """Write rows of a ``key_schema`` to one file. Raises what storage raises."""
     with io.new_output(path).create() as stream:
         with pq.ParquetWriter(stream, rows.schema, compression="zstd") as writer:
             writer.write_table(rows)

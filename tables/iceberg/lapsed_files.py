@@ -1,4 +1,4 @@
-"""Data files that only lapsed debts name, as files that can be written anew (I6)."""
+"""Data files that only lapsed debts name, as files that can be rewritten (I6)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headgate.tables.iceberg.small_files import SmallFile
 def portions_of(
     table: Table, manifests: Iterable[str], dead: Mapping[str, BitMap64]
 ) -> tuple[tuple[SmallFile, ...], ...]:
-    """The files of each partition of the table. ``dead``: by path, positions to leave out.
+    """Return the files of each partition of the table. ``dead``: by path, positions to leave out.
 
-    Raises ``ValueError`` for a file that cannot be written anew, and what storage raises.
+    Raises ``ValueError`` for a file that cannot be rewritten, and what storage raises.
     """
     partitions: dict[Any, list[SmallFile]] = defaultdict(list)
     for file in (file for manifest in manifests for file in drafted_files(table.io, manifest)):

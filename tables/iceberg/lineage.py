@@ -1,4 +1,4 @@
-"""Where a branch stands to the sink's tag, told from table metadata alone (rule T5)."""
+"""Where a branch stands to the sink's tag, from table metadata alone (rule T5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.control_protocol.record_codec import (
 
 
 def lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:
-    """Walks from the branch's head only while sequence numbers are above the tag's."""
+    """Compare the branch with the tag; it walks only while sequence numbers are above the tag's."""
     refs, tag = metadata.refs, tag_name(sink, branch)
     if tag not in refs:
         return Lineage.TAG_MISSING if _was_claimed(metadata, sink) else Lineage.FRESH
@@ -33,19 +33,19 @@ def lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:
             return Lineage.CONTAINS_TAG
         if _sequence(snapshot) <= _sequence(tagged):
             return Lineage.ROLLED_BACK
-    # Expired: Java leaves the id of a parent that is gone, pyiceberg leaves a root without one.
+    # Expired: Java leaves the id of a missing parent, pyiceberg leaves a root without one.
     return Lineage.UNDECIDABLE
 
 
 def _was_claimed(metadata: TableMetadata, sink: SinkName) -> bool:
-    """The property may be lost with the tag; a snapshot of the sink's own tells as much."""
+    """Return whether a claim was made; without the property a snapshot of the sink shows it."""
     return marker_property(sink) in metadata.properties or any(
         holds_record(sink, properties_of(snapshot)) for snapshot in metadata.snapshots
     )
 
 
 def newest_record(metadata: TableMetadata, branch: str, sink: SinkName) -> CommitRecord | None:
-    """The sink's newest commit record that the branch itself still holds."""
+    """Return the sink's newest commit record that the branch itself still holds."""
     ref = origin(metadata, branch)
     if ref is None:
         return None
@@ -58,19 +58,19 @@ def newest_record(metadata: TableMetadata, branch: str, sink: SinkName) -> Commi
 def other_sinks(
     metadata: TableMetadata, branch: str, sink: SinkName
 ) -> dict[SinkName, Mapping[str, TopicId]]:
-    """The other sinks with a tag for this branch, and the topics that they read (rule T7)."""
+    """Return the other sinks with a tag for this branch, and the topics that they read (T7)."""
     snapshots = by_id(metadata)
     found: dict[SinkName, Mapping[str, TopicId]] = {}
     for name, ref in metadata.refs.items():
         other = sink_of_tag(name, branch)
         if other not in (None, sink) and ref.snapshot_id in snapshots:
-            assert other is not None  # asked above
+            assert other is not None  # checked above
             found[other] = topics_of(other, properties_of(snapshots[ref.snapshot_id]))
     return found
 
 
 def origin(metadata: TableMetadata, branch: str) -> SnapshotRef | None:
-    """What the branch's next snapshot builds on: its head; a new branch begins at main's."""
+    """Return what the branch's next snapshot builds on: its head; a new branch begins at main's."""
     return metadata.refs.get(branch) or metadata.refs.get(MAIN_BRANCH)
 
 
@@ -79,7 +79,7 @@ def by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
 
 
 def ancestry(snapshots: Mapping[int, Snapshot], ref: SnapshotRef) -> Iterator[Snapshot]:
-    """The ref's snapshot, its parent and so on, as far as they have not expired."""
+    """Yield the ref's snapshot, its parent and so on, as far as they have not expired."""
     snapshot = snapshots.get(ref.snapshot_id)
     while snapshot is not None:
         yield snapshot

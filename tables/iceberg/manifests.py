@@ -1,9 +1,9 @@
 """Manifests and manifest lists of one snapshot: written here, never read by the protocol.
 
 Iceberg's spec (sections *Manifests* and *Manifest Lists*) sets the format, pyiceberg writes it, and
-``row_ids`` what version 3 has beyond that.
-Merging follows Java's ``MergeAppend`` and the table's ``commit.manifest*`` properties, so that a
-commit does not grow dearer with the number of commits before it.
+``row_ids`` what version 3 has beyond that. Merging follows Java's ``MergeAppend`` and the table's
+``commit.manifest*`` properties, so that the cost of a commit does not grow with the number of
+commits before it.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from headgate.tables.stores.files import MemoryFile, delete_later, store_files
 _VERSION: Final = 2
 _OTHER_WRITER = "the participant that wrote it is of another version, or broken"
 CODEC: Final[AvroCompressionCodec] = "deflate"
-"""As in Java. ``write.avro.compression-codec``, which pyiceberg asks, is for data files, and says
-what some readers of manifests, or pyiceberg itself, do not know."""
+"""As in Java. pyiceberg uses ``write.avro.compression-codec``, which is meant for data files, and
+whose codec some readers of manifests, or pyiceberg itself, may not know."""
 
 
 def manifest_files(table: Table, files: Sequence[WrittenFile]) -> list[ManifestDataFile]:
-    """The files as a manifest of ``table`` holds them.
+    """Return the files as a manifest of ``table`` holds them.
 
     Raises ``TableChanged`` for a spec that the table does not have, ``StopSink`` for a file that is
     named twice or whose partition values do not fit its spec.
@@ -88,7 +88,7 @@ def _partition_types(table: Table, spec_id: int) -> list[PrimitiveType]:
 
 
 def writable(table: Table, spec: PartitionSpec) -> bool:
-    """Without its source column a partition field has no type any more to be written with."""
+    """Return whether the spec can be written: without its source column a field has no type."""
     return all(field.source_id in table.schema().field_ids for field in spec.fields)
 
 
@@ -129,7 +129,7 @@ def _manifest_file(
 
 @dataclass(frozen=True, slots=True)
 class ManifestList:
-    """Where it is. ``first_row_id`` and ``added_rows``: which row ids it gave out (version 3)."""
+    """A manifest list's path. ``first_row_id`` and ``added_rows``: the ids it gave (version 3)."""
 
     path: str
     first_row_id: int | None = None
@@ -139,7 +139,7 @@ class ManifestList:
 class SnapshotFiles:
     """Writes what one snapshot needs under ``metadata/`` and remembers it, to take it back.
 
-    All of it is put together in memory and written at once: nothing refers to it before the call.
+    All of it is built in memory and written at once: nothing refers to it before the call.
     """
 
     def __init__(self, table: Table, snapshot_id: int) -> None:
@@ -160,7 +160,7 @@ class SnapshotFiles:
         *,
         deletions: Deletions | None = None,
     ) -> ManifestList:
-        """A manifest list that holds the parent's files, these, and the drafted manifests as they
+        """Write a manifest list with the parent's files, these, and the drafted manifests as they
         are: another payment may be listing them at the same time. Raises what storage raises."""
         kept = [manifest for manifest in self._of(parent) if _live(manifest)]
         if files:
@@ -175,7 +175,7 @@ class SnapshotFiles:
         return self._write_list(kept, parent, sequence_number)
 
     def _with_deletions(self, kept: list[ManifestFile], deletions: Deletions) -> list[ManifestFile]:
-        """One new manifest of deletes for each spec, in the place of those whose files retire."""
+        """Write one new manifest of deletes per spec, in place of those whose files retire."""
         for path, whole in deletions.bytes_of.items():
             self._written[path] = MemoryFile(path)
             self._written[path].whole = whole
@@ -201,7 +201,7 @@ class SnapshotFiles:
         *,
         deletions: Deletions,
     ) -> ManifestList:
-        """A manifest list that holds the parent's files but the removed ones, and these."""
+        """Write a manifest list with the parent's files except the removed ones, and these."""
         kept = [
             self._without(removed, manifest) for manifest in self._of(parent) if _live(manifest)
         ]
@@ -209,7 +209,7 @@ class SnapshotFiles:
         return self._write_list(kept, parent, sequence_number)
 
     def _without(self, removed: frozenset[str], manifest: ManifestFile) -> ManifestFile:
-        """The manifest, written anew where it lists removed files: it tells of their removal."""
+        """Return the manifest, rewritten if it lists removed files: it then records the removal."""
         if manifest.content != ManifestContent.DATA:
             return manifest
         entries = list(self._live_entries([manifest]))
@@ -276,7 +276,7 @@ class SnapshotFiles:
         return added
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """Small data manifests of one spec as one, once there are enough of them."""
+        """Merge small data manifests of one spec, once there are enough of them."""
         properties = self._table.properties
         if not property_as_bool(properties, TableProperties.MANIFEST_MERGE_ENABLED, default=True):
             return manifests  # pyiceberg's default is off; Iceberg documents it as on

@@ -1,7 +1,7 @@
-"""Which rows of data files match a predicate in pyiceberg's syntax of row filters.
+"""Finds the rows of data files that match a predicate in pyiceberg's syntax of row filters.
 
-Data files never change, so that each is read once, and only where its statistics allow a match.
-Nulls match as in SQL: nothing but ``is null``. pyiceberg 0.12 lets them match ``not in``.
+Data files never change, so each is read once, and only where its statistics allow a match. Nulls
+match as in SQL: only ``is null``. pyiceberg 0.12 lets them match ``not in``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POSITION = "position in the file"
 
 
 def parsed(predicate: str) -> BooleanExpression:
-    """Raises ``PredicateUnfit``."""
+    """Parse a predicate. Raises ``PredicateUnfit``."""
     try:
         return _as_in_sql(rewrite_not(parser.parse(predicate)))
     except Exception as error:  # pyparsing's, and whatever literals raise
@@ -47,13 +47,13 @@ def parsed(predicate: str) -> BooleanExpression:
 
 @dataclass(slots=True)
 class MatchingRows:
-    """Of one table, whose schema may change between two questions."""
+    """Finds rows of one table, whose schema may change between two calls."""
 
     predicate: BooleanExpression
     _known: dict[str, BitMap64] = field(default_factory=dict)
 
     def of(self, table: Table, files: Iterable[DataFile]) -> dict[str, BitMap64]:
-        """The positions of matching rows, by data file; dead ones among them.
+        """Return the positions of matching rows, by data file; dead ones among them.
 
         Raises ``PredicateUnfit`` and what storage raises.
         """
@@ -80,7 +80,7 @@ class MatchingRows:
 
 
 def _as_in_sql(predicate: BooleanExpression) -> BooleanExpression:
-    """Without ``Not`` already."""
+    """Make nulls match as in SQL; ``Not`` was already removed."""
     parts: Callable[[BooleanExpression], BooleanExpression] = _as_in_sql
     match predicate:
         case And():

@@ -1,9 +1,9 @@
-"""Where rows went when their files were written anew, and which of them died meanwhile (U11). Pure.
+"""Tracks rows whose files were rewritten, and which of them died meanwhile (U11). Pure.
 
-Data files never change, so that a row is its file and its position. A rewriting leaves out the rows
-that were dead when it began: the n-th of the others, in the order they were read, is the n-th that
-was written, or where it was sorted to. Whatever delete files say later of an old position, they say
-of the new one.
+Data files never change, so a row is its file and its position. A rewrite leaves out the rows that
+were dead when it began: the n-th of the others, in the order they were read, is the n-th that was
+written, or where it was sorted to. What later delete files say of an old position holds for the new
+one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headgate.tables.iceberg.keyed.delete_files import Positions, bitmap_of, pos
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A data file whose rows were written anew but for ``dead`` ones. ``records``: with them."""
+    """A data file whose rows were rewritten, except ``dead`` ones. ``records`` counts those too."""
 
     path: str
     records: int
@@ -34,7 +34,7 @@ class Source:
 class MovedRows:
     """The live rows of the ``sources``, in this order, are those of the ``files``: path and rows.
 
-    ``places``: which of the rows written the n-th row read became; ``None``: the n-th.
+    ``places``: the number of the written row for the n-th row read; ``None``: the n-th.
     """
 
     sources: tuple[Source, ...]
@@ -42,9 +42,10 @@ class MovedRows:
     places: Positions | None = None
 
     def died(self, dead: Callable[[str], BitMap64]) -> dict[str, BitMap64] | None:
-        """The positions of the new files whose rows are dead now, as ``dead`` says of the sources.
+        """Return the positions of the new files whose rows are dead now, by ``dead`` of their
+        sources.
 
-        ``None`` where a row that was left out lives again. Raises what ``dead`` raises.
+        ``None`` if a row that was left out lives again. Raises what ``dead`` raises.
         """
         found, begin = [np.empty(0, np.int64)], 0
         for source in self.sources:
@@ -59,7 +60,7 @@ class MovedRows:
         return dict(self._in_files(written))
 
     def _in_files(self, written: Positions) -> Sequence[tuple[str, BitMap64]]:
-        """The numbers of rows, sorted, as positions of the files that have them."""
+        """Turn sorted row numbers into positions of the files that have them."""
         ends = np.cumsum([rows for _, rows in self.files])
         parts = np.split(written, np.searchsorted(written, ends)[:-1]) if self.files else []
         begins = [0, *ends.tolist()]

@@ -1,9 +1,9 @@
-"""Files that a sink left behind and that nobody refers to, or ever will (rule T9).
+"""Finds files that a sink left behind and that nobody refers to, or ever will (rule T9).
 
-Looked for below the sink's own folders only. The order makes it a proof: first it is listed what is
-there, then the lead is read, then the table itself. What is old enough can be in no commit that is
-still under way: its tag has moved since the files had become too old to be committed (P9), and a
-call that was made before then is refused. All else that may need a file is read: every snapshot,
+Searched below the sink's own folders only. The order makes it a proof: first the files are listed,
+then the lead is read, then the table itself. A file that is old enough can be in no commit still
+under way: its tag has moved since the files had become too old to be committed (P9), and a call
+that was made before then is refused. Everything else that may need a file is read: every snapshot,
 and what the sink's records owe or have given up.
 """
 
@@ -32,7 +32,7 @@ from headgate.tables.iceberg.unreachable import referred_to
 from headgate.tables.stores.listing import files_below
 
 SKEW_MS = 600_000
-"""By so much the clocks of stores and coordinators may differ."""
+"""The clocks of stores and coordinators may differ by this much."""
 
 READING_MAX_S = 600.0
 
@@ -43,7 +43,7 @@ _log = redacted_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """``after_ms``: younger files stay. ``claim_max_ms``: none is committed that is older (P9)."""
+    """``after_ms``: younger files stay. ``claim_max_ms``: no older file is committed (P9)."""
 
     after_ms: int
     claim_max_ms: int
@@ -51,8 +51,8 @@ class Ages:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``files`` that may go. ``young``: what is not live, and may still be committed or is not old
-    enough. ``why``: the reason where nothing was looked for."""
+    """``files`` that may go. ``young``: those that are not live, but may still be committed or are
+    not old enough. ``why``: the reason if nothing was searched."""
 
     table: Table
     files: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Orphans:
-    """Of one sink in one of its tables; ``lead`` is the table that decides.
+    """The orphans of one sink in one of its tables; ``lead`` is the table that decides.
 
     ``beside``: locations of the sink's other tables.
     """
@@ -77,14 +77,14 @@ class Orphans:
     wall_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
 
     def found(self) -> Found:
-        """Look; nothing changes. Raises what catalogs and storage raise, ``TimeoutError``."""
+        """Find them; changes nothing. Raises what catalogs and storage raise, ``TimeoutError``."""
         now_ms = self.wall_ms()
         table = self.catalog.load_table(self.table)
         if why := self._refusal(table):
             return Found(table, why=why)
         stored = self._stored(table)
         lead = self.catalog.load_table(self.lead)
-        table = self.catalog.load_table(self.table)  # afresh: what was paid meanwhile is in it
+        table = self.catalog.load_table(self.table)  # loaded now, to hold payments made meanwhile
         deciding, paid = _tags(lead, self.sink), _tags(table, self.sink)
         tags = (*deciding, *paid)
         if not (deciding and paid):
@@ -124,13 +124,13 @@ class Orphans:
         return ""
 
     def _stored(self, table: Table) -> list[tuple[str, int]]:
-        """In the sink's folder of data, and its drafts (rule D2)."""
+        """List the sink's folder of data, and its drafts (rule D2)."""
         drafts = f"{table.metadata.location}/metadata/headgate/{self.sink}"
         found = self.listing(table.io, sinks_folder(table, self.sink))
         return [*found, *self.listing(table.io, drafts)]
 
     def _needed(self, table: Table, records: Iterable[CommitRecord], spent: _Spent) -> set[str]:
-        """Names, not locations: a reader may write a location's scheme in another way."""
+        """Return names, not locations: a reader may write a location's scheme in another way."""
         paths = referred_to(table, table.metadata.snapshots, READING_MAX_S)
         for record in records:
             paths |= set(_owed(table, record, spent))
@@ -139,20 +139,20 @@ class Orphans:
 
 @dataclass(frozen=True, slots=True)
 class _Spent:
-    """What a table shows as paid by its ``lead``, the UUID of the table that decides."""
+    """The debts that a table shows as paid by its ``lead``, the UUID of the table that decides."""
 
     lead: str
     records: Sequence[CommitRecord]
 
     def may_be_gone(self, debt: Debt) -> bool:
-        """D7: the lead's record names it until the next decision; its key files are not awaited."""
+        """D7: return whether its key files may be gone: the debt is paid, and still named."""
         return any(record.pays(debt, self.lead) for record in self.records)
 
 
 def _owed(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]:
-    """Drafts that were decided, and their files; also those that lapsed: a person may want them.
+    """Yield decided drafts, and their files; lapsed ones too, for a person may want them.
 
-    Raises ``FileNotFoundError`` where what is owed cannot be read: then nothing is an orphan.
+    Raises ``FileNotFoundError`` if an owed one cannot be read: then nothing is an orphan.
     """
     for debt in (*record.debts, *record.lapsed):
         if debt.manifest and debt.follower == str(table.metadata.table_uuid):
@@ -163,7 +163,7 @@ def _owed(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]:
 
 
 def _tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]:
-    """When each of the sink's tags moved last, of all branches (epoch ms), and its record."""
+    """Return when each of the sink's tags last moved, on any branch (epoch ms), and its record."""
     found = []
     for name, ref in table.metadata.refs.items():
         branch = branch_of_tag(name)
@@ -174,7 +174,7 @@ def _tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]
 
 
 def _name(path: str, sink: SinkName) -> str:
-    """What is left of a location when its scheme and host are of no account."""
+    """Return the part of a location that does not depend on its scheme and host."""
     _, folder, below = path.partition(f"/headgate/{sink}/")
     return below if folder else path
 

@@ -20,10 +20,10 @@ def batches(
     *,
     rows_at_once: int = _ROWS_AT_ONCE,
 ) -> Iterator[list[pa.Array]]:
-    """Columns of a Parquet file, by field ids and by names, in the order asked for.
+    """Read columns of a Parquet file, by field ids and by names, in the order asked for.
 
-    A row's place is its position in the file. Where an optional column is not there it is null.
-    Raises ``KeyError`` for any other, and what storage raises.
+    A row's place is its position in the file. A missing optional column is null. Raises
+    ``KeyError`` for any other, and what storage raises.
     """
     with io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream)
@@ -39,7 +39,7 @@ def batches(
 
 
 def _names(columns: pa.Schema) -> dict[int | str, str]:
-    """By their field ids, and by themselves."""
+    """Return the names, by field id and by name."""
     names: dict[int | str, str] = {column.name: column.name for column in columns}
     for column in columns:
         if column.metadata and FIELD_ID in column.metadata:

@@ -18,7 +18,7 @@ OVERTAKEN = Unknown("it landed, and others went on from there")
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is proposed to the catalog, and the files that were ``written`` for it."""
+    """The proposal to the catalog, and the files that were ``written`` for it."""
 
     table: Table
     proposal: Proposal
@@ -27,16 +27,16 @@ class Prepared:
     updates: tuple[TableUpdate, ...]
 
     def under_the_tag(self, metadata: TableMetadata) -> bool:
-        """Whether the tag stands on this call's snapshot."""
+        """Return whether the tag stands on this call's snapshot."""
         ref = metadata.refs.get(self.proposal.tag)
         return ref is not None and ref.snapshot_id == self.proposal.snapshot_id
 
     def landed(self, metadata: TableMetadata) -> bool:
-        """Whether its snapshot is there."""
+        """Return whether its snapshot is there."""
         return metadata.snapshot_by_id(self.proposal.snapshot_id) is not None
 
     def refuse_tagless(self, metadata: TableMetadata) -> None:
-        """Raise ``TagsDropped`` where a first claim's snapshot has landed, and its tag has not.
+        """Raise ``TagsDropped`` if a first claim's snapshot has landed, and its tag has not.
 
         A catalog that kept an earlier tag keeps this one: somebody else removed it just now.
         """

@@ -1,4 +1,4 @@
-"""What one catalog call says: the requirements that fence it, and the updates that it makes."""
+"""The content of one catalog call: the requirements that fence it, and the updates it makes."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ _FOREVER_MS = 2**63 - 1
 
 
 class AssertNumberFree(AssertTableUUID):
-    """To a REST server the UUID; where pyiceberg itself checks, also that no other snapshot has the
-    next sequence number. Servers refuse such a one themselves, pyiceberg in version 3 does not.
-    """
+    """For a REST server the UUID; where pyiceberg itself checks, also that no other snapshot has
+    the next sequence number. Servers check that themselves, pyiceberg in version 3 does not."""
 
     _next: int
 
@@ -60,7 +59,7 @@ class AssertNumberFree(AssertTableUUID):
 @dataclass(frozen=True, slots=True)
 class GoingBack:
     """A person's move: the new snapshot continues ``snapshot_id``, and the tag ``kept_as`` keeps
-    what the branch showed until now, for ``kept_ms``. ``None``: it holds nothing, as at first."""
+    the branch's former head, for ``kept_ms``. ``None``: an empty table, as at first."""
 
     snapshot_id: int | None
     kept_as: str
@@ -71,8 +70,8 @@ class GoingBack:
 class Proposal:
     """One snapshot that moves ``branch`` and ``tag`` from where ``base`` found them.
 
-    ``metadata`` is the table as ``base`` shows it. ``back``: where to, if not on from the head.
-    ``key``: of a keyed table, which the first claim stores. ``read_once``: paths of key files.
+    ``metadata`` is the table as ``base`` shows it. ``back``: where to, if it does not continue the
+    head. ``key``: a keyed table's, which the first claim stores. ``read_once``: paths of key files.
     """
 
     base: TableView
@@ -102,11 +101,11 @@ class Proposal:
         return self.metadata.next_sequence_number()
 
     def requirements(self) -> tuple[TableRequirement, ...]:
-        """Rule C1: UUID, tag and branch head are still those that ``base`` was read from."""
+        """Rule C1: require UUID, tag and branch head as ``base`` was read."""
         same_table = AssertNumberFree(self.metadata)
         if not self.metadata.snapshots:
-            # Catalogs refuse to hear of any ref but main here. It is enough: whoever was faster,
-            # on whatever branch, has set main too.
+            # Catalogs accept no ref but main here. That is enough: a faster writer, on whatever
+            # branch, has set main too.
             return (same_table, AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=None))
         return (
             same_table,
@@ -131,7 +130,7 @@ class Proposal:
                 ref_name=self.tag,
                 type=SnapshotRefType.TAG,
                 snapshot_id=self.snapshot_id,
-                max_ref_age_ms=_FOREVER_MS,  # else a table-wide age would drop the sink's state
+                max_ref_age_ms=_FOREVER_MS,  # or a table-wide age would drop the sink's state
                 max_snapshot_age_ms=None,
                 min_snapshots_to_keep=None,
             ),
@@ -140,8 +139,7 @@ class Proposal:
         )
 
     def _remembered(self) -> Iterator[TableUpdate]:
-        """That the tag existed once (T5), by which key the table is filled (U1), and which tables
-        a ledger has filled (N5)."""
+        """Store that the tag existed (T5), the table's key (U1), a ledger's filled tables (N5)."""
         known = self.metadata.properties
         filled = newly_filled(self.record, known)
         marker = marker_property(self.record.sink)
@@ -182,7 +180,7 @@ class Proposal:
 
 
 def moved(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    """The branch on the new snapshot, with the retention that its owner gave it."""
+    """Move the branch to the new snapshot, with the retention that its owner gave it."""
     ref = metadata.refs.get(branch)
     return SetSnapshotRefUpdate(
         ref_name=branch,
@@ -202,12 +200,12 @@ def next_snapshot(
     snapshot_id: int,
     summary: Summary,
 ) -> Snapshot:
-    """The snapshot behind all that the table has."""
+    """Build the snapshot that follows all that the table has."""
     return Snapshot(
         snapshot_id=snapshot_id,
         parent_snapshot_id=parent.snapshot_id if parent else None,
         sequence_number=metadata.next_sequence_number(),
-        # Catalogs refuse time that runs backwards, and clocks of two machines do differ.
+        # Catalogs refuse timestamps that run backwards, and clocks of two machines differ.
         timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
         manifest_list=listed.path,
         summary=summary,
@@ -222,7 +220,7 @@ def counted(
     added: Iterable[ManifestDataFile],
     removed: Iterable[ManifestDataFile] = (),
 ) -> dict[str, str]:
-    """What a summary says of a snapshot's files."""
+    """Return a summary's counts for a snapshot's files."""
     collector = SnapshotSummaryCollector()
     schema, specs = metadata.schema(), {spec.spec_id: spec for spec in metadata.partition_specs}
     for file in added:

@@ -61,7 +61,7 @@ class IcebergReader:
         return self.table.schema().column_names
 
     def live_files(self) -> list[LiveFile]:
-        """Every live entry of the head's manifests."""
+        """Return every live entry of the head's manifests."""
         io, head = self.table.io, self._head
         manifests = head.manifests(io) if head else []
         return [file for live in in_turn(lambda m: _live(io, m), manifests) for file in live]
@@ -71,16 +71,16 @@ class IcebergReader:
         return _added(self.table.io, snapshot) if snapshot else None
 
     def died(self, commit: SinkCommit) -> int | None:
-        """How many rows the commit's delete files say are dead that were not before.
+        """Return how many rows the commit's delete files marked as dead that were not dead before.
 
-        ``None``: nobody knows now.
+        ``None``: no longer known.
         """
         snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
         return _died(self.table.io, snapshot) if snapshot else None
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
-        """By one request on S3, which has the footer in it, unless that is unusually long."""
-        import pyarrow.parquet as pq  # not for every command
+        """By one request on S3, which includes the footer, unless that is unusually long."""
+        import pyarrow.parquet as pq  # slow to import, and not needed by every command
 
         io = self.table.io
         if on_s3(io) and file.path.startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
@@ -94,7 +94,7 @@ class IcebergReader:
         return size, _footer_rows(io, file) if whole else file.records
 
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
-        """One file at a time: its deletes are applied, and nobody else's rows wait in memory."""
+        """Read one file at a time, with its deletes applied; no other file's rows are in memory."""
         if self._head is None:
             return 0, iter(())
         head = self._head.snapshot_id
@@ -103,7 +103,7 @@ class IcebergReader:
         return count, (self._rows(task, columns) for task in tasks)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     def drafted(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
         """Read a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
@@ -131,7 +131,7 @@ class IcebergReader:
 def batches_of(
     table: Table, task: FileScanTask, columns: Sequence[str], files: FileIO
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in their order, without those that the task's delete files name."""
+    """Yield the rows of a file in order, without those that the task's delete files name."""
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 
     from headgate.tables.iceberg.avro_rows import avro_rows
@@ -144,7 +144,7 @@ def batches_of(
 
 
 def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
-    """The files of rows that came with the snapshot, and how many rows each has."""
+    """Return the files of rows that came with the snapshot, and how many rows each has."""
     return [
         (entry.data_file.file_path, entry.data_file.record_count)
         for manifest in snapshot.manifests(io)
@@ -156,7 +156,7 @@ def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
 
 
 def _died(io: FileIO, snapshot: Snapshot) -> int:
-    """What its delete files hold, less what those held that they replace (rule U6)."""
+    """Return the rows of its delete files, less those of the files that they replace (rule U6)."""
     signs = {ManifestEntryStatus.ADDED: 1, ManifestEntryStatus.DELETED: -1}
     return sum(
         signs.get(entry.status, 0) * entry.data_file.record_count
@@ -183,7 +183,7 @@ def _live(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
 
 
 def _footer_bytes(end: bytes) -> int:
-    """How long a Parquet file's footer is with what stands behind it."""
+    """Return the length of a Parquet file's footer, with what stands behind it."""
     return int.from_bytes(end[-8:-4], "little") + 8
 
 

@@ -1,9 +1,9 @@
-"""Removing snapshots from a table by one catalog call, and proving what it was applied to (T6).
+"""Removes snapshots from a table by one catalog call, and proves what it was applied to (T6).
 
-A server has no requirement "no ref is new", and a removal silently takes along a tag that was set
-on a due snapshot a moment ago. So the table's metadata log is read afterwards: it names the version
-that the removal was applied to. Only if that is the one by which the files were judged may they be
-deleted. If it is another, refs that went along are set again, on a snapshot of the same files.
+A server has no requirement "no ref is new", and a removal silently drops a tag that was set on a
+due snapshot a moment ago. So the table's metadata log is read afterwards: it names the version that
+the removal was applied to. Files may be deleted only if that is the version by which they were
+judged. Otherwise refs that were dropped are set again, on a snapshot of the same files.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Removal:
         self._location = table.metadata_location
         self._removed = {snapshot.snapshot_id: snapshot for snapshot in removed}
         self.overtaken = False
-        """Others had changed the table before it was called: nothing was sent."""
+        """Others changed the table before the call: nothing was sent."""
 
     def call(self, table: Table) -> bool:
-        """Whether it has landed, and provably on the very version of the table that was judged.
+        """Return whether it has landed, provably on the very version of the table that was judged.
 
         ``table`` holds the newest metadata afterwards. Raises what loading a table raises.
         """
@@ -80,14 +80,14 @@ class Removal:
         return False
 
     def landed(self, metadata: TableMetadata) -> bool:
-        """Whether the table is the same and holds none of the snapshots any more."""
+        """Return whether the table is the same and holds none of the snapshots any more."""
         same = metadata.table_uuid == self._before.table_uuid
         return same and not self._removed.keys() & snapshot_ids(metadata)
 
     def decided(self, metadata: TableMetadata) -> bool:
-        """Whether it has landed, or a ref that it requires has moved: then it never will.
+        """Return whether it has landed, or never will, because a ref that it requires has moved.
 
-        A ref that is new stops nothing: no server is asked for that.
+        A new ref stops nothing: no server can be asked for that.
         """
         required = self._before.refs.items()
         moved = any(
@@ -97,7 +97,7 @@ class Removal:
         return self.landed(metadata) or moved
 
     def tell_endangered(self, metadata: TableMetadata) -> None:
-        """Name the refs that it takes along if it lands when nobody looks any more."""
+        """Log the refs that it would drop if it landed after nobody looks any more."""
         endangered = sorted(n for n, r in metadata.refs.items() if r.snapshot_id in self._removed)
         if endangered:
             _log.error(
@@ -149,7 +149,7 @@ class Removal:
         return on_what_was_judged and same_refs and same_snapshots
 
     def _taken_along(self, table: Table) -> dict[str, SnapshotRef]:
-        """Refs to the snapshots in the version of the table that the removal was applied to."""
+        """Return refs to the snapshots in the version that the removal was applied to."""
         newer = table.metadata
         for older in self._versions_since(table):
             if snapshot_ids(older) - snapshot_ids(newer) == self._removed.keys():
@@ -166,17 +166,17 @@ class Removal:
         return {}
 
     def _versions_since(self, table: Table) -> Iterator[TableMetadata]:
-        """The newest first."""
+        """Yield the newest first."""
         for entry in reversed(table.metadata.metadata_log):
             if entry.metadata_file == self._location:
                 return
             try:
                 yield FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
             except FileNotFoundError:
-                return  # it fell out of the log, and was deleted with its turn
+                return  # it fell out of the log, and was deleted in its turn
 
     def _may_stand_again(self, table: Table, ref: SnapshotRef) -> bool:
-        """Whether its files are still there: who slept finds an orphan clean-up has met them."""
+        """Return whether its files are still there: an orphan clean-up may have run meanwhile."""
         try:
             return all_there(table.io, self._removed[ref.snapshot_id], _LOOKING_MAX_S)
         except Exception as error:  # noqa: BLE001 - a ref to what is not there is worse than none
@@ -217,7 +217,7 @@ class Removal:
 
 
 def _copied(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
-    """Another snapshot of the same files; a table takes none under an id or number that was."""
+    """Build another snapshot of the same files; a table accepts no former id or number again."""
     copied = {
         "snapshot_id": metadata.new_snapshot_id(),
         "parent_snapshot_id": None,
@@ -230,7 +230,7 @@ def _copied(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
 
 
 class _AssertRefsAsRead(AssertTableUUID):
-    """To a REST server the UUID; where pyiceberg itself checks, also that no ref is new or changed.
+    """For a REST server the UUID; if pyiceberg itself checks, also that no ref is new or changed.
 
     What a server cannot be asked is proven afterwards, from its metadata log.
     """
@@ -248,7 +248,7 @@ class _AssertRefsAsRead(AssertTableUUID):
 
 
 def _requirements(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-    """Every ref still stands where it was read; with our tag that fences a zombie, too (C1)."""
+    """Require that every ref still stands where it was read; our tag fences a zombie, too (C1)."""
     return (
         _AssertRefsAsRead(metadata),
         *(
@@ -261,7 +261,7 @@ def _requirements(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
 def _updates(metadata: TableMetadata, gone: set[int]) -> tuple[TableUpdate, ...]:
     with_statistics = {file.snapshot_id for file in metadata.partition_statistics}
     return (
-        # Other statistics are forgotten with their snapshots, these only by Java.
+        # Other statistics are dropped with their snapshots, these only by Java.
         *(
             RemovePartitionStatisticsUpdate(snapshot_id=snapshot_id)
             for snapshot_id in sorted(with_statistics & gone)

@@ -1,8 +1,8 @@
 """Puts compacted files in the place of others by one catalog call, or not at all (T8, U11).
 
-A race against a commit is the maintenance's to lose: the same files are tried again on the newer
-head, on which they stand as well while their sources are live. Rows of these that died meanwhile
-are dead in the new files by the same call.
+Maintenance loses any race against a commit: the same files are tried again on the newer head, where
+they fit as well while their sources are live. Rows of the sources that died meanwhile are marked as
+dead in the new files by the same call.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COMPACTION = "compaction"
 class Written:
     """Files with the live rows of the choice's sources. ``since_s`` (``now_s``): none is older.
 
-    ``moved``: of each portion where its rows went.
+    ``moved``: for each portion, where its rows went.
     """
 
     choice: Choice
@@ -61,7 +61,7 @@ class Written:
 def moved_rows(
     portion: Sequence[SmallFile], files: Sequence[WrittenFile], places: Positions | None = None
 ) -> MovedRows:
-    """Where the live rows of a portion went, which became these files."""
+    """Return where the live rows of a portion went, which became these files."""
     sources = tuple(Source(file.path, file.records, file.dead) for file in portion)
     alive, written = sum(source.alive for source in sources), sum(file.records for file in files)
     assert alive == written, f"{alive} rows are live, {written} were written"
@@ -89,7 +89,7 @@ class Replacement(SideCall):
         self._clock_s = clock_s
 
     def settle(self) -> Settled:
-        """Try once, on the head of now. Raises what loading a table and storage raise."""
+        """Try once, on the current head. Raises what loading a table and storage raise."""
         table = self._catalog.load_table(self._identifier)
         standing = self._still_there(table)
         if standing is None:
@@ -121,7 +121,7 @@ class Replacement(SideCall):
         return self._call(table, snapshot, manifests)
 
     def take_back(self) -> bool:
-        """Delete the files, if no try can have landed; whether it did."""
+        """Delete the files, unless a try may have landed; return whether they were deleted."""
         if self._doubtful:
             return False
         io = self._catalog.load_table(self._identifier).io
@@ -129,8 +129,10 @@ class Replacement(SideCall):
         return True
 
     def _still_there(self, table: Table) -> tuple[list[ManifestDataFile], Head] | None:
-        """The sources on the head of now, if all are live and no equality delete is new; else it
-        must not land."""
+        """Return the sources on the current head; ``None`` if the files must not land.
+
+        All sources have to be live, and no equality delete may be new.
+        """
         snapshot = self._head(table.metadata)
         if snapshot is None:
             return None
@@ -145,8 +147,8 @@ class Replacement(SideCall):
         return (found, head) if same and len(found) == len(records) else None
 
     def _carried_over(self, table: Table, head: Head, targets: list[Target]) -> Deletions | None:
-        """What died in the sources since they were read is dead in the new files; the sources'
-        own delete files retire. ``None`` where a row lives again that is not in the new files."""
+        """Carry over to the new files what died in the sources since they were read; the sources'
+        own delete files retire. ``None`` if a row lives again that is not in the new files."""
         io, dead_rows = read_whole(table.io), self._written.choice.dead_rows
         died: dict[str, BitMap64] = {}
         for moved_rows in self._written.moved:
@@ -170,7 +172,7 @@ class Replacement(SideCall):
         removed: list[ManifestDataFile],
     ) -> Summary:
         counts = counted(metadata, added, removed)
-        # pyiceberg sums no REPLACE
+        # pyiceberg does not sum a REPLACE
         summed = update_snapshot_summaries(
             Summary(Operation.OVERWRITE, **counts), properties_of(head)
         )

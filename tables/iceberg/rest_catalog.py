@@ -51,14 +51,14 @@ _JOINT_ANSWERS: Mapping[int, type[Exception]] = {
 }
 
 _CONNECTIONS_MAX = 32
-"""More than threads ask at once: by default ten connections are kept, and all others are opened
-for one question each."""
+"""Above the number of threads that ask at once: by default ten connections are kept, and each
+further one is opened for one request."""
 _AGAIN_S = 5.0
 _LIFE_UNSAID_S = 3600.0
 
 
 class BoundedRestCatalog(RestCatalog):
-    """``requests`` waits for ever by default, and pyiceberg leaves it so."""
+    """Bounds the calls of ``requests``, which waits for ever by default, as pyiceberg leaves it."""
 
     def __init__(self, name: str, properties: RecursiveDict, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -67,7 +67,7 @@ class BoundedRestCatalog(RestCatalog):
     def _create_session(self) -> Session:
         session = super()._create_session()
         _bound(session, self._timeout_s)
-        for scheme in ("http://", "https://"):  # whoever signs requests has mounted a longer one
+        for scheme in ("http://", "https://"):  # a request signer has mounted a longer one
             session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS_MAX))
         if isinstance(self._auth_manager, OAuth2AuthManager):
             unbounded = self._auth_manager.token_provider
@@ -75,7 +75,7 @@ class BoundedRestCatalog(RestCatalog):
         return session
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
-        _bound(session, self._timeout_s)  # the first token is asked for in here
+        _bound(session, self._timeout_s)  # the first token is requested in here
         credential = self.properties.get("credential")
         return RenewedToken(
             session=session,
@@ -87,7 +87,7 @@ class BoundedRestCatalog(RestCatalog):
 
     @property
     def lists_joint_commits(self) -> bool:
-        """Whether its server says that it has them; one that lists nothing may."""
+        """Return whether its server says that it has them; one that lists nothing may have them."""
         listed = self._supported_endpoints
         return JOINT_COMMIT in listed or listed <= DEFAULT_ENDPOINTS | VIEW_ENDPOINTS
 
@@ -109,14 +109,14 @@ class BoundedRestCatalog(RestCatalog):
 
 
 def _not_found(response: requests.Response) -> type[Exception]:
-    """A server says which table there is not; one without the call has nothing to say of it."""
+    """Tell the errors apart: a server names the missing table; one without the call cannot."""
     return NoSuchTableError if "NoSuch" in response.text else NotImplementedError
 
 
 class RenewedToken(LegacyOAuth2AuthManager):
     """The token for ``credential``, renewed after half of its life, or five minutes before its end.
 
-    While a renewal fails the token that is there goes on: it may still be good, and a refusal makes
+    While renewal fails the current token is used: it may still be good, and a refusal makes
     pyiceberg ask for another one.
     """
 
@@ -130,7 +130,7 @@ class RenewedToken(LegacyOAuth2AuthManager):
 
     def auth_header(self) -> str:
         due = self._monotonic_s() >= self._renew_at_s
-        if due and self._renewing.acquire(blocking=False):  # it passes here again for its request
+        if due and self._renewing.acquire(blocking=False):  # the renewal passes here too
             try:
                 self._refresh_token()
             except Exception as error:  # noqa: BLE001 - servers and networks fail in many ways
@@ -141,7 +141,7 @@ class RenewedToken(LegacyOAuth2AuthManager):
         return super().auth_header()
 
     def _fetch_access_token(self, credential: str) -> str:
-        """As pyiceberg, which does not look at how long the token lives."""
+        """Fetch as pyiceberg does, which ignores how long the token lives."""
         client_id, colon, secret = credential.partition(":")
         data = {
             "grant_type": "client_credentials",
@@ -166,7 +166,7 @@ class RenewedToken(LegacyOAuth2AuthManager):
 
 
 class BoundedTokens(OAuth2TokenProvider):
-    """pyiceberg's own, bounded in time, and without a margin that is longer than a token's life."""
+    """pyiceberg's provider, bounded in time, and with no margin longer than a token's life."""
 
     def __init__(self, like: OAuth2TokenProvider, timeout_s: float) -> None:
         super().__init__(

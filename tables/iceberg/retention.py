@@ -1,7 +1,7 @@
-"""Which snapshots a table no longer needs (rule T6): what its owner asks for, what sinks rest on.
+"""Chooses the snapshots that a table no longer needs (T6): by its owner's wishes, and sinks' needs.
 
 Iceberg's spec (section *Snapshot Retention Policy*) gives the properties their meaning. Two things
-differ here: nothing expires where nobody asked, and refs are never removed.
+differ here: nothing expires unless somebody asked, and refs are never removed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ GC_ENABLED = "gc.enabled"
 MAX_AGE_MS = "history.expire.max-snapshot-age-ms"
 KEEP_MIN = "history.expire.min-snapshots-to-keep"
 
-_MAX_AGE_MS_DEFAULT = 5 * 24 * 3_600_000  # Iceberg's own, where only the other one is asked for
+_MAX_AGE_MS_DEFAULT = 5 * 24 * 3_600_000  # Iceberg's own, if only the other one is set
 _KEEP_MIN_DEFAULT = 1
 
 
 def expired(
     metadata: TableMetadata, now_ms: int, unasked_age_ms: int | None = None
 ) -> list[Snapshot]:
-    """Snapshots that may go, oldest first. ``now_ms``: epoch.
+    """Return the snapshots that may go, oldest first. ``now_ms``: epoch.
 
-    ``unasked_age_ms``: the age at which they go where the table's owner asks for nothing. Raises
-    ``ValueError`` for a retention property that is no number.
+    ``unasked_age_ms``: the age at which they go if the table's owner asks for nothing. Raises
+    ``ValueError`` for a retention property that is not a number.
     """
     if not property_as_bool(metadata.properties, GC_ENABLED, default=True):
         return []
@@ -59,7 +59,7 @@ def expired(
 def _asked(
     properties: Mapping[str, str], branch: SnapshotRef | None = None
 ) -> tuple[int, int] | None:
-    """Age and count asked for, by the branch itself or for all; ``None``: nobody asked."""
+    """Return age and count as set by the branch or for all; ``None`` if nobody asked."""
     age: int | str | None = branch.max_snapshot_age_ms if branch else None
     count: int | str | None = branch.min_snapshots_to_keep if branch else None
     age = properties.get(MAX_AGE_MS) if age is None else age
@@ -73,7 +73,7 @@ def _asked(
 
 
 def _wanted(line: list[Snapshot], asked: tuple[int, int] | None, now_ms: int) -> Iterator[Snapshot]:
-    """From the head on while young or few."""
+    """Yield those to keep: from the head on while young or few."""
     for number, snapshot in enumerate(line):
         if asked and number >= asked[1] and snapshot.timestamp_ms < now_ms - asked[0]:
             return
@@ -81,17 +81,17 @@ def _wanted(line: list[Snapshot], asked: tuple[int, int] | None, now_ms: int) ->
 
 
 def _young(loose: list[Snapshot], asked: tuple[int, int] | None, now_ms: int) -> Iterator[Snapshot]:
-    """Staged or rolled back: on no branch, so that only their age can keep them."""
+    """Yield young ones that were staged or rolled back: on no branch, only their age keeps them."""
     return (s for s in loose if asked is None or s.timestamp_ms >= now_ms - asked[0])
 
 
 def _needed_by_sinks(
     refs: Mapping[str, SnapshotRef], lines: Mapping[str, list[Snapshot]]
 ) -> Iterator[Snapshot]:
-    """From each branch's head to each sink's tag: without them T5 would be undecidable.
+    """Yield those from each branch's head to each sink's tag, which T5 needs to decide.
 
-    All of a branch that does not hold the tag (rolled back, say): the sink, or its operator, has
-    yet to decide, and needs the records there to go by.
+    All of a branch that does not hold the tag (after a rollback, say): the sink, or its operator,
+    has yet to decide, and needs the records there.
     """
     for name, ref in refs.items():
         if ref.snapshot_ref_type is SnapshotRefType.TAG:

@@ -1,8 +1,8 @@
-"""Format version 3: manifests and manifest lists that give every row an id, once and for ever.
+"""Format version 3: manifests and manifest lists that give every row a permanent id.
 
 Iceberg's spec (section *Row Lineage*): a list numbers the data manifests that are new to it, a
-manifest's number goes on to those of its files that have none, in their order. pyiceberg 0.12 reads
-the numbers past, so that merging its entries would number old rows anew.
+manifest's number goes on to those of its files that have none, in their order. pyiceberg 0.12 skips
+the numbers, so merging its entries would renumber old rows.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _LIST_ENUMS = MappingProxyType({517: ManifestContent})
 
 
 def listed(io: FileIO, manifest_list: str) -> list[ManifestFile]:
-    """The manifests of a list of any version, with the first row id of each."""
+    """Return the manifests of a list of any version, with the first row id of each."""
     source = io.new_input(manifest_list)
     with AvroFile[ManifestFile](source, _LIST, dict(_LIST_TYPES), dict(_LIST_ENUMS)) as reader:
         return list(reader)
 
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
-    """The manifest's live files with all that they inherit from it, their first row ids too.
+    """Yield the manifest's live files with all that they inherit from it, first row ids too.
 
-    Those of a manifest without a number have none, whatever they say, as Java has it.
+    Files of a manifest without a number have none, whatever they say, as Java has it.
     """
     next_id = manifest[_OF_MANIFEST]
     for entry in entries.live_entries(io, manifest, VERSION):
@@ -63,18 +63,18 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
 
 
 def without_id(file: DataFile) -> DataFile:
-    """The file, as one whose rows have yet to be numbered."""
+    """Return the file as one whose rows have yet to be numbered."""
     file[_OF_FILE] = None
     return file
 
 
 def unnumbered(manifest: ManifestFile) -> ManifestFile:
-    """The manifest as a list of version 3 knows it, which has yet to number its rows."""
+    """Return the manifest as a list of version 3 that has yet to number its rows knows it."""
     return ManifestFile(*(manifest[place] for place in range(_OF_MANIFEST)), None)
 
 
 class ManifestWriter(ManifestWriterV2):
-    """Of data files. Its manifest has no number before a list gives it one."""
+    """Writes data files. Its manifest has no number before a list gives it one."""
 
     @property
     def version(self) -> TableVersion:
@@ -93,7 +93,7 @@ class ManifestWriter(ManifestWriterV2):
 
 
 class ManifestListWriter(ManifestListWriterV2):
-    """Numbers rows from ``first_row_id`` on; ``next_row_id`` is the first that is left."""
+    """Numbers rows from ``first_row_id`` on; ``next_row_id`` is the first free one."""
 
     def __init__(
         self,
@@ -125,6 +125,6 @@ class ManifestListWriter(ManifestListWriterV2):
         if prepared.content == ManifestContent.DATA and prepared[_OF_MANIFEST] is None:
             prepared[_OF_MANIFEST] = self.next_row_id
             rows = (prepared.existing_rows_count, prepared.added_rows_count)
-            # Of those that merging brought together some have ids already: these numbers are spent.
+            # Some files that merging brought together have ids already: their numbers are skipped.
             self.next_row_id += sum(cast("tuple[int, int]", rows))
         return prepared

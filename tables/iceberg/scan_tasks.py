@@ -1,7 +1,7 @@
 """The files to read for an audit of records, one manifest after the other.
 
 A plan of the whole table holds every file's statistics at once: three kilobytes each and more. Only
-a table with delete files needs one, since these are told by what the whole table holds.
+a table with delete files needs one, since matching these takes the whole table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MANIFESTS_AHEAD = 2
 
 
 def scan_tasks(table: Table, head: int, scan: Any) -> tuple[int, Iterator[FileScanTask]]:
-    """Return how many files the branch's head has, and what reads each of them."""
+    """Return how many files the branch's head has, and the scan tasks that read them."""
     snapshot = table.metadata.snapshot_by_id(head)
     manifests = snapshot.manifests(table.io) if snapshot is not None else []
     if any(manifest.content == ManifestContent.DELETES for manifest in manifests):

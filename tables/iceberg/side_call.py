@@ -1,7 +1,6 @@
 """A catalog call beside a sink's commits: it moves the branch, and the sink's tag stays (T8).
 
-It requires what a commit requires, so that whoever is faster wins; to the sink it is a foreign
-commit (C8).
+It has a commit's requirements, so the faster one wins; to the sink it is a foreign commit (C8).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _log = redacted_logger(__name__)
 
 
 class Settled(StrEnum):
-    """What came of a try. ``GONE``: it can never land, for what it stood on is not there."""
+    """The result of a try. ``GONE``: it can never land, for what it stood on is gone."""
 
     LANDED = "landed"
     REFUSED = "refused"
@@ -46,7 +45,7 @@ class Settled(StrEnum):
 class SideCall:
     """Makes such calls for one sink's table and branch.
 
-    Whether all of them are known to have been refused tells ``_doubtful``.
+    ``_doubtful`` is set once one of them may have landed although it was not confirmed.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class SideCall:
         self._doubtful = False
 
     def _head(self, metadata: TableMetadata) -> Snapshot | None:
-        """Of the branch, if the sink's tag is there too: it is the lock."""
+        """Return the branch's head, if the sink's tag is there too: it is the lock."""
         if self._tag not in metadata.refs or self._branch not in metadata.refs:
             return None
         return metadata.snapshot_by_id(metadata.refs[self._branch].snapshot_id)
@@ -88,7 +87,7 @@ class SideCall:
         return Settled.LANDED if landed else Settled.UNKNOWN
 
     def _judged(self, snapshot: Snapshot, manifests: SnapshotFiles, said: Exception) -> Settled:
-        """A refusal is believed as far as the table bears it out, as that of a commit (T4)."""
+        """Believe a refusal only if the table shows the same, as for a commit (T4)."""
         doubtful, self._doubtful = self._doubtful, True
         now = self._catalog.load_table(self._identifier).metadata
         if now.snapshot_by_id(snapshot.snapshot_id) is not None:
@@ -102,7 +101,7 @@ class SideCall:
         return Settled.UNKNOWN
 
     def _requirements(self, metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-        """As a commit's (C1). With the tag the files are provably young enough (T9)."""
+        """Return a commit's requirements (C1). The tag proves the files young enough (T9)."""
         refs = metadata.refs
         return (
             AssertNumberFree(metadata),
@@ -111,7 +110,7 @@ class SideCall:
         )
 
     def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """The branch moves, the tag stays."""
+        """Move the branch; the tag stays."""
         branch = moved(metadata, self._branch, snapshot.snapshot_id)
         return (AddSnapshotUpdate(snapshot=snapshot), branch)
 

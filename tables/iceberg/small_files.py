@@ -1,8 +1,7 @@
-"""Chooses which of a sink's own data files are written anew: small ones, and worn ones (T8, U11).
+"""Chooses which of a sink's own data files are rewritten: small ones, and worn ones (T8, U11).
 
-A file is worn when many of its rows are dead. Only files below the sink's own folder: who else
-writes into the table looks after its files by itself, and the audit goes on telling the sinks' rows
-apart.
+A file is worn when many of its rows are dead. Only files below the sink's own folder: other writers
+look after their own files, and the audit can still tell the sinks' rows apart.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from headgate.tables.stores.files import read_whole
 FILES_MIN = 20
 DEAD_PER_THOUSAND = 200
 BYTES_MAX = 1024 * 1024 * 1024
-"""Rewritten for one commit."""
+"""The limit for one commit."""
 
 SMALL_OF_TARGET = 0.75
 _FIRST_ROW = [field.field_id for field in DATA_FILE_TYPE[3].fields].index(142)
@@ -41,11 +40,11 @@ _FIRST_ROW = [field.field_id for field in DATA_FILE_TYPE[3].fields].index(142)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """From so many small files on a partition is compacted, into files of this size.
+    """A partition with at least so many small files is compacted, into files of this size.
 
-    ``dead_per_thousand``: from so many dead rows on a file is written anew, whatever its size. Of
-    files with a sequence number above ``born_max`` none is taken, so that a pass comes to an end
-    beside commits. ``but``: paths of files that were found unfit for it.
+    ``dead_per_thousand``: a file with so many dead rows is rewritten, whatever its size. Files with
+    a sequence number above ``born_max`` are not taken, so that a pass ends even beside commits.
+    ``but``: paths of files that were found unfit for it.
     """
 
     target_bytes: int
@@ -58,10 +57,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class SmallFile:
-    """A live data file of the sink. ``first_row_id``: of its rows, in tables of version 3.
+    """A live data file of the sink. ``first_row_id``: that of its rows, in tables of version 3.
 
-    ``marked``: how many rows delete files about it alone say are dead; ``dead``: which rows are, as
-    all delete files say, read for those files only that are chosen.
+    ``marked``: how many rows are dead by delete files about it alone; ``dead``: which rows are, by
+    all delete files, read only for the chosen files.
     """
 
     path: str
@@ -76,15 +75,15 @@ class SmallFile:
 
     @property
     def live_bytes(self) -> int:
-        """About as many as its live rows will need."""
+        """Return the estimated size of its live rows."""
         return self.size_bytes * max(0, self.records - self.marked) // max(1, self.records)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``portions``: of one partition each, what becomes one file. ``equality_deletes``: paths of
-    those that there are. ``left``: why small files were left alone, and how many. ``dead_rows``
-    knows what the delete files say that were read."""
+    """``portions``: for one partition each, the files that become one. ``equality_deletes``: paths
+    of those that exist. ``left``: why small files were left alone, and how many. ``dead_rows``
+    holds the content of the delete files that were read."""
 
     snapshot_id: int | None
     portions: tuple[tuple[SmallFile, ...], ...]
@@ -96,13 +95,13 @@ class Choice:
 
 
 def sinks_folder(table: Table, sink: SinkName) -> str:
-    """Where the sink's data files lie in this table, without a slash at the end."""
+    """Return where the sink's data files lie in this table, without a slash at the end."""
     named = table.properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/")
     return f"{named or table.metadata.location + '/data'}/headgate/{sink}"
 
 
 def chosen(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> Choice:
-    """What of the branch's head is worth being compacted. Raises what storage raises."""
+    """Choose the branch's files that are worth being compacted. Raises what storage raises."""
     ref = table.metadata.refs.get(branch)
     snapshot = table.metadata.snapshot_by_id(ref.snapshot_id) if ref else None
     if snapshot is None:
@@ -136,7 +135,7 @@ def chosen(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> Choice:
 
 
 def live_entries(table: Table, snapshot: Snapshot) -> tuple[list[ManifestEntry], Head]:
-    """Data files of a snapshot, and what deletes rows of them."""
+    """Return the data files of a snapshot, and what deletes rows of them."""
     data: list[ManifestEntry] = []
     listed: dict[str, list[ManifestEntry]] = {}
     numbered = isinstance(table.metadata, TableMetadataV3)
@@ -218,7 +217,7 @@ def _too_young(file: SmallFile, wanted: Wanted) -> bool:
 
 
 def _unfit(table: Table, file: DataFile, equality: Iterable[DataFile]) -> str:
-    """Why a file stays as it is; empty where nothing speaks against it."""
+    """Return why a file stays as it is; empty if there is no reason."""
     if file.file_format != FileFormat.PARQUET:
         return "are not Parquet"
     if file.spec_id != table.metadata.default_spec_id:
@@ -231,7 +230,7 @@ def _unfit(table: Table, file: DataFile, equality: Iterable[DataFile]) -> str:
 
 
 def _may_hide(delete: DataFile, file: DataFile) -> bool:
-    """Whether equality deletes may hide rows of the file; those without a partition all."""
+    """Return whether equality deletes may hide rows of the file; without a partition they may."""
     of, partition = _key(delete.partition), _key(file.partition)
     return not of or (delete.spec_id, of) == (file.spec_id, partition)
 

@@ -1,4 +1,4 @@
-"""Which tables headgate commits to. The others are refused by name, before anything is written."""
+"""Decides which tables headgate commits to; others are refused before anything is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_PARTITION = (TimestampNanoType, TimestamptzNanoType)
 
 
 def refuse_unread(identifier: str, error: Exception) -> None:
-    """Raises ``StopSink`` where metadata arrived, and holds what pyiceberg does not know.
+    """Raise ``StopSink`` if metadata arrived and holds what pyiceberg does not know.
 
     A variant, say, or a later version: asking again would not help, as it does with broken JSON.
     """
@@ -43,7 +43,7 @@ def refuse_unread(identifier: str, error: Exception) -> None:
 
 
 def refuse_unsupported(identifier: str, metadata: TableMetadata) -> None:
-    """Raises ``StopSink`` for a table that cannot be appended to as the specification asks."""
+    """Raise ``StopSink`` for a table that cannot be appended to as the specification asks."""
     if str(metadata.format_version) not in FORMAT_VERSIONS:
         raise StopSink(
             f"table {identifier} has format version {metadata.format_version}",
@@ -85,7 +85,7 @@ def _refuse_columns(identifier: str, schema: Schema) -> None:
 
 def _refuse_partitions(identifier: str, spec: PartitionSpec, schema: Schema) -> None:
     for field in spec.fields:
-        if field.source_id in schema.field_ids:  # of a column that is gone nothing is known
+        if field.source_id in schema.field_ids:  # nothing is known of a dropped column
             kind = field.transform.result_type(schema.find_type(field.source_id))
             if isinstance(kind, NO_PARTITION):
                 raise StopSink(

@@ -1,8 +1,8 @@
 """An Iceberg table as one sink sees it: the tag is the lock, one catalog call moves it.
 
 What makes a commit safe are the call's requirements (``proposal.py``, rule C1). This adapter
-prepares the snapshot, makes the call once, and tells honestly what is known of its outcome.
-pyiceberg's own transactions are not used: they rebase and append again by themselves.
+prepares the snapshot, makes the call once, and reports what is known of its outcome. pyiceberg's
+own transactions are not used: they rebase and append again by themselves.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from headgate.tables.iceberg.supported import refuse_unread, refuse_unsupported
 from headgate.tables.iceberg.upkeep import Upkeep
 from headgate.tables.stores.files import delete_later, delete_quietly
 
-if TYPE_CHECKING:  # what only looks loads no reader of files
+if TYPE_CHECKING:  # commands that only read load no reader of files
     from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 
 _MALFORMED_MAX = 5
@@ -77,8 +77,8 @@ _log = redacted_logger(__name__)
 class IcebergTable:
     """``Lead`` and ``Follower`` over any pyiceberg catalog. Its opener closes the catalog.
 
-    A branch that does not exist begins at main's head; the first claim makes it. What the table's
-    owner wants cleared away is done by a thread, after commits; without ``threads`` within them.
+    A branch that does not exist begins at main's head; the first claim makes it. Retention that the
+    table's owner asks for is done by a thread, after commits; without ``threads`` within them.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class IcebergTable:
         return self.seen(self.load())
 
     def load(self) -> Table:
-        """What ``seen`` views. Raises as ``read``."""
+        """Load what ``seen`` views. Raises as ``read``."""
         try:
             table = self._catalog.load_table(self._identifier)
         except Exception as error:
             refuse_unread(self._identifier, error)
             failure = catalog_failure(error, f"table {self._identifier} cannot be read")
-            if isinstance(failure, MissingRights):  # they may come back: it is tried again
+            if isinstance(failure, MissingRights):  # they may come back: try again
                 failure = Unreachable(str(failure))
             elif not isinstance(failure, (TableMissing, StopSink)):
                 failure = Unreachable(failure.message, failure.hint)
@@ -126,25 +126,25 @@ class IcebergTable:
         return table
 
     def seen(self, table: Table) -> TableView:
-        """The view of a table that was loaded already. Raises as ``read``."""
+        """Return the view of a loaded table. Raises as ``read``."""
         view = self._view(table.metadata)
         if view.lineage is not Lineage.UNDECIDABLE:
             return view
         return replace(view, lineage=self._decided(table))
 
     def commit(self, attempt: CommitAttempt, back: GoingBack | None = None) -> CommitOutcome:
-        """``back``: a person's claim that continues an older snapshot; it adds no rows."""
+        """Commit. ``back``: a person's claim that continues an older snapshot; it adds no rows."""
         prepared = self.prepared(attempt, back)
         return self.sent(prepared) if isinstance(prepared, Prepared) else prepared
 
     def prepared(
         self, attempt: CommitAttempt, back: GoingBack | None = None
     ) -> Prepared | CommitOutcome:
-        """Write what the call needs; an outcome where there is nothing to send."""
+        """Write what the call needs; return an outcome if there is nothing to send."""
         assert back is None or not (attempt.files or attempt.debts), "going back adds nothing"
         try:
-            # Afresh, though the base was read: else what an operator changed since (retention,
-            # properties) would be set back by our updates.
+            # Loaded again, though the base was read: otherwise our updates would undo what an
+            # operator changed since (retention, properties).
             table = self.load()
         except (Unreachable, TableMissing) as error:
             return Unknown(f"nothing was sent: {error}")
@@ -173,7 +173,7 @@ class IcebergTable:
         return Prepared(table, proposal, written, proposal.requirements(), updates)
 
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
-        """S3, S9: what is there already needs no call."""
+        """S3, S9: columns that are there already need no call."""
         table = self.load()
         view = self._view(table.metadata)
         if (view.uuid, view.tag) != (base.uuid, base.tag):
@@ -194,7 +194,7 @@ class IcebergTable:
             raise Unreachable(failure.message, failure.hint) from error
 
     def draft(self, draft: Draft) -> tuple[Debt, ...]:
-        """D2."""
+        """D2: write manifests of the files that the follower is owed."""
         table = self.load()
         if str(table.metadata.table_uuid) != draft.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was drafted")
@@ -209,7 +209,7 @@ class IcebergTable:
             ) from error
 
     def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        """What is left over when nobody decided on it; a failure leaves orphans."""
+        """Delete manifests that nobody decided on; a failure leaves orphans."""
         try:
             table = self.load()
             loose = undecided(table, self._sink, before, owed)
@@ -218,7 +218,7 @@ class IcebergTable:
             _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
 
     def strike_off(self, debts: Sequence[Debt]) -> None:
-        """D7: their key files are of no more use; what cannot be removed is an orphan."""
+        """D7: delete the debts' key files; one that cannot be deleted is an orphan."""
         try:
             table = self.load()
             files = [file.path for _, file in drafted_keys(table.io, debts)]
@@ -227,7 +227,7 @@ class IcebergTable:
             _log.warning("%s: key files were not removed: %r", self._identifier, error)
 
     def close(self) -> None:
-        """Nothing is held; what a removal may have taken along is set again."""
+        """Finish the upkeep: refs that a removal may have dropped are set again."""
         if self._keyed is not None:
             self._keyed.close()
         self._upkeep.finish(self.load)
@@ -283,7 +283,7 @@ class IcebergTable:
         if unclaimed and brings_rows:
             raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
         key = self._stored_key(table.metadata)
-        if self._keyed is not None or brings_rows:  # a person's claim says nothing of the key
+        if self._keyed is not None or brings_rows:  # a person's claim does not touch the key
             self._refuse_other_key(table.metadata, key)
         return Proposal(
             base=attempt.base,
@@ -302,18 +302,18 @@ class IcebergTable:
         return self._keyed.stored(metadata) if self._keyed else None
 
     def _refuse_other_key(self, metadata: TableMetadata, key: str | None) -> None:
-        """U1."""
+        """U1: refuse a table that was filled by another key."""
         stored = metadata.properties.get(key_property(self._sink))
         filled = marker_property(self._sink) in metadata.properties
         refuse_other_key(self._identifier, stored, key, filled=filled)
 
     @property
     def calling(self) -> Lock:
-        """Held while a call changes the table."""
+        """Return the lock that is held while a call changes the table."""
         return self._upkeep.calling
 
     def sent(self, call: Prepared) -> CommitOutcome:
-        """Make the call; what it was answered counts as far as it can be believed."""
+        """Make the call, and check its answer against the table."""
         try:
             with self.calling:
                 answer = self._catalog.commit_table(call.table, call.requirements, call.updates)
@@ -323,7 +323,7 @@ class IcebergTable:
             outcome = self._judged(call, error)
             return self._counted(outcome, error)
         except (ForbiddenError, UnauthorizedError, OAuthError) as error:
-            # Rights and credentials come back without a restart: it is tried again, by this name.
+            # Rights and credentials come back without a restart: it is tried again, as HG-103.
             named = catalog_failure(error, f"table {self._identifier} cannot be committed to")
             return Unknown(str(named), rights=isinstance(error, ForbiddenError))
         except NotImplementedError as error:
@@ -336,7 +336,7 @@ class IcebergTable:
         return self._answered(call, answer.metadata, answer.metadata_location)
 
     def read_back(self, call: Prepared) -> CommitOutcome:
-        """What became of a call that was answered well, together with others, in no more words."""
+        """Find out what became of a call that was confirmed only together with others."""
         try:
             table = self.load()
         except HeadgateError as error:
@@ -357,7 +357,7 @@ class IcebergTable:
         return Landed(call.proposal.snapshot_id, self._view(metadata))
 
     def _counted(self, outcome: CommitOutcome, said: Exception) -> CommitOutcome:
-        """Raises ``CommitRejected`` when the catalog calls a commit malformed once too often."""
+        """Count malformed answers. Raises ``CommitRejected`` after too many in a row."""
         malformed = isinstance(outcome, Unknown) and isinstance(said, BadRequestError)
         self._malformed = self._malformed + 1 if malformed else 0
         if self._malformed < _MALFORMED_MAX:
@@ -370,10 +370,10 @@ class IcebergTable:
         ) from said
 
     def _judged(self, call: Prepared, said: Exception) -> CommitOutcome:
-        """A refusal, believed only as far as the table itself bears it out.
+        """Believe a refusal only if the table itself shows the same.
 
-        Who sends a landed request a second time (a proxy, a client's own retry) is answered that
-        the tag has moved: it has, by us. Deleting manifests on such an answer destroys the table.
+        If a proxy or a client's retry sends a landed request twice, the answer is that the tag has
+        moved: it has, by us. Deleting manifests on such an answer would destroy the table.
         """
         try:
             metadata = self.load().metadata

@@ -61,7 +61,7 @@ _TOKEN = re.compile(r"\s*([\w.$-]+|[<>(),:])")
 def parse_columns(
     columns: Mapping[str, str], comments: Mapping[str, str] | None = None
 ) -> list[NestedField]:
-    """The fields of a schema, ids from 1. Raises ``ConfigurationError`` naming the column."""
+    """Return the fields of a schema, ids from 1. Raises ``ConfigurationError`` for a column."""
     ids = count(1)
     fields = []
     for name, text in columns.items():

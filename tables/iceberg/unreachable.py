@@ -1,7 +1,7 @@
-"""Which files only the removed snapshots of a table refer to.
+"""Finds the files that only the removed snapshots of a table refer to.
 
 As Java's ``ReachableFileCleanup``: a file goes when a removed snapshot refers to it and no retained
-one does, whatever line either is on. All of it is read and decided before anything is removed.
+one does, whatever line either is on. Everything is read and decided before anything is removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Read = TypeVar("_Read")
 
 
 def unreachable_files(table: Table, removed: Sequence[Snapshot], time_max_s: float) -> list[str]:
-    """Their paths in the order to delete in: what refers to a file goes after it.
+    """Return their paths in the order to delete in: a file that refers to others goes before them.
 
     Raises ``TimeoutError`` when it is not known within ``time_max_s``, and what storage raises.
     """
@@ -46,7 +46,7 @@ def unreachable_files(table: Table, removed: Sequence[Snapshot], time_max_s: flo
 
 
 def referred_to(table: Table, snapshots: Sequence[Snapshot], time_max_s: float) -> set[str]:
-    """Paths of all files that these snapshots refer to, and of the table's statistics.
+    """Return all files that these snapshots refer to, and the table's statistics.
 
     Raises as ``unreachable_files``.
     """
@@ -58,7 +58,7 @@ def referred_to(table: Table, snapshots: Sequence[Snapshot], time_max_s: float) 
 
 
 def all_there(io: FileIO, snapshot: Snapshot, time_max_s: float) -> bool:
-    """Whether nobody has deleted a file that the snapshot refers to.
+    """Return whether nobody has deleted a file that the snapshot refers to.
 
     Raises what storage raises, and ``TimeoutError``.
     """
@@ -88,10 +88,12 @@ class _Reading:
     def only_in(
         self, removed: Sequence[Snapshot], retained: Sequence[Snapshot]
     ) -> tuple[set[ManifestFile], set[ManifestFile]]:
-        """Manifests that only removed snapshots list; and, if there are any, all retained ones."""
+        """Return manifests that only removed snapshots list; if there are any, also all retained
+        ones."""
         ours = {manifest for listed in self.listed(removed) for manifest in listed}
         others: set[ManifestFile] = set()
-        # The oldest first: it mostly lists all that the removed ones did, and no other is read.
+        # The oldest first: it mostly lists all that the removed ones did, and then no other is
+        # read.
         for listed in self.listed(sorted(retained, key=lambda s: s.sequence_number or 0)):
             ours.difference_update(listed)
             others.update(listed)
@@ -100,12 +102,12 @@ class _Reading:
         return ours, others
 
     def only_live_in(self, ours: set[ManifestFile], others: set[ManifestFile]) -> set[str]:
-        """Data and delete files that are live in ``ours`` and not in ``others``."""
+        """Return data and delete files that are live in ``ours`` and not in ``others``."""
         files = {path for live in self.live(ours) for path in live}
         oldest = min((m.sequence_number or 0 for m in ours), default=0)
 
         def likely_first(manifest: ManifestFile) -> tuple[bool, int]:
-            """What ours were merged into was written soon after them."""
+            """Order manifests: those merged from ours were written soon after them."""
             sequence_number = manifest.sequence_number or 0
             return sequence_number < oldest, sequence_number
 

@@ -1,7 +1,7 @@
-"""Which rows of a quarantine its sink has not sent to the dead-letter topic yet, and the newest.
+"""The rows of a quarantine that its sink has not sent to the dead-letter topic yet, and the newest.
 
-Told by the sink's own snapshots, because a compaction's files hold old rows. Only where these
-have expired, or nothing is known to be sent, is the table scanned.
+Found by the sink's own snapshots, because a compaction's files hold old rows. The table is scanned
+only where these have expired, or nothing is known to be sent.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ROWS_LOOKED_AT = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Rows to send, and what is true when all of them were."""
+    """Rows to send, and the progress once all of them were sent."""
 
     rows: Iterator[dict[str, Any]]
     upto: Progress
 
 
 class UnsentRows:
-    """One sink's rows of a quarantine. The catalog stays its opener's to close."""
+    """One sink's rows of a quarantine. The catalog's opener closes it."""
 
     def __init__(
         self, catalog: Catalog, identifier: str, sink: SinkName, branch: str = MAIN_BRANCH
@@ -51,9 +51,9 @@ class UnsentRows:
         self._tag = tag_name(sink, branch)
 
     def since(self, progress: Progress | None) -> Iterator[Portion]:
-        """In the order of their commits; each row once, except those that ``Progress`` names.
+        """Yield the rows by commit, each once, except those that ``Progress`` names.
 
-        Raises what loading a table raises; storage fails in the ways of its drivers.
+        Raises what loading a table raises, and what storage's drivers raise.
         """
         table = self._loaded()
         if progress and progress.table_uuid != str(table.metadata.table_uuid):
@@ -92,7 +92,7 @@ class UnsentRows:
     def _line(
         self, table: Table, progress: Progress | None
     ) -> list[tuple[Snapshot, CommitRecord | None]]:
-        """From the sink's tag back to what was sent, as far as it has not expired."""
+        """Return the snapshots from the sink's tag back to what was sent, as far as not expired."""
         ref = table.metadata.refs.get(self._tag)
         line: list[tuple[Snapshot, CommitRecord | None]] = []
         for snapshot in ancestry(by_id(table.metadata), ref) if ref else ():
@@ -112,7 +112,7 @@ class UnsentRows:
 
 
 def _reaches(oldest: Snapshot, progress: Progress) -> bool:
-    """Whether no snapshot is missing between the two: a quiet quarantine's parents expire early."""
+    """Return whether no snapshot between the two is missing: quiet tables' parents expire early."""
     next_number = progress.sequence_number + 1
     return oldest.snapshot_id == progress.snapshot_id or oldest.sequence_number == next_number
 
@@ -129,7 +129,7 @@ def added(table: Table, snapshot: Snapshot) -> Iterator[FileScanTask]:
 def _rows_in(
     table: Table, snapshot: Snapshot, columns: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
-    """Read what the snapshot added; Parquet without a scan, whose import takes longer than it."""
+    """Read what the snapshot added; Parquet without a scan, whose import takes longer."""
     ids = [table.schema().find_field(name).field_id for name in columns]
     for file in added(table, snapshot):
         if file.file.file_format != FileFormat.PARQUET:

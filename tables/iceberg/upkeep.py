@@ -1,7 +1,8 @@
-"""What a table's owner asked to be cleared away, done now and then after a commit (rule T6).
+"""Clears away what a table's owner asked for, now and then after a commit (rule T6).
 
-The order makes every crash harmless: first it is read which files will be unreachable, then one
-catalog call removes the snapshots, then the files go. What is not deleted is an orphan.
+The order makes every crash harmless: first the files that will be unreachable are determined, then
+one catalog call removes the snapshots, then the files are deleted. What is not deleted is an
+orphan.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from headgate.tables.iceberg.unreachable import (
 from headgate.tables.stores.files import delete_quietly
 
 DUE_MIN = 25
-"""Fewer are not worth a call: the price of one is shared by so many commits."""
+"""Fewer are not worth a call: many commits share its cost."""
 
 REMOVED_MAX = 100
-"""At once: a table that was never cleaned gets there in many small steps."""
+"""The limit of one call: a table that was never cleaned gets there in many small steps."""
 
 _READING_MAX_S = 20.0
 _ENDING_MAX_S = 5.0
@@ -44,11 +45,11 @@ _log = redacted_logger(__name__)
 
 
 class Upkeep:
-    """For one table as one sink sees it: by a thread of its own, so that no commit waits for it.
+    """The upkeep of one table as one sink sees it: in a thread, so that no commit waits for it.
 
-    ``calling`` is held during a catalog call that changes the table: the sink's own calls do not
-    get in each other's way. Without ``threads`` all of it is done by whoever commits.
-    ``expire_after_ms``: the age at which snapshots go where the table's owner asks for nothing.
+    ``calling`` is held during a catalog call that changes the table, so that the sink's own calls
+    do not disturb each other. Without ``threads`` whoever commits does all of it.
+    ``expire_after_ms``: the age at which snapshots go if the table's owner asks for nothing.
     """
 
     def __init__(
@@ -75,9 +76,9 @@ class Upkeep:
         self._rest_until_s = 0.0
 
     def after_commit(self, table: Table, before: TableMetadata) -> None:
-        """``table`` as the commit left it, for upkeep to keep. Never raises: the commit has landed.
+        """Keep up ``table`` as the commit left it. Never raises: the commit has landed.
 
-        Without threads it takes the time of few catalog calls and at most about half a minute of
+        Without threads it takes the time of a few catalog calls and at most about half a minute of
         storage's.
         """
         self._gate.landed()
@@ -98,7 +99,7 @@ class Upkeep:
     def finish(self, load: Callable[[], Table]) -> None:
         """Look once more after a removal that nobody confirmed. Never raises.
 
-        Whoever loses the lead commits no more; nobody else knows of the removal.
+        A coordinator that loses the lead commits no more, and nobody else knows of the removal.
         """
         with self._lock:
             self._closing = True
@@ -113,7 +114,7 @@ class Upkeep:
             _log.warning("a removal of snapshots was not looked after: %r", error)
 
     def due(self, table: Table) -> list[Snapshot]:
-        """Snapshots that may expire now, oldest first."""
+        """Return the snapshots that may expire now, oldest first."""
         return expired(table.metadata, int(time.time() * 1000), self._expire_after_ms)
 
     def expire_now(self, table: Table) -> int:
@@ -154,7 +155,7 @@ class Upkeep:
     def _tend(self, table: Table) -> None:
         try:
             if self._doubted is not None or self._gone & snapshot_ids(table.metadata):
-                # The commit landed before the removal: what it left tells nothing of that.
+                # The commit landed before the removal, so its view does not show that.
                 table = self._catalog.load_table(table.name())
             self._resolve_doubt(table)
             self._drop_old_metadata(table)
@@ -166,7 +167,7 @@ class Upkeep:
             _log.warning("%s: not cleaned up for now: %r", _name(table), error)
 
     def _resolve_doubt(self, table: Table) -> None:
-        """A removal that nobody confirmed has landed, or never will once our tag has moved on."""
+        """Settle a removal that nobody confirmed: it landed, or never will if our tag moved on."""
         doubted = self._doubted
         if doubted is None or not (self._closing or doubted.decided(table.metadata)):
             return
@@ -214,7 +215,7 @@ class Upkeep:
 def _still_unreachable(
     table: Table, before: TableMetadata, removed: Sequence[Snapshot], files: Sequence[str]
 ) -> list[str] | None:
-    """Of ``files``, judged by ``before``, those that nobody reaches in ``table`` as it is now.
+    """Return those of ``files``, judged by ``before``, that nobody reaches in ``table`` now.
 
     ``None`` where it is another table.
     """
@@ -228,7 +229,7 @@ def _still_unreachable(
 
 
 def _fell_out(table: Table, before: TableMetadata) -> set[str]:
-    """Metadata files that fell out of the log, where the table's properties ask to delete them."""
+    """Return metadata files that fell out of the log, if the table's properties have them go."""
     if not property_as_bool(
         table.properties, TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED, default=False
     ):

@@ -1,4 +1,4 @@
-"""A call of a store or a catalog that may hang is made by a thread of its own, and given up."""
+"""Makes a store or catalog call that may hang in a thread of its own, and gives it up in time."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Files on stores whose clients may wait for minutes, or for ever: each call ends in time.
 
 GCS's client retries for a quarter of an hour, ADLS's pauses for 15 s before its first retry, and
-neither can be told how long a request may take as a whole. So each call is made by a thread of its
-own, and given up when its time is over. What was given up may still happen: names carry UUIDs, and
-what nobody refers to is an orphan.
+neither has a time-out for a request as a whole. So each call is made in a thread of its own, and
+given up when its time is over. It may still take effect: names carry UUIDs, and a file that nobody
+refers to is an orphan.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from headgate.tables.stores.bounded_calls import within
 
 CALL_S = 30.0
 SLOWEST_BYTES_S = 256 * 1024
-"""What was written may be sent by any later call: so much longer each may take."""
+"""Any later call may send what was written: each may take so much longer."""
 
 RETRIES_S = 25
-"""How long GCS's client tries again; it shall not go on for whoever has given up."""
+"""How long GCS's client retries; it must not go on for a call that was given up."""
 
 _Answer = TypeVar("_Answer")
 
@@ -38,7 +38,7 @@ class GcsFiles(PyArrowFileIO):
 
 
 class BoundedFiles(FileIO):
-    """Somebody else's files, each of whose calls ends within ``call_s``."""
+    """Wraps somebody else's files so that each call ends within ``call_s``."""
 
     def __init__(self, files: FileIO, call_s: float = CALL_S) -> None:
         super().__init__(files.properties)
@@ -57,7 +57,7 @@ class BoundedFiles(FileIO):
 
 
 class BoundedFile(InputFile, OutputFile):
-    """One file of them."""
+    """One file of ``BoundedFiles``."""
 
     def __init__(self, file: Any, call_s: float) -> None:
         super().__init__(location=file.location)
@@ -86,7 +86,7 @@ class BoundedFile(InputFile, OutputFile):
 
 
 class _Bounded:
-    """A stream; after a call that was given up nothing is asked of it any more."""
+    """A stream; after a call that was given up it is not used any more."""
 
     def __init__(self, stream: Any, file: BoundedFile, call_s: float) -> None:
         self._stream = stream
@@ -121,8 +121,8 @@ class _Bounded:
 
 
 class BoundedInput(_Bounded):
-    """What is read. Where to is remembered here: GCS's client asks the store at each ``seek``, and
-    fails at the end of a file, which is where others look for its size."""
+    """A stream to read. It keeps the position itself: GCS's client asks the store at each ``seek``,
+    and fails at the end of a file, where others look for its size."""
 
     def __init__(self, stream: Any, file: BoundedFile, call_s: float) -> None:
         super().__init__(stream, file, call_s)
@@ -162,12 +162,12 @@ class BoundedInput(_Bounded):
 
 
 class BoundedOutput(_Bounded):
-    """What is written."""
+    """A stream to write."""
 
     _written = 0
 
     def write(self, data: bytes) -> int:
-        whole = bytes(data)  # its owner may use the memory again before a late call reads it
+        whole = bytes(data)  # a late call may read it after its owner has used the memory again
         self._written += len(whole)
         self._ask(lambda: self._stream.write(whole), self._more_s)
         return len(whole)

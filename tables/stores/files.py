@@ -1,4 +1,4 @@
-"""Files of tables wherever they lie: by a client of ours on S3, by pyiceberg's everywhere else."""
+"""Files of tables wherever they lie: by our client on S3, by pyiceberg's everywhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headgate.tables.stores.s3_files import S3Files
 
 PATIENCE = "headgate.tables.iceberg.catalog.StorePatience"
-"""How S3 is tried again where the sink file has no ``s3.retry-strategy-impl``."""
+"""The retry strategy for S3 if the sink file has no ``s3.retry-strategy-impl``."""
 
 SCHEMES = ("s3", "s3a", "s3n")
 
@@ -29,8 +29,8 @@ _log = redacted_logger(__name__)
 
 
 def open_files(properties: Mapping[str, Any], location: str | None = None) -> FileIO:
-    """Return what reads and writes files at ``location``: the one that ``py-io-impl`` names, else
-    ours on S3, else pyiceberg's choice. What only pyarrow's client of S3 understands keeps it."""
+    """Return the client of files at ``location``: that of ``py-io-impl``, else ours on S3, else
+    pyiceberg's choice. Properties that only pyarrow's client of S3 knows keep that one."""
     if not is_ours(properties, location):
         return bounded(load_file_io(_with_patience(properties, location), location), location)
     from headgate.tables.stores.s3_files import S3Files  # brings botocore: only where S3 is
@@ -39,7 +39,7 @@ def open_files(properties: Mapping[str, Any], location: str | None = None) -> Fi
 
 
 def bounded(files: FileIO, location: str | None) -> FileIO:
-    """The same files, whose calls end in time where their client does not see to that."""
+    """Return the files with calls that end in time, if their client does not ensure that."""
     if not is_far(location):
         return files
     from headgate.tables.stores.bounded_files import BoundedFiles
@@ -48,12 +48,12 @@ def bounded(files: FileIO, location: str | None) -> FileIO:
 
 
 def is_far(location: str | None) -> bool:
-    """Whether files lie on a store whose client has no bounds: neither here nor on S3."""
+    """Return whether files lie on a store whose client has no time-outs: neither here nor on S3."""
     return bool(location) and _scheme(location or "") not in (*SCHEMES, "file", "")
 
 
 def client_of(files: FileIO) -> FileIO:
-    """The files themselves, without what ``bounded`` has put around them."""
+    """Return the files themselves, without the wrapper of ``bounded``."""
     return getattr(files, "files", files) if not on_s3(files) else files
 
 
@@ -68,13 +68,13 @@ def _scheme(location: str) -> str:
 
 
 def on_s3(files: FileIO) -> TypeGuard[S3Files]:
-    """Whether these are our files of S3. Nobody has any before their module was loaded."""
+    """Return whether these are our S3 files; false if their module was never loaded."""
     module = sys.modules.get(_S3_FILES)
     return module is not None and isinstance(files, module.S3Files)
 
 
 def read_whole(files: FileIO) -> FileIO:
-    """The same files, for who reads many small ones: on S3 by one request each."""
+    """Return the files for reading many small ones: on S3 by one request each."""
     if not on_s3(files):
         return files
     from headgate.tables.stores.s3_files import WholeFiles
@@ -84,7 +84,7 @@ def read_whole(files: FileIO) -> FileIO:
 
 @runtime_checkable
 class Unhurried(Protocol):
-    """A stream whose object is finished by other threads, or given up without a trace."""
+    """A stream whose object other threads finish, or give up without a trace."""
 
     def close_later(self) -> Future[None]: ...
 
@@ -92,7 +92,7 @@ class Unhurried(Protocol):
 
 
 def is_ours(properties: Mapping[str, Any], location: str | None) -> bool:
-    """Whether files at ``location`` are for our client of S3."""
+    """Return whether files at ``location`` are for our client of S3."""
     on_s3 = location is not None and location.partition("://")[0] in SCHEMES
     arrows = any(properties.get(name) not in (None, PATIENCE) for name in _ARROWS_OWN)
     return on_s3 and not arrows and PY_IO_IMPL not in properties
@@ -101,7 +101,7 @@ def is_ours(properties: Mapping[str, Any], location: str | None) -> bool:
 def store_files(files: FileIO, written: Mapping[str, bytes]) -> None:
     """Write whole files, all at once where each is a request. Raises the first failure, after all.
 
-    Nothing refers to them yet: in which order they come to be there does not matter.
+    Nothing refers to them yet, so the order does not matter.
     """
 
     def store(path: str) -> None:
@@ -135,7 +135,7 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
 
 
 def delete_later(files: FileIO, paths: Collection[str]) -> None:
-    """As ``delete_quietly``; nobody waits for an object store, which may be failing just now."""
+    """Do as ``delete_quietly``, but wait for no object store, which may be failing just now."""
     if on_s3(files):
         from headgate.tables.stores.s3_upload import threads
 
@@ -160,7 +160,7 @@ def _far(paths: Iterable[str]) -> bool:
 
 
 class MemoryFile(OutputFile):
-    """A file that is put together in memory; ``whole`` is what was written, once it is closed."""
+    """A file built in memory; ``whole`` is what was written, once it is closed."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location=location)

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlparse
 
 
 def local_path(location: str) -> Path | None:
-    """The folder of a location on this machine, ``None`` for any other."""
+    """Return the folder of a location on this machine, ``None`` for any other."""
     if location.startswith("/"):
         return Path(location)
     parsed = urlparse(location)
@@ -16,7 +16,7 @@ def local_path(location: str) -> Path | None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Put a text in a file's place: who reads it finds all of it, or what was there before."""
+    """Replace a file's text: a reader finds all of it, or the former text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f".{uuid.uuid4()}")
     written.write_text(text)

@@ -1,4 +1,4 @@
-"""Files of tables on this machine, for who only looks: read by Python itself.
+"""Files of tables on this machine, for commands that only read: read by Python itself.
 
 pyiceberg's own way to them is pyarrow's dataset, which imports pandas: half a second of a command.
 """
@@ -18,7 +18,7 @@ _READ_HERE = (*DESCRIBES, ".parquet")
 
 
 class LocalFiles(FileIO):
-    """Reads what describes a table, and Parquet; ``files``, pyiceberg's own, do all else."""
+    """Reads metadata and Parquet files; ``files``, pyiceberg's own, does all else."""
 
     def __init__(self, properties: Properties, location: str) -> None:
         super().__init__(properties)
@@ -40,7 +40,7 @@ class LocalFiles(FileIO):
 
 
 class LocalFile(InputFile):
-    """One of them."""
+    """One file of ``LocalFiles``."""
 
     def __init__(self, location: str, path: Path) -> None:
         super().__init__(location)
@@ -57,7 +57,7 @@ class LocalFile(InputFile):
 
 
 def path_of(location: str) -> Path | None:
-    """Return the path as pyiceberg finds it (``%20`` is no space), ``None`` for another machine."""
+    """Return the path as pyiceberg finds it (``%20`` is kept), ``None`` if it is not local."""
     found = urlparse(location)
     if not found.scheme and location.startswith("/"):
         return Path(location)

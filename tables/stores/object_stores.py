@@ -1,6 +1,6 @@
-"""What clients of object stores need, and what is made of their refusals.
+"""What clients of object stores need, and the meaning of their refusals.
 
-No client is imported: errors are told by what they say, since each client says it in its own class.
+No client is imported: errors are recognised by their text, since each client has its own classes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STATUSES = ("401", "403")
 def for_files(properties: Mapping[str, object]) -> dict[str, str]:
     """Return the properties that reading and writing files takes, and none of the catalog's own.
 
-    They travel to executors: a catalog's address, password, token or client secret does not.
+    They travel to executors; a catalog's address, password, token or client secret must not.
     """
     return {
         name: value
@@ -80,17 +80,17 @@ def _operation(error: BaseException) -> str | None:
 
 
 def renewal_s(life_s: float) -> float:
-    """Return after how much of its life a credential is renewed: at half, or five minutes early."""
+    """Return the age at which a credential is renewed: half of its life, or five minutes early."""
     return max(life_s / 2, life_s - _EARLY_S)
 
 
 def temporary(properties: Mapping[str, str]) -> bool:
-    """Whether the keys for files were given out for a while, and others may be had."""
+    """Return whether the keys for files are temporary, so that new ones can be had."""
     return any(name.startswith(_TEMPORARY) for name in properties)
 
 
 def life_s(properties: Mapping[str, str], now_ms: int) -> float:
-    """Return for how long the keys for files are good: for ever where nobody says."""
+    """Return for how long the keys for files are valid: for ever if nothing says so."""
     ends = [
         int(text)
         for name, text in properties.items()
@@ -100,7 +100,7 @@ def life_s(properties: Mapping[str, str], now_ms: int) -> float:
 
 
 def refuse_signing(table: str, properties: Mapping[str, object]) -> None:
-    """Raise ``RemoteSigning`` where the catalog wants to sign requests, and gives no keys."""
+    """Raise ``RemoteSigning`` if the catalog wants to sign requests, and gives no keys."""
     wanted = str(properties.get("s3.remote-signing-enabled", "")).lower() == "true"
     if (wanted or "s3.signer" in properties) and "s3.access-key-id" not in properties:
         raise RemoteSigning(

@@ -1,8 +1,8 @@
-"""Tables' files on S3 in as few requests as there can be; pyiceberg's ``FileIO`` for ``s3://``.
+"""Tables' files on S3 in as few requests as possible; pyiceberg's ``FileIO`` for ``s3://``.
 
-Every name that is written carries a UUID, so nobody asks first whether it is there. What describes
-a table (metadata, manifest lists, manifests) never changes under its name: it is kept when it is
-written or read, and not asked for again. Data files are read by pyarrow, in ranges.
+Every name that is written carries a UUID, so no request checks whether it exists. Files that
+describe a table (metadata, manifest lists, manifests) never change under their name: they are
+cached when written or read, and not requested again. Data files are read by pyarrow, in ranges.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from headgate.tables.stores.s3_store import TIMEOUT_S, Keys, Place, S3Store, end
 from headgate.tables.stores.s3_upload import PART_BYTES, S3Upload
 
 S3_PART_BYTES = "s3.multipart.part-size-bytes"
-"""Iceberg's own name of it, which pyiceberg does not know."""
+"""Iceberg's own property, which pyiceberg does not know."""
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class KeptFiles:
-    """Immutable small files of this process, the least used forgotten first."""
+    """Caches immutable small files of this process; the least used are dropped first."""
 
     def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -138,7 +138,7 @@ class S3Files(PyArrowFileIO):
         return [name[len(key) :].rstrip("/") for name in found]
 
     def puts_conditionally(self, folder: str) -> bool:
-        """Try whether the store keeps what is to be put only if it is absent, below the folder."""
+        """Try below the folder whether the store honours conditional puts."""
         bucket, key = bucket_and_key(f"{folder}/headgate-trial-{uuid4()}")
         store = self.store(bucket)
         store.put(bucket, key, b"1")
@@ -158,14 +158,14 @@ class S3Files(PyArrowFileIO):
 
     @property
     def part_bytes(self) -> int:
-        """How large the parts of a large object are; Amazon takes none of less than 5 MiB."""
+        """Return the size of a large object's parts; Amazon accepts none below 5 MiB."""
         return property_as_int(self.properties, S3_PART_BYTES, PART_BYTES) or PART_BYTES
 
     def kept_as(self, location: str) -> tuple[str, str]:
         return (endpoint_of(self.properties) or "", location)
 
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
-        """pyarrow's client, one for all tables with the same properties."""
+        """Return pyarrow's client, one for all tables with the same properties."""
         if scheme not in SCHEMES:
             return super()._initialize_fs(scheme, netloc)
         told = {k: v for k, v in self.properties.items() if isinstance(v, str)}
@@ -174,7 +174,7 @@ class S3Files(PyArrowFileIO):
 
 
 class WholeFiles(S3Files):
-    """The same, for small data files: each is read by one request, and in memory as a whole."""
+    """The same, for small data files: each is read by one request, and held in memory."""
 
     def new_input(self, location: str) -> Any:
         return (
@@ -188,7 +188,7 @@ _PREFIXES = tuple(f"{scheme}://" for scheme in SCHEMES)
 
 
 class S3Object(InputFile, OutputFile):
-    """One object: read as a whole, or written once. ``overwrite`` costs no question here."""
+    """One object: read as a whole, or written once. ``overwrite`` needs no request here."""
 
     def __init__(self, files: S3Files, location: str) -> None:
         super().__init__(location=location)

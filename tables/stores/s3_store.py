@@ -3,8 +3,8 @@
 pyarrow's client asks before each upload whether it may send it (``Expect: 100-continue``), cannot
 delete many objects at once, and begins a new pool of connections with each table that is loaded.
 Keys resolve as pyiceberg's properties say and as pyarrow's client does: those given, else a role,
-else environment, profile, container or instance. Who asks brings its own keys along: a catalog that
-vends new ones with each table costs no new connection.
+else environment, profile, container or instance. Callers bring their own keys: a catalog that vends
+new ones with each table needs no new connection.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _REFUSED_STATUSES = (401, 403)
 _CHUNK_BYTES = 64 * 1024
 _BODY_S = 15.0
 _SLOWEST_BYTES_S = 64 * 1024
-"""A body that comes more slowly, after some seconds of grace, is taken for one that hangs."""
+"""A slower body, after some seconds of grace, is treated as hanging."""
 
 _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A store as it is reached; what is the same for all of its callers."""
+    """How a store is reached; the same for all of its callers."""
 
     endpoint: str | None
     region: str | None
@@ -63,7 +63,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Whose keys sign: these, else the role's, else whatever this machine has."""
+    """The keys that sign: these, else the role's, else those of this machine."""
 
     access: str | None = None
     secret: str | None = None
@@ -73,7 +73,7 @@ class Keys:
 
 
 class _CallersKeys(Credentials):  # type: ignore[misc] # botocore is not typed
-    """The keys of whichever thread is signing a request."""
+    """The keys of the thread that is signing a request."""
 
     def __init__(self) -> None:
         super().__init__("", "")
@@ -100,7 +100,7 @@ class _Provider(CredentialProvider):  # type: ignore[misc] # botocore is not typ
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Time as a store's calls have it: a clock that never jumps, and pauses."""
+    """The time of a store's calls: a clock that never jumps, and pauses."""
 
     monotonic_s: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
@@ -122,7 +122,7 @@ class S3Store:
         self._ask((bucket, key), lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=data))
 
     def put_if_absent(self, bucket: str, key: str, data: bytes) -> bool:
-        """Tell whether the object was absent; else it stays as it is, if the store knows that."""
+        """Return whether the object was absent; else it stays, if the store supports that."""
 
         def ask(s3: Any) -> bool:
             try:
@@ -153,7 +153,7 @@ class S3Store:
         )
 
     def delete(self, bucket: str, key: str) -> None:
-        """An object that is not there is no error: S3 does not say."""
+        """Delete an object; a missing one is not an error, for S3 does not report it."""
         self._ask((bucket, key), lambda s3: s3.delete_object(Bucket=bucket, Key=key))
 
     def delete_many(self, bucket: str, keys: Sequence[str]) -> dict[str, str]:
@@ -207,7 +207,8 @@ class S3Store:
         return str(self._ask((bucket, key), lambda s3: s3.upload_part(Body=data, **of)["ETag"]))
 
     def complete(self, bucket: str, key: str, upload: str, parts: Sequence[str]) -> None:
-        """Raises ``UploadUnknown`` when there is no such upload: it may have been completed."""
+        """Complete an upload. Raises ``UploadUnknown`` if there is none: it may be complete
+        already."""
         listed = [{"PartNumber": n, "ETag": tag} for n, tag in enumerate(parts, 1)]
         of = {"Bucket": bucket, "Key": key, "UploadId": upload}
         whole = {"Parts": listed}
@@ -221,7 +222,7 @@ class S3Store:
         self._ask((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
 
     def _read(self, bucket: str, key: str, **asked: str) -> tuple[bytes, Mapping[str, Any]]:
-        """Return a whole body, with its answer's headers. botocore tries again only until then."""
+        """Return a whole body, with its headers. botocore's own retries end before the body."""
 
         def ask(s3: Any) -> tuple[bytes, Mapping[str, Any]]:
             for tried in range(1, TRIES + 1):
@@ -240,7 +241,7 @@ class S3Store:
     def _body(self, found: Mapping[str, Any]) -> bytes:
         body, count = found["Body"], int(found["ContentLength"])
         ends_s = self._waiting.monotonic_s() + _BODY_S + count / _SLOWEST_BYTES_S
-        # botocore's own read returns no sooner than it has all that it was asked for.
+        # botocore's own read returns only when it has everything that was asked for.
         stream = body._raw_stream  # noqa: SLF001
         data = bytearray()
         try:
@@ -301,7 +302,7 @@ def _of_store(what: str, error: Any) -> OSError:
 
 @lru_cache(maxsize=16)
 def _client(_process: int, place: Place) -> tuple[Any, _CallersKeys]:
-    """A forked process must not share connections: it gets a client of its own."""
+    """Return the client of this process: a forked process must not share connections."""
     keys = _CallersKeys()
     session = Session()
     session.register_component("credential_provider", CredentialResolver([_Provider(keys)]))
@@ -311,7 +312,7 @@ def _client(_process: int, place: Place) -> tuple[Any, _CallersKeys]:
         tcp_keepalive=True,
         proxies={"http": place.proxy, "https": place.proxy} if place.proxy else None,
         signature_version=UNSIGNED if place.anonymous else None,
-        # Every body is signed with its SHA-256; what else there is not every store knows.
+        # Every body is signed with its SHA-256; not every store knows other checksums.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={
@@ -338,9 +339,9 @@ def _bounds(place: Place) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=64)
 def _credentials(_process: int, keys: Keys, place: Place) -> Credentials:
-    """Kept, so that a role's or an instance's are renewed in time and not asked for each call.
+    """Return cached credentials, so that a role's or an instance's are renewed only in time.
 
-    Whoever gives a role's, by our properties or by a profile, has as long to answer as the store.
+    The provider of a role, by our properties or by a profile, has as long to answer as the store.
     """
     if keys.access and keys.secret:
         return Credentials(keys.access, keys.secret, keys.token)

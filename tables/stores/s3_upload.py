@@ -1,4 +1,4 @@
-"""One object as it is written: small ones by one request, large ones in parts while more comes.
+"""One object as it is written: small ones by one request, large ones in parts as they grow.
 
 Parts are sent by threads of the process, few at a time, so that rows are decoded meanwhile.
 """
@@ -19,12 +19,12 @@ PART_BYTES = 8 * 1024 * 1024
 _PARTS_WAITING_MAX = 3
 THREADS = 16
 _MOMENT_S = 1.0
-"""So long a store that answers has time to end an upload; nobody waits for one that hangs."""
+"""A store that answers has this long to end an upload; nobody waits for one that hangs."""
 
 
 @lru_cache(maxsize=1)
 def _threads(_process: int) -> ThreadPoolExecutor:
-    """Those of a parent are not there in a forked process."""
+    """Return this process's threads: a forked process does not have its parent's."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="headgate-s3")
 
 
@@ -81,7 +81,7 @@ class S3Upload:
         return self._count
 
     def flush(self) -> None:
-        """Nothing can be read before the object is whole."""
+        """Do nothing: an object cannot be read before it is whole."""
 
     def close(self) -> None:
         """Wait until the object is there."""
@@ -94,8 +94,8 @@ class S3Upload:
             last, self._waiting = bytes(self._waiting), bytearray()
             if self._upload is not None and last:
                 self._send(last, wait=False)
-            # Parts were handed to the same threads before: whoever waits for them waits for those
-            # that have begun, however many uploads end at once.
+            # The same threads send the parts: waiting for parts means waiting for ones that have
+            # begun, however many uploads end at once.
             self._ending = threads().submit(self._finish, last)
         return self._ending
 
@@ -106,7 +106,7 @@ class S3Upload:
     def abort_later(self) -> Future[None]:
         """Forget what was written; the future is done when nothing of it is under way any more.
 
-        An object that was to be finished, and of which that has not begun, never is.
+        An object whose finishing was asked for and has not begun is never finished.
         """
         self._aborted = True
         self._waiting = bytearray()
@@ -134,7 +134,7 @@ class S3Upload:
             self._under_way.popleft().result()
 
     def _sent_part(self, upload: Future[str], number: int, data: bytes) -> str:
-        if self._failure is not None:  # the others would only make it take longer
+        if self._failure is not None:  # the others would only delay it
             raise self._failure
         try:
             return self._store.part(self._bucket, self._key, upload.result(), (number, data))
@@ -163,7 +163,7 @@ class S3Upload:
             self._store.complete(self._bucket, self._key, upload, parts)
         except UploadUnknown:
             # The first answer was lost, and the second request found the upload done. The name is
-            # nobody else's: what lies there, of this size, is it.
+            # unique: an object of this size there is ours.
             if self._store.size(self._bucket, self._key) != self._count:
                 raise
 
@@ -173,7 +173,7 @@ class S3Upload:
         for part in self._parts:
             with suppress(Exception):
                 part.result()
-        with suppress(OSError):  # what stays of it, the bucket's lifecycle removes
+        with suppress(OSError):  # the bucket's lifecycle removes what stays of it
             self._store.abort(self._bucket, self._key, self._upload.result())
 
 

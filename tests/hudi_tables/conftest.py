@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_tables.bundle import fetched
+from hudi_tables.bundle import fetched, with_s3
+from object_store import ObjectStore
 
 HERE = Path(__file__).parent
 
@@ -36,6 +37,18 @@ def bundle() -> Path:
 
 
 @pytest.fixture(scope="session")
+def jars() -> str:
+    """The bundle, with Hadoop's client of S3."""
+    return with_s3()
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    with ObjectStore() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
 def lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The settings of Hudi's lock provider."""
     from hudi_tables.zookeeper import zookeeper
@@ -45,9 +58,9 @@ def lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="session")
-def spark(bundle: Path) -> Iterator[Any]:
+def spark(jars: str) -> Iterator[Any]:
     from hudi_tables.world import session
 
-    spark = session(bundle)
+    spark = session(jars)
     yield spark
     spark.stop()

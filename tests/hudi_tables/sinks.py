@@ -6,15 +6,19 @@ import json
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from hudi_tables.bundle import with_s3
 from integration.sink_file import COORDINATES, Sections, default_sections, toml
+from object_store import BUCKET, KEY, REGION, SECRET, ObjectStore
 
 from headgate.operations.demo.produce import create_topic
 
@@ -118,12 +122,18 @@ class HudiSink:
             for row in batch.select(["id", "zone"]).to_pylist()
         )
 
+    def there(self, place: Path) -> bool:
+        return (place / ".hoodie" / "hoodie.properties").exists()
+
+    def built(self, place: Path) -> Any:
+        return hudi.HudiTableBuilder.from_base_uri(str(place)).build()
+
     def _read(self, place: Path) -> list[pa.RecordBatch]:
         """As hudi-rs reads them."""
-        if not (place / ".hoodie" / "hoodie.properties").exists():
+        if not self.there(place):
             return []
         try:
-            found = hudi.HudiTableBuilder.from_base_uri(str(place)).build().read()
+            found = self.built(place).read()
         except Exception:  # noqa: BLE001 - its properties, or its timeline, were being written
             return []
         return list(found)
@@ -144,6 +154,38 @@ class HudiSink:
 
     def close(self) -> None:
         self._stack.close()
+
+
+class HudiOnS3Sink(HudiSink):
+    """The same, with all that is a table in a bucket; ``location`` and the like are keys there."""
+
+    store: ObjectStore
+    """Set in a class of the test's own."""
+
+    def filled(self, properties: dict[str, str], key: str) -> Sections:
+        self.prefix = f"sink-{uuid.uuid4()}"
+        filled = super().filled(properties, key)
+        table = {**filled["table"], "location": self.address(self.location)}  # type: ignore[dict-item]
+        s3 = {k: value for k, value in self.store.s3().items() if k != "warehouse"}
+        jars = {"spark.jars": with_s3(), "spark.driver.memory": "768m"}
+        return {**filled, "table": table, "catalog.properties": {**s3, **jars}}
+
+    def address(self, place: Path) -> str:
+        return f"s3://{BUCKET}/{self.prefix}/{place.name}"
+
+    def there(self, place: Path) -> bool:
+        return bool(self.store.keys(f"{self.prefix}/{place.name}/.hoodie/hoodie.properties"))
+
+    def built(self, place: Path) -> Any:
+        options = {
+            "AWS_ENDPOINT": self.store.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": REGION,
+        }
+        builder = hudi.HudiTableBuilder.from_base_uri(self.address(place))
+        return builder.with_storage_options(options).build()
 
 
 class ManyHudiSink(HudiSink):

@@ -21,6 +21,7 @@ from headgate.control_protocol.testing.contract.world import claimed, commit, la
 from headgate.tables.hudi.base_files import instant_of, stamp_of
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.places import AUX
 from headgate.tables.hudi.reservations import Reservations
 from headgate.tables.hudi.table import HudiSinkTable
 
@@ -371,7 +372,7 @@ def test_point_2_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: 
     java = HudiJava(world.place, world.place.config().schema)
     assert java.ghosts(java.meta()) == {instant_of(file.path)}
 
-    (world.place.aux / "sink" / "newest.json").unlink()
+    (world.folder / AUX / "sink" / "newest.json").unlink()
     claimed(world.open(), epoch=2)
     assert not java.ghosts(java.meta())
     assert world.numbers() == []
@@ -416,7 +417,7 @@ def test_point_2_audit_and_status_find_commits_files_and_rows(world: HudiWorld) 
     assert history.complete
     assert history.tag == after.tag
     (brought,) = reader.added(history.commits[1]) or []
-    assert brought == (file.path.removeprefix("file://"), 3)
+    assert brought == (file.path, 3)
     assert sum(each.records for each in reader.live_files()) == 6
     assert {each.added_by for each in reader.live_files()} == {after.tag, history.head}
     count, scanned = reader.scan(["number"])

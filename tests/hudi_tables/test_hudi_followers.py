@@ -34,7 +34,7 @@ from headgate.tables.drafts import Drafts
 from headgate.tables.follower import KindFollower
 from headgate.tables.hudi.follower import HudiFollower
 from headgate.tables.hudi.settings import KEY
-from headgate.tables.hudi.staged import STAGED_S_MAX
+from headgate.tables.hudi.staged import STAGED_MS_MAX
 from headgate.tables.layouts import declared_columns
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -107,7 +107,7 @@ def pays(table: KindFollower, *debts: Debt) -> CommitOutcome:
 
 
 def staged(world: HudiWorld) -> set[str]:
-    return {path.name for path in world.place.staged.rglob("*.parquet")}
+    return {path.name for path in world.staged.rglob("*.parquet")}
 
 
 def test_point_5_what_is_owed_is_paid_after_foreign_writes_clustering_and_archival(
@@ -156,8 +156,8 @@ def test_point_5_staged_files_go_with_the_payment_behind_theirs(world: HudiWorld
 def test_point_5_what_a_draft_names_is_never_swept(world: HudiWorld) -> None:
     first = opened(world)
     owed, nobodys = drafted(world, first, 1), world.file(2)
-    old = STAGED_S_MAX + 60
-    for path in world.place.staged.rglob("*.parquet"):
+    old = STAGED_MS_MAX / 1000 + 60
+    for path in world.staged.rglob("*.parquet"):
         os.utime(path, (path.stat().st_mtime - old,) * 2)
     landed(pays(opened(world), drafted(world, first, 3)))
     assert nobodys.path.rpartition("/")[2] not in staged(world)
@@ -168,7 +168,7 @@ def test_point_5_what_a_draft_names_is_never_swept(world: HudiWorld) -> None:
 def test_point_5_files_that_are_gone_are_not_decided_and_not_paid(world: HudiWorld) -> None:
     table = opened(world)
     owed = drafted(world, table, 1)
-    for path in world.place.staged.rglob("*.parquet"):
+    for path in world.staged.rglob("*.parquet"):
         path.unlink()
     outcome = pays(table, owed)
     assert isinstance(outcome, Unknown)

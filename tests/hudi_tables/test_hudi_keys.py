@@ -183,7 +183,7 @@ def test_point_2_the_last_record_of_a_key_wins_whatever_file_it_came_in(
     assert view.record.keys == KeyCounts(inserted=1, updated=1, deleted=2, absent=1, superseded=2)
     assert names(world) == {1: "newer", 4: "four"} == names_by_hudi_rs(world)
     assert world.open().read() == view
-    assert not list(world.place.staged.rglob("*.parquet"))
+    assert not list(world.staged.rglob("*.parquet"))
     again = world.stage(rows((2, "again", 0, 10)))  # a key that was deleted comes back
     view = landed(commit(table, view, record(1, 3, 11), again))
     assert view.record.keys == KeyCounts(inserted=1)
@@ -327,3 +327,89 @@ def test_point_2_a_table_that_was_filled_without_a_key_takes_none(
     claimed(third, sink="third")
     with pytest.raises(KeyChanged, match="by key"):
         world.open("third").read()
+
+
+def test_point_2_texts_of_a_key_are_folders_as_the_table_calls_them(make: Make) -> None:
+    """Hudi's own generator escapes nothing unless it is told to: `..` was the lake's folder."""
+    world = make(by=("zone",))
+    odd = ["..", ".", "a,b:c", "a=b", "ü/%", "-1"]
+    told = rows(*((n, "x", 0, n) for n in range(len(odd)))).set_column(1, "zone", [odd])
+    table = world.open()
+    view = landed(commit(table, claimed(table), record(1, 1, 9), world.stage(told)))
+    found = world.read().select("zone", "_hoodie_partition_path").collect()
+    paths = {row.zone: row[1] for row in found}
+    dressing = world.place.config().dressing
+    assert paths == {each: dressing.partition_path([each]) for each in odd}
+    again = rows((0, "new", 0, 10)).set_column(1, "zone", [[".."]])
+    landed(commit(table, view, record(1, 2, 11), world.stage(again)))
+    assert world.read().where("zone = '..' and name = 'new'").count() == 1
+
+
+def test_point_2_a_key_that_goes_while_a_compaction_is_planned_stays_gone(make: Make) -> None:
+    world = make("MERGE_ON_READ")
+    table, view = three(world)
+    file = world.stage(rows((1, "new", 0, 5), (2, "new", 0, 6)))
+    view = landed(commit(table, view, record(1, 2, 7), file))
+    compaction(world, "schedule")
+    files = world.stage(gone((1, 0, 7)), FileKind.KEYS), world.stage(rows((2, "newest", 0, 8)))
+    view = landed(commit(table, table.read(), record(1, 3, 9), *files))
+    assert view.record.keys == KeyCounts(updated=1, deleted=1)
+    assert names(world) == {2: "newest", 3: "c"} == names_by_hudi_rs(world)
+    compaction(world, "run")
+    assert names(world) == {2: "newest", 3: "c"} == names_by_hudi_rs(world)
+
+
+def compaction(world: HudiWorld, step: str) -> None:
+    settings = {**world.place.settings, "hoodie.compact.inline.max.delta.commits": "1"}
+    told = ",".join(f"{key}={value}" for key, value in settings.items())
+    call = f"call run_compaction(op => '{step}', path => '{world.folder}', options => '{told}')"
+    assert world.spark.sql(call).count()
+
+
+def test_point_2_a_clock_that_is_behind_the_table_commits_nothing(make: Make) -> None:
+    """Its commit would pass for an older one, and the records behind that would come again."""
+    world = make()
+    _, view = three(world)
+    head = str(view.head)
+    (newest,) = world.timeline(f"*_{head}.commit")
+    tomorrow = str(int(head) + 10**9)
+    newest.rename(newest.with_name(newest.name.replace(head, tomorrow)))
+    heir = world.open()
+    refused = commit(heir, heir.read(), record(1, 2, 5), world.stage(rows((1, "new", 0, 5))))
+    assert isinstance(refused, Refused), refused
+    assert "this machine's clock says" in refused.reason
+    assert names(world) == {1: "a", 2: "b", 3: "c"}
+
+
+def test_point_2_keys_of_a_table_that_others_cut_otherwise_are_not_put_there_twice(
+    tmp_path: Path, spark: Any, lock: dict[str, str]
+) -> None:
+    """No property of the table says into how many buckets: its files do."""
+    spark.sql(
+        "create table cut (id bigint not null, name string, at_partition int, at_offset bigint) "
+        f"using hudi location '{tmp_path}/trips' tblproperties (primaryKey = 'id', type = 'cow', "
+        "'hoodie.index.type' = 'BUCKET', 'hoodie.bucket.index.num.buckets' = '4', "
+        "'hoodie.table.timeline.timezone' = 'UTC')"
+    )
+    spark.sql("insert into cut select id, 'theirs', null, null from range(40)")
+    absent = ["zone", "fare", "at"]
+    for buckets, taken in (("8", False), ("4", True)):
+        world = HudiWorld(
+            tmp_path,
+            spark,
+            lock,
+            columns=Struct(tuple(c for c in COLUMNS.fields if c.name not in absent)),
+            key=RowKey(("id",), "at_partition", "at_offset"),
+            properties={INDEX: "BUCKET", "hoodie.bucket.index.num.buckets": buckets},
+        )
+        told = rows(*((n, "ours", 0, n) for n in range(40))).drop(absent)
+        table, file = world.open(), world.stage(told)
+        view = claimed(table, 1 if buckets == "8" else 2)
+        if taken:
+            landed(commit(table, view, record(2, 1, 40), file))
+            continue
+        with pytest.raises(HudiUnsafe, match="keys would be there twice"):
+            commit(table, view, record(1, 1, 40), file)
+        (world.place.aux / "buckets").unlink()
+    found = spark.read.format("hudi").load(str(tmp_path / "trips")).select("name").collect()
+    assert [row.name for row in found] == ["ours"] * 40

@@ -11,10 +11,21 @@ from typing import Any
 
 import pytest
 from hudi_tables.world import ARCHIVED_SOON, QUICK, HudiWorld
-from many_tables_of_a_kind import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source, value
+from many_tables_of_a_kind import (
+    BEGIN,
+    CHANGES,
+    COLUMNS,
+    DECLARED,
+    EVERY,
+    MANY,
+    PLACES,
+    changing,
+    fold,
+    source,
+    value,
+)
 from sink_in_process import SinkInProcess
 
-from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.testing.contract.ledger import owing
 from headgate.control_protocol.testing.contract.world import claimed, landed
@@ -176,61 +187,14 @@ def test_point_5_n1_tables_of_fields_are_made_of_what_records_show_with_partitio
         sink.die()
 
 
-CHANGES = """
-[tables]
-type = "delta"
-ledger = "db.ledger"
-[tables.create]
-schema = "declared"
-location = "LAKE/{table}"
-[[tables.route]]
-topic = "^shop\\\\.(?P<name>.+)$"
-to = "db.{name}"
-[[tables.table]]
-match = "db.orders"
-key = ["id"]
-columns = [{ name = "id", type = "long", required = true }, { name = "zone", type = "string" }]
-[[tables.table]]
-match = "db.returns"
-columns = COLUMNS
-[tables.record_columns]
-topic = "topic"
-partition = "partition"
-offset = "offset"
-[quarantine]
-policy = "quarantine"
-table = "db.rejected"
-per_thousand_max = 1000
-"""
-
-
-def changing(at: TopicPartition, offset: int) -> bytes | None:
-    """Keys come again and again, and some of their rows go; returns are only added."""
-    if at.topic == "shop.orders" and offset % 7 == 3:
-        return None
-    return json.dumps({"id": offset % 20, "zone": f"{offset}"}).encode()
-
-
-def fold(count: int) -> dict[int, str]:
-    """What so many records of orders come to."""
-    rows: dict[int, str] = {}
-    at = TopicPartition("shop.orders", 0)
-    for offset in range(count):
-        rows.pop(offset % 20, None)
-        if (told := changing(at, offset)) is not None:
-            rows[offset % 20] = json.loads(told)["zone"]
-    return rows
-
-
 @pytest.mark.parametrize(
     ("kind", "index"), [("COPY_ON_WRITE", "SIMPLE"), ("MERGE_ON_READ", "BUCKET")]
 )
 def test_point_5_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_death(
     said: Settings, lake: Path, spark: Any, kind: str, index: str
 ) -> None:
-    begin = BEGIN.replace(', "events"', "")
     settings = said(
-        begin + CHANGES,
+        CHANGES,
         **{"hoodie.table.type": kind, "hoodie.index.type": index},
         **{"hoodie.bucket.index.num.buckets": "2"},
     )

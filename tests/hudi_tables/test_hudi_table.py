@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_tables.world import HudiWorld
+from hudi_tables.world import HudiOnS3World, HudiWorld
+from object_store import ObjectStore
 
 from headgate.control_protocol.testing.contract import (
     CoreContract,
@@ -22,3 +23,9 @@ class TestHudiTable(CoreContract, OthersContract, LedgerContract):
         world = HudiWorld(tmp_path, spark, lock)
         yield world
         world.close()
+
+
+class TestHudiTableOnS3(CoreContract, OthersContract, LedgerContract):
+    @pytest.fixture
+    def world(self, object_store: ObjectStore, spark: Any, lock: dict[str, str]) -> HudiWorld:
+        return HudiOnS3World(object_store, spark, lock)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from object_store import BUCKET, ObjectStore
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
@@ -26,7 +27,7 @@ from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.keyed import HudiKeyedTable
 from headgate.tables.hudi.kind import HudiKind
-from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.places import STAGED, HudiPlace
 from headgate.tables.hudi.table import HudiSinkTable
 
 ROWS_PER_FILE = 3
@@ -57,17 +58,17 @@ ARCHIVED_SOON = {
 QUICK = {"hoodie.time.generator.max_expected_clock_skew_ms": "20"}
 
 
-def session(bundle: Path) -> Any:
+def session(jars: str) -> Any:
     """Return this process's Spark session, with Hudi in it."""
     from pyspark.sql import SparkSession
 
     conf = {
-        "spark.jars": str(bundle),
+        "spark.jars": jars,
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
         "spark.sql.shuffle.partitions": "1",
     }
-    return SparkSession(open_spark(conf))
+    return SparkSession(open_spark(conf, {}))
 
 
 class HudiWorld:
@@ -81,7 +82,7 @@ class HudiWorld:
         follows = {"lead": properties} if wanted.pop("follows", False) else {}
         self.wanted = WantedTable(
             "db.trips",
-            str(self.folder),
+            wanted.pop("location", str(self.folder)),
             create=True,
             columns=wanted.pop("columns", COLUMNS),
             properties=properties,
@@ -133,10 +134,15 @@ class HudiWorld:
 
     def stage(self, told: pa.Table, kind: FileKind = FileKind.ROWS) -> WrittenFile:
         """As participants write files of a table with a key."""
-        self.place.staged.mkdir(parents=True, exist_ok=True)
-        path = self.place.staged / f"{uuid.uuid4()}.parquet"
-        pq.write_table(told, path)
-        return WrittenFile(path.as_uri(), told.num_rows, path.stat().st_size, kind)
+        name = f"{STAGED}/{uuid.uuid4()}.parquet"
+        with self.place.folder.sink(name) as stream:
+            pq.write_table(told, stream)
+            size = stream.tell()
+        return WrittenFile(f"{self.place.location}/{name}", told.num_rows, size, kind)
+
+    @property
+    def staged(self) -> Path:
+        return self.folder / STAGED
 
     def numbers(self) -> list[int]:
         found = self.read().select("number").collect()
@@ -146,9 +152,9 @@ class HudiWorld:
         """As Hudi's Spark reader has it."""
         if not any(self.timeline("*commit")):
             return self.spark.createDataFrame([], "number long, row long")
-        return self.spark.read.format("hudi").options(**options).load(str(self.folder))
+        return self.spark.read.format("hudi").options(**options).load(self.place.base_path)
 
-    def timeline(self, pattern: str) -> list[Path]:
+    def timeline(self, pattern: str) -> Sequence[PurePath]:
         return sorted((self.folder / ".hoodie" / "timeline").glob(pattern))
 
     def data_files(self) -> list[str]:
@@ -164,13 +170,13 @@ class HudiWorld:
             **({**self.place.settings} if lock else {}),
         }
         frame = self.spark.createDataFrame(rows(number).to_pylist(), "number long, row long")
-        frame.write.format("hudi").options(**options).mode("append").save(str(self.folder))
+        frame.write.format("hudi").options(**options).mode("append").save(self.place.base_path)
 
     def compact(self, by: str = "row") -> None:
         """Hudi's clustering: base files are rewritten."""
         settings = ",".join(f"{key}={value}" for key, value in self.place.settings.items())
         call = (
-            f"call run_clustering(path => '{self.folder}', op => 'scheduleandexecute', "
+            f"call run_clustering(path => '{self.place.base_path}', op => 'scheduleandexecute', "
             f"options => 'hoodie.clustering.plan.strategy.sort.columns={by},{settings}')"
         )
         assert self.spark.sql(call).count()
@@ -198,6 +204,44 @@ class HudiWorld:
 
     def _complete(self, instant: str) -> bool:
         return any(self.timeline(f"{instant}_*.*commit"))
+
+
+class HudiOnS3World(HudiWorld):
+    """The same on S3, below a prefix of its own."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        spark: Any,
+        lock: dict[str, str],
+        endpoint: str = "",
+        **wanted: Any,
+    ) -> None:
+        self._store, self._prefix = store, f"{uuid.uuid4()}/trips"
+        properties = store.s3(endpoint or None)
+        del properties["warehouse"]
+        location = f"s3://{BUCKET}/{self._prefix}"
+        storage = {**properties, **wanted.pop("storage", {})}
+        super().__init__(Path("/none"), spark, lock, location=location, storage=storage, **wanted)
+
+    def timeline(self, pattern: str) -> Sequence[PurePath]:
+        names = (PurePosixPath(name) for name in self.keys(".hoodie/timeline/"))
+        return [name for name in names if len(name.parts) == 1 and name.match(pattern)]
+
+    def data_files(self) -> list[str]:
+        names = (PurePosixPath(name) for name in self.keys())
+        found = (name for name in names if name.suffix == ".parquet")
+        return sorted(name.name for name in found if ".hoodie" not in name.parts)
+
+    def keys(self, below: str = "") -> list[str]:
+        """What lies there, marks of folders apart."""
+        root = f"{self._prefix}/{below}"
+        found = (key.removeprefix(root) for key in self._store.keys(root))
+        return sorted(name for name in found if not name.endswith("/"))
+
+    def drop(self) -> None:
+        for key in self._store.keys(f"{self._prefix}/"):
+            self._store.client("s3").delete_object(Bucket=BUCKET, Key=key)
 
 
 def rows(number: int) -> pa.Table:

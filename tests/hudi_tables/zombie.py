@@ -95,14 +95,14 @@ class Zombie:
 
 def main(
     home: Path,
-    bundle: Path,
+    bundle: str,
     properties: dict[str, str],
     number: int,
     where: str,
     kind: str,
     draft: str,
 ) -> None:
-    jars = {"spark.jars": str(bundle)}
+    jars = {"spark.jars": bundle}
     world = HudiWorld(home, session(bundle), {}, properties=properties, storage=jars, **KINDS[kind])
 
     def stop() -> None:
@@ -151,7 +151,7 @@ def written(path: Path, text: str) -> None:
 if __name__ == "__main__":
     main(
         Path(sys.argv[1]),
-        Path(sys.argv[2]),
+        sys.argv[2],
         json.loads(sys.argv[3]),
         int(sys.argv[4]),
         *sys.argv[5:],

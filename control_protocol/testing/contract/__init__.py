@@ -12,6 +12,7 @@ from headgate.control_protocol.testing.contract.branches import BranchContract
 from headgate.control_protocol.testing.contract.commits import CoreContract
 from headgate.control_protocol.testing.contract.expiry import ExpiryContract
 from headgate.control_protocol.testing.contract.followers import FollowerContract
+from headgate.control_protocol.testing.contract.keys import KeyContract, KeyedFollowerContract
 from headgate.control_protocol.testing.contract.ledger import LedgerContract
 from headgate.control_protocol.testing.contract.others import OthersContract
 from headgate.control_protocol.testing.contract.rollback import RollbackContract
@@ -22,6 +23,8 @@ __all__ = [
     "CoreContract",
     "ExpiryContract",
     "FollowerContract",
+    "KeyContract",
+    "KeyedFollowerContract",
     "LedgerContract",
     "OthersContract",
     "RollbackContract",

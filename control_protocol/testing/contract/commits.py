@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused, Unknown
 from headgate.control_protocol.testing.contract.world import World, claimed, commit, landed, record
 
@@ -100,7 +104,20 @@ class CoreContract:
         after = table.read()
         assert after.uuid != view.uuid
         assert after.lineage is Lineage.FRESH
+        claimed(world.open())  # a table that counts its commits is as far as the first was
+        assert isinstance(commit(world.open(), view, record(1, 1, 3), file), Refused)
         assert world.numbers() == []
+
+    def test_a_large_record_is_read_back_whole(self, world: World) -> None:
+        table = world.open()
+        view = claimed(table)
+        places = (TopicPartition(f"trips.{number % 7}", number) for number in range(3_000))
+        offsets = Offsets({place: 10**12 + place.partition**2 for place in places})
+        topics = {f"trips.{number}": TopicId(f"id-{number}") for number in range(7)}
+        large = replace(record(1, 1, 3), group_id="Gruppe Łódź", offsets=offsets, topic_ids=topics)
+        after = landed(commit(table, view, large, world.file(1)))
+        assert world.open().read() == after
+        assert after.record == large
 
     def test_a_dropped_table_is_missing(self, world: World) -> None:
         table = world.open()

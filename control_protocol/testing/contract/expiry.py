@@ -79,7 +79,7 @@ class ExpiryContract:
 
 
 def maintained(world: ExpiryWorld, *, log: bool) -> None:
-    """Two commits of others that change no row, and an expiry of all that can go."""
+    """Make two commits of others that change no row, and expire all that can go."""
     world.compact()
     world.compact()
     forget(world, log=log)

@@ -1,4 +1,4 @@
-"""A table that another one pays: its rows were decided before, perhaps by another process."""
+"""A table that is paid for another one: its rows were decided before, maybe by another process."""
 
 from __future__ import annotations
 

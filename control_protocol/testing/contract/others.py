@@ -29,7 +29,9 @@ class OthersContract:
         stale = claimed(table)
         world.append_foreign(7)
         file = world.file(1)
-        assert isinstance(commit(table, stale, record(1, 1, 3), file), Refused)
+        refused = commit(table, stale, record(1, 1, 3), file)
+        assert isinstance(refused, Refused)
+        assert not refused.for_good, "the same file lands below"
         view = table.read()
         assert view.lineage is Lineage.CONTAINS_TAG
         assert (view.record, view.tag) == (stale.record, stale.tag)

@@ -47,7 +47,7 @@ class RollbackContract:
 
 
 def rolled_back(world: RollbackWorld) -> tuple[SinkTable, TableView]:
-    """A table that was set back behind its first file, and what its sink saw before that."""
+    """Return a table that was set back behind its first file, and its sink's view before that."""
     table = world.open()
     first = claimed(table)
     second = landed(commit(table, first, record(1, 1, 3), world.file(1)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.control_protocol.events import WrittenFile
@@ -30,21 +31,21 @@ class World(Protocol):
     """An empty table, which sinks of any name open."""
 
     def open(self, sink: str = "sink") -> SinkTable:
-        """Another process' view of the table: it shares nothing with the views before it."""
+        """Open another process' view of the table: it shares nothing with the views before it."""
 
     def file(self, number: int) -> WrittenFile:
-        """A file that a participant has written and nobody has committed, told by its number."""
+        """Write a file that nobody has committed, identified by its number."""
 
     def numbers(self) -> list[int]:
-        """The numbers of the files that a reader of the table finds, sorted."""
+        """Return the numbers of the files that a reader of the table finds, sorted."""
 
     def recreate(self) -> None:
-        """Somebody drops the table, and makes an empty one in its place."""
+        """Drop the table, and make an empty one in its place."""
 
     def drop(self) -> None: ...
 
     def lose_next_answer(self, *, landed: bool) -> None:
-        """The next commit of a table that is open now fails without an answer; ``landed`` says
+        """Make the next commit of a table that is open now fail without an answer; ``landed`` says
         whether it took effect."""
 
 
@@ -54,11 +55,42 @@ class FollowerWorld(World, Protocol):
     def open(self, sink: str = "sink") -> FollowingTable: ...
 
     def unfit_file(self) -> WrittenFile:
-        """A file that this table cannot be given: of other columns, or of no writer's."""
+        """Return a file that this table cannot take: of other columns, or of no writer's."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """What a record says of a key: its value, or (``None``) that its row goes."""
+
+    key: int
+    value: str | None
+    offset: int
+    partition: int = 0
+
+
+class KeyedWorld(Protocol):
+    """An empty table whose rows are a whole number, their key, and a text."""
+
+    def open(self, sink: str = "sink") -> SinkTable: ...
+
+    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+        """The files of one status that claims these records: rows, and key files (rule U2)."""
+
+    def held(self) -> dict[int, str]:
+        """What a reader of the table finds; each key once."""
+
+    def lose_next_answer(self, *, landed: bool) -> None:
+        """As of any ``World``."""
+
+
+class KeyedFollowerWorld(KeyedWorld, Protocol):
+    """The table is paid for what another one decides."""
+
+    def open(self, sink: str = "sink") -> FollowingTable: ...
 
 
 class OthersWorld(World, Protocol):
-    """Somebody who is no sink writes to the table as well."""
+    """A world in which somebody who is not a sink writes to the table as well."""
 
     def append_foreign(self, number: int) -> None: ...
 
@@ -73,10 +105,10 @@ class RollbackWorld(OthersWorld, Protocol):
 
 class ExpiryWorld(RollbackWorld, Protocol):
     def expire_all(self) -> None:
-        """Forget every state that neither the table nor the sink's tag stands on."""
+        """Expire every state that neither the table nor the sink's tag needs."""
 
     def lose_history(self) -> None:
-        """And what is left of them."""
+        """Delete what is left of the expired states, too."""
 
 
 class BranchWorld(World, Protocol):

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from headgate.control_protocol.columns import Column, ListOf, Struct, Type, digits
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.table_kinds import RowKey
 
 _TYPES = {
     "boolean": ("boolean", pa.bool_()),
@@ -86,6 +87,13 @@ def in_files(columns: Sequence[Column]) -> tuple[Mapping[str, pa.DataType], froz
     table may have got them since it was written."""
     optional = frozenset(column.name for column in columns if not column.required)
     return {column.name: arrow_type(column.type) for column in columns}, optional
+
+
+def key_columns(columns: Struct, key: RowKey) -> tuple[Column, ...]:
+    """Return the columns of a key file."""
+    topic = (Column("_topic", "string"),) if key.topic else ()
+    place = (Column("_partition", "int"), Column("_offset", "long"))
+    return (*(columns[name] for name in key.key), *topic, *place)
 
 
 def columns_of(table: str, found: list[Found]) -> Struct:

@@ -29,7 +29,14 @@ class PostgresKind:
     """Tables of a PostgreSQL database; ``catalog.properties.uri`` says which."""
 
     guarantee = Guarantee.EXACTLY_ONCE
-    capabilities = frozenset({Capability.FOLLOWERS, Capability.KEYS, Capability.MANY_TABLES})
+    capabilities = frozenset(
+        {
+            Capability.FOLLOWERS,
+            Capability.KEYED_TABLES,
+            Capability.KEYS,
+            Capability.MANY_TABLES,
+        }
+    )
 
     def refuse(self, wanted: WantedTable) -> None:
         names_of(wanted.name)

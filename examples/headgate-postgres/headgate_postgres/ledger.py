@@ -158,8 +158,8 @@ class Ledger:
             done = connection.execute(_MOVE, (position, epoch, said, changed, *place))
         if done.rowcount != 1:
             return False
-        rows = json.dumps({f.path: f.records for f in attempt.files if f.kind is FileKind.ROWS})
-        connection.execute(_KEEP, (*place, position, said, rows))
+        rows = {f.path: f.records if f.kind is FileKind.ROWS else None for f in attempt.files}
+        connection.execute(_KEEP, (*place, position, said, json.dumps(rows)))
         return True
 
     def files_older_than(
@@ -180,7 +180,8 @@ class Ledger:
         with connection.cursor(name="headgate_commits") as cursor:  # on the server: it may be long
             cursor.execute(_COMMITS, (facts.oid, self._sink, own))
             for sink, position, at_ms, record, files in cursor:
-                yield Kept(SinkName(sink), position, int(at_ms), record, files)
+                rows = {path: count for path, count in files.items() if count is not None}
+                yield Kept(SinkName(sink), position, int(at_ms), record, rows)
 
 
 def position_of(tag: int) -> int:

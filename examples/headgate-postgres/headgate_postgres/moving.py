@@ -14,18 +14,16 @@ from psycopg import sql
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import TableChanged
-from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.key_errors import KeyInTwoPartitions
+from headgate.control_protocol.events import FileKind
+from headgate.control_protocol.key_errors import KeyChanged, KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
-from headgate_postgres.columns import in_files, postgres_type
+from headgate.control_protocol.table_kinds import NumberedFile, RowKey
+from headgate_postgres.columns import in_files, key_columns, postgres_type
 from headgate_postgres.ledger import one
 from headgate_postgres.server import Connection
 from headgate_postgres.staged_files import StagedFiles, copy_text
 
 _ROWS, _KEYS = sql.Identifier("pg_temp", "staged_rows"), sql.Identifier("pg_temp", "staged_keys")
-_TOPIC, _PARTITION, _OFFSET = "_topic", "_partition", "_offset"
-"""Of a key file, behind the columns of the key."""
 
 
 class Moving:
@@ -35,12 +33,23 @@ class Moving:
         self._connection = connection
         self._columns = columns
         self._key = key
+        self._number = _free_name(columns)
 
-    def copy(self, files: StagedFiles, written: Sequence[WrittenFile]) -> None:
-        """Copy the files' rows into temporary tables. Raises ``TableChanged``, ``OSError``."""
-        self._copy(files, _ROWS, self._columns.fields, _of(written, FileKind.ROWS))
+    def copy(self, files: StagedFiles, written: Sequence[NumberedFile]) -> None:
+        """Copy the files' rows into temporary tables.
+
+        Raises ``TableChanged``, ``KeyChanged``, ``OSError``.
+        """
+        rows, gone = _of(written, FileKind.ROWS), _of(written, FileKind.KEYS)
+        self._copy(files, _ROWS, self._columns.fields, rows)
         if self._key:
-            self._copy(files, _KEYS, self._of_keys(self._key), _of(written, FileKind.KEYS))
+            self._copy(files, _KEYS, key_columns(self._columns, self._key), gone)
+        elif gone:
+            raise KeyChanged(
+                "records are to be committed that delete rows by their key, and the settings name "
+                "no key",
+                "put the key back: what was decided is paid by it",
+            )
 
     def append(self, table: sql.Identifier) -> None:
         """Move all rows into the table."""
@@ -57,19 +66,21 @@ class Moving:
         names = _names(key.key)
         self._execute(
             "CREATE TEMPORARY TABLE changes ON COMMIT DROP AS SELECT {keys}, {topic} AS topic_of, "
-            "{partition} AS partition_of, {offset} AS offset_of, false AS goes FROM {rows} "
-            "UNION ALL SELECT {keys}, {theirs}, _partition, _offset, true FROM {gone}",
+            "{partition} AS partition_of, {offset} AS offset_of, {number} AS number_of, "
+            "false AS goes FROM {rows} "
+            "UNION ALL SELECT {keys}, {theirs}, _partition, _offset, {number}, true FROM {gone}",
             keys=names,
             topic=sql.Identifier(key.topic) if key.topic else sql.SQL("NULL::text"),
             theirs=sql.SQL("_topic" if key.topic else "NULL::text"),
             partition=sql.Identifier(key.partition),
             offset=sql.Identifier(key.offset),
+            number=sql.Identifier(self._number),
             rows=_ROWS,
             gone=_KEYS,
         )
         self._execute(
             "CREATE TEMPORARY TABLE newest ON COMMIT DROP AS SELECT DISTINCT ON ({}) * "
-            "FROM changes ORDER BY {}, offset_of DESC",
+            "FROM changes ORDER BY {}, number_of DESC, offset_of DESC",
             *(names, names),
         )
         self._execute("ANALYZE newest")
@@ -94,7 +105,8 @@ class Moving:
         replaced = (sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(n)) for n in every)
         query = sql.SQL(
             "WITH put AS (INSERT INTO {table} ({names}) SELECT {rows} FROM {staged} s "
-            "JOIN newest n ON {same} AND n.offset_of = s.{offset} AND NOT n.goes "
+            "JOIN newest n ON {same} AND NOT n.goes "
+            "AND (n.number_of, n.offset_of) = (s.{number}, s.{offset}) "
             "ON CONFLICT ({keys}) DO UPDATE SET {replaced} RETURNING xmax = 0 AS is_new) "
             "SELECT count(*) FILTER (WHERE is_new) FROM put"
         ).format(
@@ -103,6 +115,7 @@ class Moving:
             rows=sql.SQL(", ").join(sql.Identifier("s", name) for name in every),
             staged=_ROWS,
             same=_equal(key.key, "s", "n"),
+            number=sql.Identifier(self._number),
             offset=sql.Identifier(key.offset),
             keys=_names(key.key),
             replaced=sql.SQL(", ").join(replaced),
@@ -130,22 +143,16 @@ class Moving:
 
     # ---------------------------------------------------------------------------------- copying
 
-    def _of_keys(self, key: RowKey) -> tuple[Column, ...]:
-        """The columns of a key file."""
-        place = (Column(_PARTITION, "int"), Column(_OFFSET, "long"))
-        topic = (Column(_TOPIC, "string"),) if key.topic else ()
-        return (*(self._columns[name] for name in key.key), *topic, *place)
-
     def _copy(
         self,
         files: StagedFiles,
         into: sql.Identifier,
         columns: Sequence[Column],
-        written: Sequence[WrittenFile],
+        written: Sequence[NumberedFile],
     ) -> None:
         typed = (
             sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(postgres_type(c)))
-            for c in columns
+            for c in (*columns, Column(self._number, "int"))
         )
         self._execute(
             "CREATE TEMPORARY TABLE {} ({}) ON COMMIT DROP", into, sql.SQL(", ").join(typed)
@@ -154,11 +161,12 @@ class Moving:
         copying = sql.SQL("COPY {} FROM STDIN (FORMAT csv)").format(into)
         with self._connection.cursor() as cursor:
             with cursor.copy(copying) as copy:
-                for file in written:
+                for file, number in written:
                     with written_as_the_table_is(file.path):
                         for batch in files.rows(file.path, kinds, optional):
-                            copy.write(copy_text(batch))
-            there, claimed = cursor.rowcount, sum(file.records for file in written)
+                            numbers = pa.repeat(pa.scalar(number, pa.int32()), len(batch))
+                            copy.write(copy_text(batch.append_column(self._number, numbers)))
+            there, claimed = cursor.rowcount, sum(file.records for file, _ in written)
         if there != claimed:
             raise TableChanged(
                 f"the files of the transaction have {there} rows, their writers wrote {claimed}",
@@ -183,8 +191,16 @@ def written_as_the_table_is(path: str) -> Iterator[None]:
         ) from error
 
 
-def _of(written: Sequence[WrittenFile], kind: FileKind) -> list[WrittenFile]:
-    return [file for file in written if file.kind is kind]
+def _of(written: Sequence[NumberedFile], kind: FileKind) -> list[NumberedFile]:
+    return [(file, number) for file, number in written if file.kind is kind]
+
+
+def _free_name(columns: Struct) -> str:
+    """Return a name that none of the columns has."""
+    name = "transaction_of"
+    while any(column.name == name for column in columns.fields):
+        name += "_"
+    return name
 
 
 def _names(names: Iterable[str]) -> sql.Composed:

@@ -22,7 +22,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
     Unreachable,
 )
-from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -33,8 +33,8 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import CommitRecord, KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
-from headgate_postgres.columns import in_files
+from headgate.control_protocol.table_kinds import RowKey, numbered
+from headgate_postgres.columns import in_files, key_columns
 from headgate_postgres.ledger import Ledger, make_ledger
 from headgate_postgres.moving import Moving, written_as_the_table_is
 from headgate_postgres.server import Connection, Server, TableFacts
@@ -104,10 +104,13 @@ class PostgresTable:
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
         """As ``table_kinds.FollowingTable``."""
-        server = self._place.server
+        server, key = self._place.server, self._place.key
         with server.connected() as connection:
-            kinds, optional = in_files(server.facts(connection, self._place.key).columns.fields)
+            columns = server.facts(connection, key).columns
+        of_keys = key_columns(columns, key) if key else ()
+        known = {FileKind.ROWS: in_files(columns.fields), FileKind.KEYS: in_files(of_keys)}
         for file in files:
+            kinds, optional = known[file.kind]
             try:
                 with written_as_the_table_is(file.path):
                     self._place.files.refuse(file.path, kinds, optional)
@@ -136,7 +139,7 @@ class PostgresTable:
         record = attempt.record
         try:
             if attempt.files:
-                moving.copy(self._place.files, attempt.files)
+                moving.copy(self._place.files, numbered(attempt))
                 # From here on nobody alters or drops the table.
                 connection.execute(server.locking)
                 if server.facts(connection, self._place.key) != facts:

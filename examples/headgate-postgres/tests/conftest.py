@@ -21,6 +21,7 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_kinds import RowKey, WantedTable
+from headgate.control_protocol.testing.contract.world import KeyChange
 
 psycopg = pytest.importorskip(
     "psycopg", reason="pip install 'psycopg[binary]'", exc_type=ImportError
@@ -40,6 +41,10 @@ KEYED = Struct(
     )
 )
 KEY = RowKey(("id",), "at_partition", "at_offset")
+IN_ROWS = pa.schema(
+    {"id": pa.int64(), "name": pa.string(), "at_partition": pa.int32(), "at_offset": pa.int64()}
+)
+IN_KEYS = pa.schema({"id": pa.int64(), "_partition": pa.int32(), "_offset": pa.int64()})
 
 
 class PostgresWorld:
@@ -90,6 +95,19 @@ class PostgresWorld:
     def numbers(self) -> list[int]:
         found = self.sql("SELECT number FROM {} ORDER BY number")
         return [number for (number,) in found][::ROWS_PER_FILE]
+
+    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+        rows = [(r.key, r.value, r.partition, r.offset) for r in records if r.value is not None]
+        gone = [(r.key, r.partition, r.offset) for r in records if r.value is None]
+        told = ((rows, IN_ROWS, FileKind.ROWS), (gone, IN_KEYS, FileKind.KEYS))
+        return tuple(
+            self.written(pa.table([*zip(*of, strict=True)], schema=columns), kind)
+            for of, columns, kind in told
+            if of
+        )
+
+    def held(self) -> dict[int, str]:
+        return dict(self.sql("SELECT id, name FROM {}"))
 
     def recreate(self) -> None:
         self.drop()

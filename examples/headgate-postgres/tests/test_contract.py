@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from headgate.control_protocol.testing.contract import (
     CoreContract,
     FollowerContract,
+    KeyContract,
+    KeyedFollowerContract,
     LedgerContract,
 )
 
 
 class TestPostgresTable(CoreContract, FollowerContract, LedgerContract):
     """The fixture ``world`` is a table of its own."""
+
+
+class TestKeyedTable(KeyContract):
+    """A table with a key, to which its coordinator commits."""
+
+    @pytest.fixture
+    def world(self, keyed: Any) -> Any:
+        return keyed
+
+
+class TestKeyedFollower(KeyedFollowerContract):
+    """One that is paid for what another table has decided."""
+
+    @pytest.fixture
+    def world(self, keyed: Any) -> Any:
+        return keyed

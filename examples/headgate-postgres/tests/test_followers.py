@@ -16,10 +16,11 @@ from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.errors import ConfigurationError, TableChanged, Unreachable
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.ports import CommitOutcome, Refused, Unknown
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, KeyCounts
 from headgate.control_protocol.table_kinds import WantedTable
-from headgate.control_protocol.testing.contract.world import commit, landed, record
+from headgate.control_protocol.testing.contract.world import KeyChange, commit, landed, record
 from headgate_postgres.columns import ExactValues, tamed
 from headgate_postgres.table import KEPT
 
@@ -92,6 +93,33 @@ def test_point_6_files_of_payments_stay_as_long_as_a_replica_may_lag(world) -> N
     world.sql("UPDATE headgate.commits SET committed_at = committed_at - interval '1 hour'")
     landed(pays(world, 4))
     assert list(world.folder.iterdir()) == []
+
+
+def test_u2_key_files_of_payments_stay_as_long_as_those_with_rows(keyed) -> None:
+    """They are no rows to an audit, which counts what each commit brought."""
+    keyed.kept = KEPT
+    files = keyed.changed(KeyChange(1, "a", 1, 0), KeyChange(2, None, 2, 0))
+    view = landed(pays(keyed, 1, *files))
+    assert {path.as_uri() for path in keyed.folder.iterdir()} == {file.path for file in files}
+    reader = keyed.kind.reader(keyed.wanted, SinkName("sink"))
+    (done,) = reader.history().commits
+    assert (done.added_records, done.added_files, reader.added(done)) == (
+        1,
+        1,
+        [(files[0].path, 1)],
+    )
+    reader.close()
+    assert view.record.keys == KeyCounts(inserted=1, absent=1)
+    keyed.sql("UPDATE headgate.commits SET committed_at = committed_at - interval '1 hour'")
+    landed(pays(keyed, 2))
+    assert list(keyed.folder.iterdir()) == []
+
+
+def test_u1_keys_that_go_are_no_payment_of_a_table_without_a_key(keyed, world) -> None:
+    (gone,) = keyed.changed(KeyChange(2, None, 2, 0))
+    with pytest.raises(KeyChanged, match="put the key back"):
+        pays(world, 1, gone)
+    assert world.open().read().record is None
 
 
 class Overtaken:

@@ -1,4 +1,4 @@
-"""Reads the keys of a keyed table's files, and where their records came from, batch by batch."""
+"""Reads the keys of a keyed table's files, and the source of their records, batch by batch."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ _PARTITIONS = 2**_PARTITION_BITS - 1
 
 @dataclass(slots=True)
 class Sources:
-    """Numbers of the partitions that records come from, of one coordinator's life. Several threads
-    may ask."""
+    """Numbers the partitions that records come from, during one coordinator's life. Thread-safe."""
 
     _numbers: dict[tuple[str, int], int] = field(default_factory=dict)
     _places: list[tuple[str, int]] = field(default_factory=list)
@@ -49,7 +48,7 @@ class Sources:
         return f"{topic}/{partition}" if topic else f"partition {partition}"
 
     def numbers(self, topics: pa.Array | None, partitions: pa.Array) -> npt.NDArray[np.int32]:
-        """``UNKNOWN`` where a row has none: it is of somebody else."""
+        """Return the numbers; ``UNKNOWN`` for a row without coordinates, written by others."""
         parts = pc.cast(partitions, pa.int64())
         if topics is None:
             topics = pa.nulls(len(parts), pa.string())
@@ -62,7 +61,7 @@ class Sources:
         values = parts.fill_null(0).to_numpy(zero_copy_only=False)
         result = np.full(len(values), UNKNOWN, np.int32)
         texts = names.dictionary.to_pylist()
-        # One number for each pair, by a hash of them: sorting pairs took most of a cold start.
+        # One number for each pair, by a hash: sorting pairs took most of a cold start.
         pairs = pa.array(codes << _PARTITION_BITS | values).dictionary_encode()
         found = [
             self.number(texts[pair >> _PARTITION_BITS], pair & _PARTITIONS)
@@ -75,7 +74,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Of a table: its key's, by field ids and types, and those of its records' coordinates."""
+    """The columns of a table's key, by field ids and types, and of its records' coordinates."""
 
     key: tuple[int, ...]
     types: tuple[pa.DataType, ...]
@@ -85,7 +84,7 @@ class Columns:
 
     @classmethod
     def of(cls, schema: Schema, key: Sequence[int], coordinates: Sequence[str]) -> Columns:
-        """``coordinates``: the columns for partition and offset, and for the topic, if any."""
+        """Find the columns; ``coordinates``: those for partition, offset and, if any, topic."""
         columns = schema_to_pyarrow(Schema(*(schema.find_field(of) for of in key)))
         ids = [schema.find_field(name).field_id if name else None for name in coordinates]
         partition, offset, topic = ids
@@ -104,20 +103,20 @@ class Columns:
 
 @dataclass(slots=True)
 class KeyReader:
-    """Reads files of one table as their keys' hashes."""
+    """Reads files of one table as hashes of their keys."""
 
     hashed: KeyHash = field(default_factory=KeyHash)
     sources: Sources = field(default_factory=Sources)
 
     def rows(self, io: FileIO, columns: Columns, target: Target) -> FileKeys:
-        """Of a live data file. Raises ``KeysUnreadable``, and what storage raises."""
+        """Read a live data file. Raises ``KeysUnreadable``, and what storage raises."""
         if not target.parquet:
             raise _unreadable(target.path, "it is not Parquet")
         optional = {columns.partition, columns.offset, columns.topic}
         return self._read(io, target.path, columns, columns.row_file(), optional=optional)
 
     def added(self, io: FileIO, columns: Columns, path: str, *, deletes: bool) -> FileKeys:
-        """Of a file that a status names: its records' coordinates are all there."""
+        """Read a file that a status names: its records' coordinates are all there."""
         wanted = columns.key_file() if deletes else columns.row_file()
         keys = self._read(io, path, columns, wanted)
         if (keys.sources == UNKNOWN).any():

@@ -1,7 +1,7 @@
-"""Delete files: which positions of a data file are dead, as versions 2 and 3 say it (rule U6).
+"""Delete files: the dead positions of a data file, in the forms of versions 2 and 3 (rule U6).
 
 Version 3 has deletion vectors, several in one Puffin file; version 2 a Parquet file of positions
-for each data file. Both are Iceberg's specification, sections *Position Deletes* and *Puffin*.
+for each data file. Both are in Iceberg's specification, sections *Position Deletes* and *Puffin*.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.tables.stores.files import MemoryFile
 
 PATH_ID: Final = 2147483546
 POSITION_ID: Final = 2147483545
-"""Of the columns in a file of position deletes."""
+"""The field ids of the columns in a position delete file."""
 _ROW_POSITION = 2147483645
 _BLOB = "deletion-vector-v1"
 _PUFFIN, _VECTOR = b"PFA1", b"\xd1\xd3\x39\x64"
@@ -47,7 +47,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A data file that delete files may name; ``sequence_number``: of its rows."""
+    """A data file that delete files may name; ``sequence_number``: that of its rows."""
 
     path: str
     spec_id: int
@@ -76,14 +76,14 @@ def bitmap_of(positions: npt.NDArray[np.integer[Any]]) -> BitMap64:
 
 
 def positions_of(dead: BitMap64) -> Positions:
-    """Sorted; ten times as fast as iterating."""
+    """Return them sorted; ten times as fast as iterating."""
     if not dead:
         return np.empty(0, np.int64)
     return np.frombuffer(dead.to_array(), np.uint64).astype(np.int64)
 
 
 def referenced(file: DataFile) -> str | None:
-    """The one data file that a delete file is about, if it is about one."""
+    """Return the only data file that a delete file is about; ``None`` if there may be several."""
     if file.content != DataFileContent.POSITION_DELETES:
         return None
     if file[_REFERENCED]:
@@ -94,7 +94,7 @@ def referenced(file: DataFile) -> str | None:
 
 
 def identity(file: DataFile) -> tuple[str, int]:
-    """A Puffin file holds many vectors: the place in it tells them apart."""
+    """Return path and place, for a Puffin file holds many vectors."""
     return file.file_path, file[_BEGIN] or 0
 
 
@@ -102,7 +102,7 @@ def identity(file: DataFile) -> tuple[str, int]:
 
 
 def dead_in(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
-    """What a file of position deletes, or a deletion vector, says is dead, by data file.
+    """Return the dead positions in a position delete file or a deletion vector, by data file.
 
     Raises ``ValueError`` for a damaged vector, and what storage raises.
     """
@@ -120,7 +120,7 @@ def dead_in(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
 
 
 def vectors_in(io: FileIO, files: Sequence[DataFile]) -> dict[tuple[str, int], dict[str, BitMap64]]:
-    """What deletion vectors of one Puffin file say, by their identity: read at once.
+    """Return the dead positions of a Puffin file's vectors, by their identity: read at once.
 
     Raises as ``dead_in``.
     """
@@ -152,14 +152,14 @@ def _vector(file: DataFile, blob: bytes) -> BitMap64:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFiles:
-    """Delete files that are put together in memory: how a manifest lists them, and their bytes."""
+    """Delete files that are built in memory: their manifest entries, and their bytes."""
 
     listed: tuple[DataFile, ...] = ()
     bytes_of: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def delete_files(version: int, folder: str, dead: Sequence[tuple[Target, BitMap64]]) -> DeleteFiles:
-    """One delete file for each data file, with all its dead positions, as ``version`` has them."""
+    """Build one delete file per data file, with all its dead positions, as ``version`` has them."""
     if not dead:
         return DeleteFiles()
     if version >= NUMBERED:
@@ -216,7 +216,7 @@ def _position_file(path: str, target: Target, bits: BitMap64) -> tuple[DataFile,
     file = MemoryFile(path)
     with file.create() as stream, pq.ParquetWriter(stream, _POSITIONS, compression="zstd") as out:
         out.write_table(rows)
-    # Whole paths, not truncated ones: by them readers know that the file is about one data file.
+    # Whole paths, not truncated ones: readers see by them that the file is about one data file.
     bounds = [
         {PATH_ID: target.path.encode(), POSITION_ID: struct.pack("<q", int(at))}
         for at in (positions[0], positions[-1])
@@ -242,7 +242,7 @@ def _listed(
     place: tuple[int, int] | tuple[None, None] = (None, None),
     bounds: tuple[dict[int, bytes], dict[int, bytes]] | tuple[None, None] = (None, None),
 ) -> DataFile:
-    """With version 3's fields, whatever the table's, and the partition of the data file."""
+    """Build the entry with version 3's fields, in any version, and the data file's partition."""
     made = DataFile.from_args(
         _table_format_version=NUMBERED,
         content=DataFileContent.POSITION_DELETES,

@@ -1,7 +1,7 @@
-"""Manifests of delete files, of both versions, with what pyiceberg's own writers leave out.
+"""Manifests of delete files, of both versions, with what pyiceberg's own writers omit.
 
-pyiceberg 0.12 writes none of deletes, its version 2 has no field for the data file that a delete
-file is about, and it declares ids of equality deletes longer than Java reads them.
+pyiceberg 0.12 writes no manifests of deletes, its version 2 has no field for the data file that a
+delete file is about, and it declares ids of equality deletes longer than Java reads them.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _DATA_FILE, _PARTITION, _EQUALITY_IDS, _REFERENCED = 2, 102, 135, 143
 
 @dataclass(frozen=True, slots=True)
 class Deletions:
-    """Delete files that a snapshot adds, and which of its parent's they replace (rule U6).
+    """Delete files that a snapshot adds, and those of its parent that they replace (rule U6).
 
-    ``bytes_of``: what is still to be written, by path. ``beneath``: what the parent's manifests of
-    deletes list, by their paths. ``counts``: what a keyed table's records came to.
+    ``bytes_of``: what is still to be written, by path. ``beneath``: the entries of the parent's
+    manifests of deletes, by path. ``counts``: the effects of a keyed table's records.
     """
 
     added: tuple[DataFile, ...] = ()
@@ -52,12 +52,13 @@ class Deletions:
 
     @property
     def specs(self) -> list[int]:
-        """Of the partition specs whose manifests of deletes change."""
+        """Return the partition specs whose manifests of deletes change."""
         retired = (entry.data_file for entry in self.retired)
         return sorted({file.spec_id for file in (*self.added, *retired)})
 
     def replaced(self, manifests: Iterable[ManifestFile], spec_id: int) -> set[str]:
-        """Paths of the spec's manifests that list what retires; of all, if they are many."""
+        """Return the paths of the spec's manifests that list retiring files; of all, if they are
+        many."""
         of_spec = [
             manifest.manifest_path
             for manifest in manifests
@@ -73,7 +74,7 @@ class Deletions:
         }
 
     def write(self, writer: ManifestWriter, spec_id: int, replaced: Iterable[str]) -> None:
-        """The spec's new delete files, and all that the replaced manifests list."""
+        """Write the spec's new delete files, and all entries of the replaced manifests."""
         for file in self.added:
             if file.spec_id == spec_id:
                 writer.add(ManifestEntry.from_args(data_file=file))
@@ -87,7 +88,7 @@ class Deletions:
 
 
 class DeleteManifestWriter(ManifestWriterV2):
-    """Of delete files that have version 3's fields in memory (``row_ids.live_entries``)."""
+    """Writes delete files that have version 3's fields in memory (``row_ids.live_entries``)."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""What a snapshot holds: live data files, and the delete files beneath them, by data file.
+"""The content of a snapshot: live data files, and the delete files beneath them, by data file.
 
-Manifests never change, so that each is read once while a head lists it.
+Manifests never change, so each is read once while a head lists it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from headgate.tables.stores.files import read_whole
 class Head:
     """The base that a resolution is made for.
 
-    ``deletes``: by data file, the delete files that are about it alone. ``shared``: others' files
-    of positions in several data files. ``listed``: what each manifest of deletes lists;
-    ``vectors``: the deletion vectors of each Puffin file.
+    ``deletes``: by data file, the delete files that are about it alone. ``shared``: others'
+    position delete files on several data files. ``listed``: the entries of each manifest of
+    deletes; ``vectors``: the deletion vectors of each Puffin file.
     """
 
     snapshot_id: int | None = None
@@ -67,7 +67,7 @@ class Head:
         return cls(snapshot_id, data, alone, tuple(shared), listed, _vectors(entries))
 
     def equality_deletes(self) -> Iterator[DataFile]:
-        """Which nobody can turn into positions without reading the rows."""
+        """Yield those that cannot be turned into positions without reading the rows."""
         for entry in (entry for of_manifest in self.listed.values() for entry in of_manifest):
             if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
                 yield entry.data_file
@@ -75,12 +75,12 @@ class Head:
 
 @dataclass(slots=True)
 class DeadRows:
-    """What delete files say, each of which is read once: they never change."""
+    """The content of delete files, each of which is read once: they never change."""
 
     _said: dict[tuple[str, int], Mapping[str, BitMap64]] = field(default_factory=dict)
 
     def of(self, io: FileIO, head: Head, path: str) -> BitMap64:
-        """The positions of a live data file that delete files of the head say are dead.
+        """Return the positions of a live data file that delete files of the head mark as dead.
 
         Rows that equality deletes hide are not among them: they stay hidden beneath.
         """
@@ -92,7 +92,7 @@ class DeadRows:
         return dead
 
     def remember(self, of: tuple[str, int], path: str, dead: BitMap64) -> None:
-        """What a delete file says that was just made: it need not be read back."""
+        """Remember the content of a delete file just made: it need not be read back."""
         self._said[of] = {path: dead}
 
     def forget_all_but(self, live: Collection[tuple[str, int]]) -> None:
@@ -101,7 +101,7 @@ class DeadRows:
     def _in(self, io: FileIO, head: Head, entry: ManifestEntry) -> Mapping[str, BitMap64]:
         of = identity(entry.data_file)
         if of not in self._said and entry.data_file.file_format == FileFormat.PUFFIN:
-            # One request each would be thousands, where a commit had touched many data files.
+            # One request each would be thousands, after a commit that touched many data files.
             unread = [file for file in head.vectors[of[0]] if identity(file) not in self._said]
             self._said |= vectors_in(io, unread)
         elif of not in self._said:
@@ -118,7 +118,7 @@ class Heads:
     dead_rows: DeadRows = field(default_factory=DeadRows)
 
     def read(self, table: Table, snapshot: Snapshot | None) -> Head:
-        """Raises what storage raises."""
+        """Read the head. Raises what storage raises."""
         if snapshot is None:
             return Head()
         io = read_whole(table.io)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from threading import Lock
 
 Take = Callable[[int], bool]
-"""Says whether one index may hold so many bytes; it holds as many as before where it may not."""
+"""Returns whether one index may hold so many bytes; if not, it keeps its former size."""
 
 
 class IndexMemory:
-    """At most ``bytes_max`` over all that have a share. Several threads may ask."""
+    """Limits all indexes that have a share to ``bytes_max``. Thread-safe."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -18,7 +18,7 @@ class IndexMemory:
         self._lock = Lock()
 
     def share(self) -> Take:
-        """Another index's part, which holds nothing at first."""
+        """Return the share of another index, which holds nothing at first."""
         with self._lock:
             place = len(self._held)
             self._held.append(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Words = npt.NDArray[np.uint64]
+from headgate.native.loops import Integers, Lanes, Words, loops
 
 _LONG_BYTES = 256
 """Of texts that are longer a digest is mixed: few are, and the loops over words stay short."""
@@ -43,13 +43,15 @@ class KeyHash:
         if len(columns) == 1 and _is_number(columns[0].type):
             numbers = _numbers(columns[0])
             return _mixed(numbers ^ np.uint64(self.seeds[0])), np.zeros(len(numbers), np.uint64)
-        count = len(columns[0])
-        lanes = [np.full(count, seed, np.uint64) for seed in self.seeds]
+        one, other = (np.full(len(columns[0]), seed, np.uint64) for seed in self.seeds)
+        lanes = one, other
         for column in columns:
-            for word in _words(column):
-                for lane, step in enumerate(_STEPS):
-                    lanes[lane] = _absorbed(lanes[lane], word, step)
-        return lanes[0], lanes[1]
+            if _is_number(column.type):
+                numbers = _numbers(column)
+                lanes = loops().absorbed(numbers, lanes) or _absorbed(lanes, _Word(numbers))
+            else:
+                lanes = _with_bytes(lanes, _octets(column))
+        return lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,13 @@ class _Word:
     rows: npt.NDArray[np.int64] | None = None
 
 
-def _absorbed(lane: Words, word: _Word, step: np.uint64) -> Words:
+def _absorbed(lanes: Lanes, word: _Word) -> Lanes:
+    """The lanes with the word mixed in. The C of ``native`` does the same, row by row."""
     with np.errstate(over="ignore"):
-        if word.rows is None:
-            return _mixed((lane ^ word.values) + step)
-        lane[word.rows] = _mixed((lane[word.rows] ^ word.values) + step)
-    return lane
+        for lane, step in zip(lanes, _STEPS, strict=True):
+            at = slice(None) if word.rows is None else word.rows
+            lane[at] = _mixed((lane[at] ^ word.values) + step)
+    return lanes
 
 
 def _mixed(words: Words) -> Words:
@@ -92,48 +95,47 @@ def _numbers(column: pa.Array) -> Words:
     return values.view(np.uint64)
 
 
-def _words(column: pa.Array) -> list[_Word]:
+def _octets(column: pa.Array) -> pa.LargeBinaryArray:
     kind = column.type
-    if _is_number(kind):
-        return [_Word(_numbers(column))]
     if pa.types.is_decimal(kind):  # as many digits as there can be: a wider column hashes alike
         column = pc.cast(column, pa.decimal128(38, kind.scale)).view(pa.binary(16))
-    return _words_of_bytes(pc.cast(column, pa.large_binary()))
+    return pc.cast(column, pa.large_binary())
 
 
-def _words_of_bytes(column: pa.Array) -> list[_Word]:
+def _with_bytes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
     """The length of each value first: else parts of a key could move from one column to another."""
-    _, offsets, octets = column.buffers()
-    bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
-    begins, lengths = bounds[:-1], np.diff(bounds)
-    words = [_Word(lengths.astype(np.uint64))]
-    if octets is None or not len(column):
-        return words
+    lengths: Integers = pc.binary_length(values).to_numpy(zero_copy_only=False)
+    if (done := loops().absorbed_bytes(values, _LONG_BYTES, lanes)) is None:
+        for word in _words_of_bytes(values, lengths):
+            lanes = _absorbed(lanes, word)
+    else:
+        lanes = done
+    for word in _digests(values, np.flatnonzero(lengths > _LONG_BYTES)):
+        lanes = _absorbed(lanes, word)
+    return lanes
+
+
+def _words_of_bytes(values: pa.LargeBinaryArray, lengths: Integers) -> Iterator[_Word]:
+    yield _Word(lengths.view(np.uint64))
+    short = lengths <= _LONG_BYTES
+    longest = int(lengths[short].max(initial=0))
+    if not longest:
+        return
+    _, bounds, octets = values.buffers()
+    begins = np.frombuffer(bounds, np.int64)[values.offset : values.offset + len(values)]
     padded = np.frombuffer(bytes(octets) + bytes(8), np.uint8)
     at_every_byte: Any = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
-    long = np.flatnonzero(lengths > _LONG_BYTES)
-    if len(long):
-        words += _digests(padded, begins, lengths, long)
-    longest = int(lengths[lengths <= _LONG_BYTES].max(initial=0))
     for begin in range(0, longest, 8):
-        rows = np.flatnonzero((lengths > begin) & (lengths <= _LONG_BYTES))
-        values = at_every_byte[begins[rows] + begin].astype(np.uint64)
+        rows = np.flatnonzero((lengths > begin) & short)
+        read = at_every_byte[begins[rows] + begin].astype(np.uint64)
         left = np.minimum(lengths[rows] - begin, 8).astype(np.uint64)
-        words.append(_Word(values & (_ALL >> ((_EIGHT - left) * _EIGHT)), rows))
-    return words
+        yield _Word(read & (_ALL >> ((_EIGHT - left) * _EIGHT)), rows)
 
 
-def _digests(
-    octets: npt.NDArray[np.uint8],
-    begins: npt.NDArray[np.int64],
-    lengths: npt.NDArray[np.int64],
-    long: npt.NDArray[np.int64],
-) -> list[_Word]:
+def _digests(values: pa.LargeBinaryArray, long: npt.NDArray[np.int64]) -> Iterator[_Word]:
     made = b"".join(
-        hashlib.blake2b(
-            octets[begins[row] : begins[row] + lengths[row]].tobytes(), digest_size=16
-        ).digest()
-        for row in long
+        hashlib.blake2b(value, digest_size=16).digest()
+        for value in values.take(pa.array(long)).to_pylist()
     )
-    halves = np.frombuffer(made, np.uint64).reshape(-1, 2)
-    return [_Word(halves[:, 0].copy(), long), _Word(halves[:, 1].copy(), long)]
+    for half in np.frombuffer(made, np.uint64).reshape(-1, 2).T:
+        yield _Word(half, long)

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.control_protocol.key_errors import KeyIndexFull
+from headgate.native.loops import Words
 from headgate.tables.iceberg.keyed.index_memory import Take
-from headgate.tables.iceberg.keyed.key_hash import Words
 
 ROW_BYTES = 28
 MERGED_ROWS_MAX = 4_000_000
@@ -78,9 +78,17 @@ class _Run:
             self.sources[chosen],
         )
 
-    def sorted(self) -> _Run:
-        """By keys; runs that are sorted already are merged in one pass."""
-        return self.where(np.argsort(self.high, kind="stable"))
+    def merged(self, other: _Run) -> _Run:
+        """One run of both, in one pass, for each is sorted; column by column, for the memory."""
+        high = np.concatenate([self.high, other.high])
+        order = np.argsort(high, kind="stable").astype(np.uint32)
+        return _Run(
+            high[order],
+            np.concatenate([self.low, other.low])[order],
+            np.concatenate([self.files, other.files])[order],
+            np.concatenate([self.positions, other.positions])[order],
+            np.concatenate([self.sources, other.sources])[order],
+        )
 
 
 @dataclass(slots=True)
@@ -128,7 +136,7 @@ class KeyIndex:
         )
         self._runs.append(run)
         while self._two_are_merged():
-            self._runs[-2:] = [self._merged(self._runs[-2], self._runs[-1])]
+            self._runs[-2:] = [self._alive(self._runs[-2]).merged(self._alive(self._runs[-1]))]
 
     def _has_room(self, more: int) -> bool:
         wanted = (len(self) + more) * ROW_BYTES
@@ -155,16 +163,6 @@ class KeyIndex:
             return False
         larger, newest = self._runs[-2:]
         return len(larger) < 2 * len(newest) and len(larger) + len(newest) <= MERGED_ROWS_MAX
-
-    def _merged(self, one: _Run, other: _Run) -> _Run:
-        both = _Run(
-            np.concatenate([one.high, other.high]),
-            np.concatenate([one.low, other.low]),
-            np.concatenate([one.files, other.files]),
-            np.concatenate([one.positions, other.positions]),
-            np.concatenate([one.sources, other.sources]),
-        )
-        return self._alive(both).sorted()
 
     def _alive(self, run: _Run) -> _Run:
         if not self._gone and not self.any_dead():

@@ -1,7 +1,7 @@
 """A keyed table's part of a commit: what its records replace and delete, on the head of the call.
 
-Nothing is rebased: what was found for one head is of no use on another, so that each call finds it
-anew (rule U5). The index between the calls is a cache.
+Nothing is rebased: what was found for one head is useless on another, so each call searches again
+(rule U5). The index between the calls is a cache.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headgate.tables.stores.ahead import in_turn
 
 _FILES_AHEAD_MAX = 64
 _ROWS_AHEAD = 2_000_000
-"""Storage answers each request late, and memory is bounded (U7)."""
+"""Storage is slow to answer each request, and memory is bounded (U7)."""
 
 _ENDING_MAX_S = 5.0
 
@@ -56,7 +56,7 @@ class KeyedBy(RowKey):
 
 
 class KeyedRows:
-    """Of one table, for as long as one coordinator lives.
+    """Resolves the keys of one table, for as long as one coordinator lives.
 
     A thread may read the index beside the first transaction, so that its commit need not.
     """
@@ -64,7 +64,7 @@ class KeyedRows:
     def __init__(
         self, by: KeyedBy, reader: KeyReader | None = None, memory: IndexMemory | None = None
     ) -> None:
-        """``memory``: what the indexes of several tables share."""
+        """``memory``: shared by the indexes of several tables."""
         self._following = threading.Lock()
         self._warming: threading.Thread | None = None
         self._closing = False
@@ -78,7 +78,7 @@ class KeyedRows:
         self._read: dict[str, FileKeys] = {}
 
     def stored(self, metadata: TableMetadata) -> str:
-        """What the table's property says of this key. Raises ``KeyUnfit``."""
+        """Return the table property that stores this key. Raises ``KeyUnfit``."""
         return key_text(metadata.schema(), self._by.key)
 
     def warm(self, table: Table, head: Snapshot | None) -> None:
@@ -114,9 +114,9 @@ class KeyedRows:
     ) -> Deletions:
         """Resolve the keys of the ``written`` files against ``parent``, and make delete files.
 
-        Each has a number: that of its transaction, in their order. ``listed`` are those of them
-        with rows, as a manifest holds them; ``folder`` takes the delete files. Raises the
-        ``StopSink`` of U7 and U8, and what storage raises.
+        Each comes with the ordinal of its transaction. ``listed`` are those with rows, as a
+        manifest holds them; the delete files go into ``folder``. Raises the ``StopSink`` of U7 and
+        U8, and what storage raises.
         """
         with self._following:
             columns = self._columns(table)
@@ -160,10 +160,10 @@ class KeyedRows:
         return Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
 
     def _followed(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
-        """The head, with the index at it: new files are read, those that are gone forgotten."""
+        """Return the head, with the index at it: new files are read, missing ones forgotten."""
         head = self._heads.read(table, parent)
         if not _goes_on(table.metadata, self._stands_at, parent):
-            # Rows that were dead may live again: what merges have forgotten of them is read again.
+            # Rows that were dead may live again: read again what merges have left out of the index.
             self._index = self._new_index()
             self._dead.clear()
         self._dead = {path: dead for path, dead in self._dead.items() if path in head.data}
@@ -186,7 +186,7 @@ class KeyedRows:
         return head
 
     def _give_up(self) -> None:
-        """The table is parked, or the sink stops: other tables have need of the memory."""
+        """Free the memory for other tables: this one is parked, or the sink stops."""
         self._index, self._stands_at = self._new_index(), None
         self._dead.clear()
         self._read.clear()
@@ -204,12 +204,12 @@ class KeyedRows:
 
 
 def _ahead(files: Iterable[Target | WrittenFile]) -> int:
-    """How many of these are read before it is their turn: many small ones, or few large ones."""
+    """Return how many files to read ahead: many small ones, or few large ones."""
     return min(_FILES_AHEAD_MAX, _ROWS_AHEAD // max((1, *(file.records for file in files))))
 
 
 def _goes_on(metadata: TableMetadata, before: int | None, now: Snapshot | None) -> bool:
-    """Whether the line of ``now`` is known to lead over ``before``."""
+    """Return whether the line of ``now`` is known to lead over ``before``."""
     snapshots = by_id(metadata)
     while now is not None and before is not None and now.snapshot_id != before:
         parent = now.parent_snapshot_id

@@ -1,8 +1,8 @@
-"""Which rows die when a commit's records come in: keys to positions, against one head (U3, U8, U9).
+"""Finds the rows that die when a commit's records come in, against one head (U3, U8, U9).
 
-The last record of a key wins: of one partition the one with the higher offset, and of several
+The last record of a key wins: within one partition that with the higher offset, and of several
 transactions one of the last. Every other row of the key dies, live ones of the head and earlier
-ones of the same commit. What is found belongs to that head and to no other (U5).
+ones of the same commit. The result belongs to that head and to no other (U5).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
+from headgate.native.loops import Words
 from headgate.tables.iceberg.keyed.delete_files import bitmap_of, positions_of
-from headgate.tables.iceberg.keyed.key_hash import Words
 from headgate.tables.iceberg.keyed.key_index import FileKeys, Found, KeyIndex, Numbers, grouped
 
 
@@ -25,8 +25,8 @@ from headgate.tables.iceberg.keyed.key_index import FileKeys, Found, KeyIndex, N
 class Change:
     """A file of a commit: its rows replace those of their keys, or (``deletes``) its keys die.
 
-    ``transaction``: of several that one payment brings, which one decided it. A later one's records
-    are newer whatever their offsets are: a topic that was created anew begins at 0 again.
+    ``transaction``: the ordinal of the one that decided it, where a payment brings several. A later
+    one's records are newer whatever their offsets: a re-created topic begins at 0 again.
     """
 
     path: str
@@ -37,8 +37,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """``dead``: all dead positions, by data file, of those in which rows die now; ``counts`` is
-    what the records came to. ``doubled`` keys had several live rows, by somebody else's doing."""
+    """``dead``: all dead positions of the data files in which rows die now; ``counts``: the effects
+    of the records. ``doubled`` keys had several live rows, which somebody else wrote."""
 
     dead: dict[str, BitMap64] = field(default_factory=dict)
     counts: KeyCounts = field(default_factory=KeyCounts)
@@ -73,7 +73,7 @@ class _Records:
         ).where(None)
 
     def where(self, chosen: npt.NDArray[np.bool_] | None) -> _Records:
-        """Those chosen; ``None``: all, sorted."""
+        """Return those chosen; with ``None`` all, sorted."""
         at = chosen
         if at is None:
             newest = (self.rows >= 0, self.offsets, self.transactions)
@@ -97,9 +97,10 @@ def resolve(
     dead: Callable[[str], BitMap64],
     said: Callable[[int], str],
 ) -> Resolution:
-    """``index`` stands at the head; ``dead`` tells which positions of its files are dead already.
+    """Resolve the changes on the head at which ``index`` stands.
 
-    ``said`` names a source for people. Raises ``KeyInTwoPartitions``, and what ``dead`` raises.
+    ``dead`` returns the positions of its files that are dead already, ``said`` the name of a source
+    for people. Raises ``KeyInTwoPartitions``, and what ``dead`` raises.
     """
     if not any(len(change.keys) for change in changes):
         return Resolution()
@@ -126,7 +127,7 @@ def resolve(
 
 
 def _rows(change: Change) -> Numbers:
-    """The position of each record's row; a record that deletes has none."""
+    """Return the position of each record's row; a record that deletes has none."""
     count = len(change.keys)
     return np.full(count, -1, np.int64) if change.deletes else np.arange(count, dtype=np.int64)
 
@@ -145,7 +146,7 @@ def _counted(winners: _Records, hits: Numbers, records: int) -> KeyCounts:
 def _refuse_two_sources(
     records: _Records, follows: npt.NDArray[np.bool_], said: Callable[[int], str]
 ) -> None:
-    """U8, within the commit."""
+    """U8: refuse a key in two partitions within the commit."""
     crossed = np.flatnonzero(follows & (records.sources[1:] != records.sources[:-1]))
     if len(crossed):
         one, other = (_place(records, int(crossed[0]) + more, said) for more in (0, 1))
@@ -155,7 +156,7 @@ def _refuse_two_sources(
 def _refuse_other_source(
     winners: _Records, found: Found, alive: Numbers, said: Callable[[int], str]
 ) -> None:
-    """U8, against the rows that are there. Where those are from nobody knows what is older."""
+    """U8: refuse a key whose live row came from elsewhere: no order tells which one is older."""
     before, now = found.sources[alive], winners.sources[found.asked[alive]]
     crossed = np.flatnonzero((before >= 0) & (before != now))
     if len(crossed):

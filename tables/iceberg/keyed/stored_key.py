@@ -1,4 +1,4 @@
-"""By which key a table was filled, as its first claim stored it (rule U1)."""
+"""The key by which a table was filled, as its first claim stored it (rule U1)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from headgate.tables.iceberg.creation import key_ids
 
 
 def key_text(schema: Schema, key: Sequence[str]) -> str:
-    """What the table's property says of this key: its columns may be renamed. Raises
-    ``KeyUnfit``."""
+    """Return the table property for this key: ids, as columns are renamed. Raises ``KeyUnfit``."""
     return json.dumps(sorted(key_ids(schema, key)))
 
 
 def refuse_other_key(table: str, stored: str | None, wanted: str | None, *, filled: bool) -> None:
-    """Raise ``KeyChanged`` where a table that was ``filled`` by one key is to be filled by another.
+    """Raise ``KeyChanged`` if a ``filled`` table was filled by another key than the wanted one.
 
     Keys are the ids of their columns; ``None``: no key.
     """

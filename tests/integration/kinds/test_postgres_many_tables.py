@@ -9,14 +9,31 @@ from typing import Any
 
 import psycopg2
 import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
+from integration.conftest import Deploy
+from integration.kinds.test_postgres import postgres
 from integration.kinds.test_postgres_followers import locked, run
-from many_tables_of_a_kind import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source
+from many_tables_of_a_kind import (
+    BEGIN,
+    CHANGES,
+    COLUMNS,
+    DECLARED,
+    EVERY,
+    MANY,
+    PLACES,
+    changing,
+    fold,
+    source,
+)
 from many_tables_of_a_kind import value as without_headers
 from postgres_server import PostgresServer
 from sink_in_process import SinkInProcess
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.operations.audit import audit
+from headgate.operations.cli import main
+from headgate.operations.status import status
 from headgate.operations.tables import tables
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
@@ -144,3 +161,180 @@ def test_point_5_n1_tables_of_fields_are_made_of_what_records_show(
         assert server.ask(comment) == [('{"headgate.raw-name": "db.zone_a"}',)]
     finally:
         sink.die()
+
+
+def test_point_5_tables_are_looked_at_by_few_connections_however_many_they_are(
+    shop: SinkInProcess, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    shop.begin()
+    shop.produce(30)
+    shop.until_settled()
+    shop.die()
+    connect, seen = psycopg.connect, list[int]()
+    ask = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'headgate'"
+
+    def counted(**told: Any) -> Any:
+        connection = connect(**told)
+        seen.append(server.ask(ask)[0][0])
+        return connection
+
+    monkeypatch.setattr(psycopg, "connect", counted)
+    assert len(tables(shop.settings).tables) == 3
+    assert len(seen) > 3
+    assert max(seen) <= 2, "the ledger's, and the table's that is looked at"
+
+
+# ------------------------------------------------------------------------------------ rows by key
+
+
+def orders(server: PostgresServer) -> dict[int, str]:
+    return dict(server.ask("SELECT id, zone FROM db.orders"))
+
+
+def by_key(server: PostgresServer, lake: Path) -> SinkInProcess:
+    text = CHANGES.replace("[coordinator]", '[coordinator]\non_topic_recreated = "earliest"')
+    settings = settings_at([server], lake, text)
+    return SinkInProcess(settings, changing, lambda _, offset: str(offset % 20).encode())
+
+
+def test_u3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_created_anew(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    """What was decided before is owed still, and comes by one payment with what is newer."""
+    shop = by_key(server, tmp_path / "staging")
+    try:
+        shop.begin()
+        shop.produce(50)
+        shop.until_settled()
+        with locked(server, "db.orders"):
+            shop.produce(25)
+            shop.until(lambda: shop.owed() == {"db.orders"} and shop.lag() == 0)
+            shop.die()
+            shop.source.create("shop.orders", 1)
+            shop.produce(10)
+            shop.begin()
+            shop.until(lambda: shop.lag() == 0)
+            debts = shop.record.debts if shop.record else ()
+            assert len({debt.transaction.epoch for debt in debts if debt.manifest}) == 2
+            shop.die()
+        expected = fold(75)
+        expected.pop(3)
+        expected |= fold(10)
+        shop.begin()
+        shop.until(lambda: orders(server) == expected)
+        shop.until_settled()
+        assert len(places(server, "returns")) == 85
+        report = audit(shop.settings, with_source=False)
+        assert not report.findings
+        assert f"db.orders: each of {len(expected)} live rows has a key of its own" in report.proven
+        (table,) = (each for each in tables(shop.settings).tables if each.table == "db.orders")
+        assert (table.state, table.keys is not None) == ("open", True)
+    finally:
+        shop.die()
+
+
+def test_d4_a_restored_database_that_lacks_a_payment_by_key_is_paid_again(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    shop = by_key(server, tmp_path / "staging")
+    try:
+        shop.begin()
+        shop.produce(50)
+        shop.until_settled()
+        with locked(server, "db.orders"):
+            shop.produce(25)
+            shop.until(lambda: shop.owed() == {"db.orders"} and shop.lag() == 0)
+            shop.die()
+            server.kill()  # with the payment that waits
+        server.start()
+        elsewhere(server, "CREATE DATABASE replica TEMPLATE postgres")
+        shop.begin()
+        shop.until(lambda: orders(server) == fold(75))
+        shop.die()
+        elsewhere(server, "ALTER DATABASE postgres RENAME TO lost")
+        elsewhere(server, "ALTER DATABASE replica RENAME TO postgres")
+        assert orders(server) == fold(50)
+        shop.begin()
+        shop.until(lambda: orders(server) == fold(75))
+        shop.until_settled()
+        assert not audit(shop.settings, with_source=False).findings
+    finally:
+        shop.die()
+
+
+def test_u8_a_key_in_two_partitions_parks_its_table_and_no_other_through_a_kill(
+    deploy: Deploy, server: PostgresServer, tmp_path: Path
+) -> None:
+    """A broker, two processes, and kill -9 between a decision and its payment."""
+    sink = deploy({}, topics=2)
+    first, second = sink.topics
+    columns = [
+        {"name": "id", "type": "long", "required": True},
+        {"name": "zone", "type": "string"},
+    ]
+    sink.change(
+        {
+            **dict.fromkeys(("table", "table.columns", "table.record_columns")),
+            "catalog.properties": postgres(tmp_path, server)["catalog.properties"],
+            "tables": {"type": "postgres", "ledger": "db.ledger"},
+            "tables.create": {
+                "schema": "declared",
+                "location": f"{tmp_path}/staging/{{table}}",
+            },
+            "tables.record_columns": {"topic": "t", "partition": "p", "offset": "o"},
+            "tables.route": [
+                {"topic": first, "to": "db.orders"},
+                {"topic": second, "to": "db.returns"},
+            ],
+            "tables.table": [
+                {"match": "db.orders", "key": ["id"], "columns": columns},
+                {"match": "db.returns", "columns": columns},
+            ],
+            "quarantine": {"per_thousand_max": 1_000, "table": "db.rejected"},
+        }
+    )
+    producer, expected = Producer({"bootstrap.servers": sink.bootstrap}), dict[int, str]()
+
+    def produce(round_: int) -> None:
+        """Each key to its partition; some rows go."""
+        for key in range(100):
+            goes = (key + round_) % 7 == 0
+            value = None if goes else f'{{"id": {key}, "zone": "{round_}"}}'.encode()
+            producer.produce(first, value, str(key), partition=key % 2)
+            expected.pop(key, None)
+            expected.update({} if goes else {key: str(round_)})
+            producer.produce(second, f'{{"id": {key}, "zone": "{round_}"}}', partition=key % 2)
+        producer.flush()
+
+    produce(0)
+    sink.start(2)
+    sink.wait_until_lag_zero()
+    with locked(server, "db.orders"):
+        produce(1)
+        sink.wait_until(lambda: {d.table for d in sink.owed()} == {"db.orders"}, "one debt")
+        sink.kill(sink.leader())
+        server.kill()
+    server.start()
+    sink.start()
+    produce(2)
+    sink.wait_until_lag_zero()
+    sink.wait_until(lambda: orders(server) == expected, "the fold")
+
+    producer.produce(first, b'{"id": 2, "zone": "moved"}', "2", partition=1)
+    producer.flush()
+    produce(3)
+
+    def parked() -> bool:
+        return "db.orders is parked: HG-241" in " ".join(status(sink.settings).notes)
+
+    sink.wait_until(parked, "a parked table")
+    count = "SELECT count(*) FROM db.returns"
+    sink.wait_until(lambda: server.ask(count) == [(400,)], "rows of the other table")
+    sink.stop()
+    (two,) = server.ask("SELECT zone FROM db.orders WHERE id = 2")
+    assert two == ("2",)
+    done = CliRunner().invoke(main, ["tables", str(sink.sink_file)])
+    assert done.exit_code == 1
+    assert "HG-241" in done.output

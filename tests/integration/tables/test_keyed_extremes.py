@@ -20,8 +20,9 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.types import LongType
 
 from headgate.control_protocol.record import KeyCounts
+from headgate.native.loops import Words
 from headgate.tables.iceberg.keyed.changed_keys import KeyReader
-from headgate.tables.iceberg.keyed.key_hash import KeyHash, Words
+from headgate.tables.iceberg.keyed.key_hash import KeyHash
 from headgate.tables.iceberg.keyed.key_index import FileKeys
 from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
 from headgate.tables.iceberg.table import IcebergTable

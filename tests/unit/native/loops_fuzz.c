@@ -3,7 +3,7 @@
  *     cc -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all tests/unit/native/loops_fuzz.c -o fuzz
  *     ./fuzz SEED ROUNDS
  */
-#include "../../../participant/loops.c"
+#include "../../../native/loops.c"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,6 +107,20 @@ static int one_number(void)
     return sound;
 }
 
+/* Whether the key's hash is that of another one with the same bytes in front, which it never is. */
+static int one_key(void)
+{
+    int64_t size = rand() % 40, bounds[3] = {0, size, 2 * size + 1};
+    uint8_t *octets = malloc((size_t)bounds[2]);
+    uint64_t one[2] = {7, 7}, other[2] = {11, 11};
+    for (int64_t i = 0; i < bounds[2]; i++)
+        octets[i] = i > size ? octets[i - size - 1] : (uint8_t)rand();
+    absorb_bytes(octets, bounds, 2, 32, one, other);
+    absorb_words(one, 2, one, other);
+    free(octets);
+    return one[0] == one[1] && other[0] == other[1];
+}
+
 int main(int count, char **arguments)
 {
     long objects = 0, numbers = 0, picks = 0, messages = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
@@ -117,6 +131,8 @@ int main(int count, char **arguments)
         numbers += one_number();
         picks += one_pick();
         messages += one_message();
+        if (one_key())
+            abort();
     }
     printf("%ld %ld %ld %ld\n", objects, numbers, picks, messages);
     return 0;

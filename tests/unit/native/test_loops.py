@@ -295,8 +295,10 @@ def test_nothing_is_read_that_is_not_there(tmp_path: Path, seed: int) -> None:
     watched = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     if not shutil.which("cc"):
         pytest.skip("no C compiler")
-    if subprocess.run(["cc", *watched, source, "-o", program], capture_output=True).returncode:
+    probe = ["cc", *watched, "-x", "c", "-", "-o", program]
+    if subprocess.run(probe, input=b"int main(void) { return 0; }", capture_output=True).returncode:
         pytest.skip("this compiler has no sanitizers")
+    subprocess.run(["cc", *watched, source, "-o", program], check=True)
     run = [program, str(seed), "100000"]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

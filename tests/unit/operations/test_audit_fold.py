@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from keyed_world import NAME, SINK, Event, KeyedWorld
@@ -17,17 +18,23 @@ from pyroaring import BitMap64
 from unit.operations.test_audit_keyed import SINK_FILE
 
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.put import chunk_of
 from headgate.kafka.fetch import Chunk
+from headgate.native.loops import Words
 from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare
 from headgate.operations.fold.comparison import Fault, differing
 from headgate.operations.fold.slices import SLICE_BYTES
 from headgate.participant.embedding import Record
 from headgate.sink.load import parse
+from headgate.tables.iceberg.keyed.changed_keys import KeyReader
+from headgate.tables.iceberg.keyed.key_hash import KeyHash
+from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
 from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.iceberg.table import IcebergTable
 
 
 @dataclass
@@ -160,6 +167,26 @@ def test_point_6_a_row_that_was_dropped_is_found(filled: Told) -> None:
     assert "topic/0@35" in found.evidence
     assert "topic/1@2" in found.evidence
     assert evidence.of(TopicPartition("topic", 1), Fault.LOST) == 1
+
+
+class Blind(KeyHash):
+    """Takes all keys for one."""
+
+    def __call__(self, columns: Sequence[pa.Array]) -> tuple[Words, Words]:
+        return (nothing := np.zeros(len(columns[0]), np.uint64)), nothing
+
+
+def test_point_6_a_row_that_died_for_another_key_with_the_same_hash_is_found(told: Told) -> None:
+    """A commit does not read back the keys of rows that die; the audit has seeds of its own."""
+    keyed = KeyedRows(KeyedBy(("id",), "from_partition", "from_offset"), KeyReader(Blind()))
+    told.world.table = IcebergTable(told.local.catalog, NAME, SINK, threads=False, keyed=keyed)
+    told.commit(put(1))
+    told.commit(put(2))
+    (found,) = told.folded().findings()
+    assert found.what == "row-lost"
+    assert found.evidence.endswith("records topic/0@0")
+    with pytest.raises(KeyInTwoPartitions):
+        told.commit(put(3, partition=1))
 
 
 def test_point_6_an_update_that_was_dropped_is_found(filled: Told) -> None:

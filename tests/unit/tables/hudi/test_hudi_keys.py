@@ -16,11 +16,12 @@ from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
 from headgate.control_protocol.stamps import StampingTable
 from headgate.control_protocol.table_kinds import RowKey, WantedTable
+from headgate.tables.hudi.base_files import HudiDressing
 from headgate.tables.hudi.columns import avro_of, spark_columns
 from headgate.tables.hudi.creation import generator_of
 from headgate.tables.hudi.follower import HudiKeyedFollower
 from headgate.tables.hudi.keyed import HudiKeyedTable
-from headgate.tables.hudi.keys import NoEmptyKeys
+from headgate.tables.hudi.keys import HeldTexts
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.settings import KEY, PROVIDER
@@ -89,8 +90,24 @@ def test_point_5_a_table_with_a_key_has_no_nested_columns(tmp_path: Path) -> Non
 
 def test_point_2_an_empty_text_is_no_key_of_hudi_s() -> None:
     rows = pa.record_batch({"id": pa.array([1, 2, 3]), "city": pa.array(["a", "", "c"])})
-    assert list(NoEmptyKeys(("id", "city")).unfit(rows)) == [1]
-    assert NoEmptyKeys(("id",)).unfit(rows) == {}
+    unpartitioned = HudiDressing("file:///lake")
+    assert list(HeldTexts(("id", "city"), unpartitioned).unfit(rows)) == [1]
+    assert HeldTexts(("id",), unpartitioned).unfit(rows) == {}
+
+
+def test_point_2_texts_that_make_one_key_of_two_are_bad_records() -> None:
+    """``a:x,b:y,b:z`` is of x,b:y and z, and of x and y,b:z."""
+    rows = pa.record_batch({"a": ["x,b:y", "x", "x,y"], "b": ["z", "y,b:z", "b:z"]})
+    unpartitioned = HudiDressing("file:///lake")
+    assert sorted(HeldTexts(("a", "b"), unpartitioned).unfit(rows)) == [0, 1]
+    assert HeldTexts(("a",), unpartitioned).unfit(rows) == {}
+
+
+def test_point_2_texts_that_no_folder_gives_back_are_bad_records() -> None:
+    city = ["a", None, "", "__HIVE_DEFAULT_PARTITION__", "x" * 300, "/" * 90]
+    rows = pa.record_batch({"city": city})
+    folders = HudiDressing("file:///lake", partition_by=("city",))
+    assert sorted(HeldTexts((), folders).unfit(rows)) == [3, 4, 5]
 
 
 @pytest.mark.parametrize(

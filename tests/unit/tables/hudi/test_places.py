@@ -13,7 +13,7 @@ from headgate.control_protocol.kind_errors import HudiUnsafe, KindLacks, TableUn
 from headgate.control_protocol.table_kinds import RowKey, WantedTable
 from headgate.tables.hudi.columns import avro_of, changed, columns_of
 from headgate.tables.hudi.kind import HudiKind
-from headgate.tables.hudi.places import HudiPlace, properties_of
+from headgate.tables.hudi.places import AUX, HudiPlace, properties_of
 from headgate.tables.hudi.settings import KEY, PROVIDER, write_settings
 
 COLUMNS = Struct(
@@ -168,7 +168,7 @@ def test_point_2_a_table_has_one_identity_until_it_is_made_anew(tmp_path: Path) 
     place = table(tmp_path)
     config = place.config()
     assert place.config() == config
-    (place.aux / "uuid").unlink()
+    (tmp_path / AUX / "uuid").unlink()
     assert place.config().uuid != config.uuid
 
 
@@ -317,7 +317,13 @@ def test_point_2_columns_that_somebody_changed_are_told(
     assert changed(COLUMNS, avro_of("t", columns, {})) == column
 
 
-@pytest.mark.parametrize("location", ["", "s3://lake/trips", "/lake/*/trips", "/lake/../trips"])
-def test_point_2_only_folders_are_filled(location: str) -> None:
+@pytest.mark.parametrize(
+    "location",
+    [
+        *("", "/lake/*/trips", "/lake/../trips", "gs://lake/trips", "s3://lake", "s3://lake/"),
+        *("s3://lake//trips", "s3://lake/*/trips", "s3://lake/../trips"),
+    ],
+)
+def test_point_2_only_folders_of_this_machine_and_of_s3_are_filled(location: str) -> None:
     with pytest.raises(ConfigurationError, match=r"table\.location"):
         HudiKind().refuse(WantedTable("db.t", location, columns=COLUMNS, properties=LOCK))

@@ -1,0 +1,18 @@
+"""Whether the files of a commit are there still, and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.ports import Refused
+from headgate.tables.stores.folders import Folder, named
+
+
+def refuse_lost(folder: Folder, files: Sequence[WrittenFile]) -> Refused | None:
+    """Refuse files for good of which one is gone, or of another size."""
+    sizes = folder.sizes([named(folder.location, file.path) for file in files])
+    for file, size in zip(files, sizes, strict=True):
+        if size != file.size_bytes:
+            return Refused(f"{file.path} is gone, or of another size", for_good=True)
+    return None

@@ -1,0 +1,65 @@
+"""An Iceberg table with a key keeps the contract of such tables.
+
+As one that follows it has drafts of its own: ``tests/protocol/test_u3_paid_keys.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contract.iceberg_table_world import IcebergWorld, LyingCatalog
+from keyed_world import COLUMNS, NAME, Row, keyed_table, written
+
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.ports import Lead
+from headgate.control_protocol.testing.contract import KeyContract
+from headgate.control_protocol.testing.contract.world import KeyChange
+from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.key_files import OFFSET, PARTITION
+
+KEY = ("id",)
+
+
+class KeyedIcebergWorld(IcebergWorld):
+    """The table of ``keyed_world``, of which the contract sees key and name."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, table=NAME)
+
+    def open(self, sink: str = "sink", branch: str = "main") -> Lead:
+        del sink, branch  # one of each
+        lying = LyingCatalog(self.catalog)
+        self._lying.append(lying)
+        return keyed_table(lying, KEY)  # type: ignore[arg-type]
+
+    def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
+        rows = [_row(each) for each in records if each.value is not None]
+        gone = [_gone(each) for each in records if each.value is None]
+        return written(self.table(), KEY, rows, gone)
+
+    def held(self) -> dict[int, str]:
+        rows = self.table().scan().to_arrow().to_pylist()
+        assert len({row["id"] for row in rows}) == len(rows)
+        return {row["id"]: row["name"] for row in rows}
+
+    def _create(self) -> None:
+        ensure_table(self.catalog, self.name, TableDeclaration(COLUMNS, key=KEY))
+
+
+def _row(change: KeyChange) -> Row:
+    places = {"from_partition": change.partition, "from_offset": change.offset}
+    return {"id": change.key, "name": change.value, "zone": None, "n": 0, **places}
+
+
+def _gone(change: KeyChange) -> Row:
+    return {"id": change.key, PARTITION: change.partition, OFFSET: change.offset}
+
+
+class TestKeyedTable(KeyContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> Iterator[KeyedIcebergWorld]:
+        world = KeyedIcebergWorld(tmp_path)
+        yield world
+        world.close()

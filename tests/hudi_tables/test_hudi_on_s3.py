@@ -1,0 +1,142 @@
+"""Hudi tables on S3 where S3 is not like a disk, and each kind of commit once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables.world import KINDS, ROWS_PER_FILE, HudiOnS3World, rows
+from object_store import BUCKET, ObjectStore
+from store_proxy import StoreProxy
+
+from headgate.control_protocol.kind_errors import PutsUnconditional
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.tables.hudi.base_files import MARKERS, NOTED, instant_of
+from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.kind import HudiKind
+
+
+@pytest.mark.parametrize("kind", ["keyed", "follower", "keyed follower"])
+def test_point_5_staged_rows_become_hudis_and_nothing_of_ours_stays(
+    object_store: ObjectStore, spark: Any, lock: dict[str, str], kind: str
+) -> None:
+    world = HudiOnS3World(object_store, spark, lock, **KINDS[kind])
+    table = world.open()
+    view = table.read() if world.place.follows else claimed(table)
+    for number in (1, 2):
+        said = record(1, number, 3 * number)
+        if world.place.follows:
+            said = replace(said, lead="uuid-of-the-lead")
+        view = landed(commit(table, view, said, world.file(number)))
+    assert world.numbers() == [1, 2]
+    by_spark = world.spark.read.format("hudi").load(world.place.base_path)
+    assert by_spark.count() == 2 * ROWS_PER_FILE
+    left = [name for name in world.keys(".hoodie/.aux/headgate/") if name.endswith(".parquet")]
+    assert len(left) == int(world.place.follows), "the newest payment's, which may be lost still"
+    assert not world.keys(NOTED)
+
+
+def test_point_5_a_file_whose_upload_ends_behind_a_commit_is_removed_by_the_next(
+    object_store: ObjectStore, spark: Any, lock: dict[str, str]
+) -> None:
+    """Its marker has gone with the commit: Hudi looks for it no more."""
+    world = HudiOnS3World(object_store, spark, lock)
+    table = world.open()
+    view = claimed(table)
+    stamp = table.stamp()
+    (good,) = world.write(rows(1), stamp)
+    (late,) = world.write(rows(7), stamp)
+    name = late.path.removeprefix(f"{world.place.location}/")
+    folder = world.place.folder
+    whole = folder.read(name)
+    folder.remove([name])
+    view = landed(commit(table, view, record(1, 1, 3), good))
+    assert not world.keys(MARKERS)
+    folder.put(name, whole)
+    assert name in world.data_files()
+    (next_one,) = world.write(rows(2), table.stamp())
+    landed(commit(table, view, record(1, 2, 6), next_one))
+    assert name not in world.data_files()
+    assert len(world.data_files()) == 2
+    assert not world.keys(NOTED)
+    assert world.numbers() == [1, 2]
+
+
+def test_point_5_a_file_whose_upload_ends_behind_a_rollback_is_removed(
+    object_store: ObjectStore, spark: Any, lock: dict[str, str]
+) -> None:
+    world = HudiOnS3World(object_store, spark, lock)
+    table = world.open()
+    view = claimed(table)
+    (late,) = world.write(rows(7), table.stamp())
+    name = late.path.removeprefix(f"{world.place.location}/")
+    whole = world.place.folder.read(name)
+    again = world.open()
+    view = claimed(again, 2)
+    java = HudiJava(world.place, world.place.config().schema)
+    assert not java.completed(java.meta(), instant_of(late.path))
+    world.place.folder.put(name, whole)
+    for number in (1, 2):
+        (file,) = world.write(rows(number), again.stamp())
+        view = landed(commit(again, view, record(2, number, 3 * number), file))
+    assert name not in world.data_files()
+    assert world.numbers() == [1, 2]
+
+
+def test_point_5_hg157_a_store_that_overwrites_is_refused(
+    object_store: ObjectStore, spark: Any, lock: dict[str, str]
+) -> None:
+    world = HudiOnS3World(object_store, spark, lock)
+    world.place.folder.remove([".hoodie/.aux/headgate/uuid"])
+    with StoreProxy(object_store.port) as proxy:
+        proxy.dropped = {"if-none-match"}
+        storage = {**world.wanted.storage, "s3.endpoint": proxy.uri}
+        with pytest.raises(PutsUnconditional, match="overwrites what is there"):
+            HudiKind().layout(replace(world.wanted, storage=storage))
+    written = object_store.keys()
+    assert not [key for key in written if "trial" in key]
+    assert HudiKind().layout(world.wanted).uuid
+
+
+def test_point_5_the_tables_beside_one_are_listed(
+    object_store: ObjectStore, spark: Any, lock: dict[str, str]
+) -> None:
+    world = HudiOnS3World(object_store, spark, lock)
+    assert list(HudiKind().names(world.wanted)) == ["trips"]
+
+
+NO_CLIENT = """
+import sys
+from headgate.tables.hudi.jvm import open_spark
+from headgate.tables.hudi.stores import hadoop_settings
+from headgate.control_protocol.kind_errors import HudiMissing
+try:
+    open_spark({"spark.jars": sys.argv[1]}, hadoop_settings("s3://lake/t", {}))
+except HudiMissing as error:
+    print(error.code, error.message, error.hint)
+"""
+
+
+def test_point_5_hg156_without_hadoops_client_of_s3_a_sink_says_what_is_missing(
+    bundle: Path,
+) -> None:
+    run = [sys.executable, "-c", NO_CLIENT, str(bundle)]
+    told = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert told.startswith("HG-156 Spark has no client of S3"), told
+    assert "hadoop-aws" in told
+    assert "Exception:" not in told.partition("\n")[2]
+
+
+def test_point_5_secrets_are_not_among_what_a_jvm_is_started_with(
+    object_store: ObjectStore, spark: Any, lock: dict[str, str]
+) -> None:
+    world = HudiOnS3World(object_store, spark, lock)
+    secret = world.wanted.storage["s3.secret-access-key"]
+    told = subprocess.check_output(["ps", "-eo", "args"], text=True)
+    assert secret not in "".join(line for line in told.splitlines() if "java" in line)
+    assert secret not in repr(spark.sparkContext.getConf().getAll())
+    assert BUCKET in world.place.location

@@ -1,0 +1,84 @@
+"""A Hudi table on S3: what is called how, and what Hadoop is told of the store."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.table_kinds import WantedTable
+from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.settings import PROVIDER
+from headgate.tables.hudi.stores import hadoop_settings, location_of, of_hadoop
+
+LOCK = {PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"}
+STORE = {
+    "s3.endpoint": "http://127.0.0.1:9000",
+    "s3.region": "eu-central-1",
+    "s3.access-key-id": "key",
+    "s3.secret-access-key": "secret",
+    "s3.request-timeout": "7",
+}
+SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+
+
+def wanted(location: str = "s3://lake/trips", **storage: str) -> WantedTable:
+    columns = Struct((Column("id", "long"),))
+    return WantedTable("db.trips", location, columns=columns, properties=LOCK, storage=storage)
+
+
+@pytest.mark.parametrize(
+    "given", ["s3://lake/a/trips", "s3a://lake/a/trips/", "s3n://lake/a/trips"]
+)
+def test_point_5_a_table_on_s3_has_one_name_for_us_and_one_for_hadoop(given: str) -> None:
+    place = HudiPlace.of(wanted(given))
+    assert place.location == "s3://lake/a/trips"
+    assert place.base_path == "s3a://lake/a/trips"
+    assert of_hadoop("file:///lake/trips/city=%2F") == "/lake/trips/city=%2F"
+
+
+def test_point_5_keys_of_the_store_are_told_to_hadoop_once_they_are_in_the_sink_file() -> None:
+    assert hadoop_settings("s3://lake/trips", STORE) == {
+        "fs.s3a.endpoint": "http://127.0.0.1:9000",
+        "fs.s3a.endpoint.region": "eu-central-1",
+        "fs.s3a.connection.ssl.enabled": "false",
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.access.key": "key",
+        "fs.s3a.secret.key": "secret",
+        "fs.s3a.aws.credentials.provider": SIMPLE,
+        "fs.s3a.connection.establish.timeout": "3000",
+        "fs.s3a.connection.timeout": "7000",
+    }
+    more = {**STORE, "s3.session-token": "token", "s3.force-virtual-addressing": "true"}
+    told = hadoop_settings("s3://lake/trips", more)
+    assert told["fs.s3a.session.token"] == "token"
+    assert told["fs.s3a.aws.credentials.provider"] == TEMPORARY
+    assert told["fs.s3a.path.style.access"] == "false"
+    assert hadoop_settings(location_of("/lake/trips"), STORE) == {}
+
+
+def test_point_5_without_keys_hadoop_looks_for_them_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    told = hadoop_settings("s3://lake/trips", {})
+    assert not {key for key in told if "timeout" not in key}
+
+
+def test_point_5_keys_of_a_store_are_taken_where_one_is_and_no_others() -> None:
+    kind, spark = HudiKind(), {"spark.jars": "hudi.jar"}
+    kind.refuse(wanted(**STORE, **spark))
+    assert HudiPlace.of(wanted(**STORE, **spark)).storage == STORE
+    with pytest.raises(ConfigurationError, match=r"s3\.access-key-id"):
+        kind.refuse(wanted("/lake/trips", **STORE))
+    with pytest.raises(ConfigurationError, match=r"s3\.role-arn"):
+        kind.refuse(wanted(**STORE, **{"s3.role-arn": "arn:aws:iam::1:role/r"}))
+
+
+def test_point_5_the_writers_settings_travel_without_the_jvms() -> None:
+    place = HudiPlace.of(wanted(**STORE, **{"spark.jars": "hudi.jar"}))
+    assert pickle.loads(pickle.dumps(place.storage)) == STORE
+    assert "secret" not in str(place.spark)
