@@ -54,7 +54,7 @@ class LeasedWorld:
     def __init__(self, seed: int, folder: Path) -> None:
         self.dice = random.Random(seed)
         self.rate = self.dice.choice((0.01, 0.03, 0.06))
-        self.place = HudiPlace("db.trips", folder)
+        self.place = HudiPlace("db.trips", f"file://{folder}")
         self.hudi = LeasedHudi(folder)
         self.struck: Counter[str] = Counter()
         self.epochs = self.deep = self.files = 0
@@ -191,7 +191,7 @@ class Process:
         instant, found = instant_of(self._stamp), []
         for refused in (False, *([True] if self._world.dice.random() < 0.2 else ())):
             self._world.files += 1
-            path = self._world.place.folder / f"{self._world.files}_{instant}.parquet"
+            path = self._world.hudi.folder / f"{self._world.files}_{instant}.parquet"
             marker = self._hudi.markers(instant) / f"{path.name}.marker.CREATE"
             marker.parent.mkdir(parents=True, exist_ok=True)
             marker.touch()
