@@ -53,6 +53,14 @@ def read_with_duckdb(metadata_location: str, store: ObjectStore | None = None) -
         return connection.execute("SELECT * FROM iceberg_scan(?)", [path]).to_arrow_table()
 
 
+def read_snapshot_with_duckdb(metadata_location: str, snapshot_id: int) -> pa.Table:
+    """Every row that was live in this snapshot."""
+    with _duckdb().cursor() as connection:
+        path = metadata_location.removeprefix("file://")
+        wanted = "SELECT * FROM iceberg_scan(?, snapshot_from_id := ?)"
+        return connection.execute(wanted, [path, snapshot_id]).to_arrow_table()
+
+
 def read_with_duckdb_query(metadata_location: str, wanted: str) -> tuple[object, ...]:
     """The one row that these expressions give."""
     with _duckdb().cursor() as connection:
