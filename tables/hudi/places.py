@@ -296,7 +296,7 @@ class HudiPlace:
             raise Unreachable(f"Hudi table {self.name} cannot be told apart: {error}") from error
 
     def _refuse_store(self, folder: Folder) -> None:
-        if not folder.puts_conditionally():
+        if not folder.puts_conditionally(AUX):
             raise PutsUnconditional(
                 f"the store of Hudi table {self.name} at {self.location} overwrites what is "
                 "there, though it was asked to put it only if it is absent",

@@ -1,6 +1,6 @@
-"""Files below one place, by their names: for who keeps some beside a table that is not its own.
+"""Reads and writes files below one place by their names, on this machine and on S3 alike.
 
-On this machine and on S3 alike: what was put is whole, and whoever reads or lists sees it at once.
+A file that was put is whole, and visible at once to whoever reads or lists.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Folder(Protocol):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Put it unless there is one, and tell whether there was none."""
 
-    def puts_conditionally(self) -> bool:
-        """Try whether that is what the store does, and not overwrite what is there."""
+    def puts_conditionally(self, name: str) -> bool:
+        """Try, below a folder, whether the store does that and never overwrites what is there."""
 
     def sizes(self, names: Sequence[str]) -> Iterator[int | None]:
         """Yield how large each is, ``None`` for what is not there."""
@@ -92,7 +92,7 @@ class _LocalFolder:
             mine.unlink()
         return True
 
-    def puts_conditionally(self) -> bool:
+    def puts_conditionally(self, name: str) -> bool:  # noqa: ARG002 - links always do
         return True
 
     def sizes(self, names: Sequence[str]) -> Iterator[int | None]:
@@ -150,8 +150,8 @@ class _S3Folder:
     def put_if_absent(self, name: str, data: bytes) -> bool:
         return self._store.put_if_absent(*self._object(name), data)
 
-    def puts_conditionally(self) -> bool:
-        return self._files.puts_conditionally(f"{self.location}/.hoodie/.aux/headgate")
+    def puts_conditionally(self, name: str) -> bool:
+        return self._files.puts_conditionally(self._address(name))
 
     def sizes(self, names: Sequence[str]) -> Iterator[int | None]:
         return in_turn(self._size, names)
