@@ -21,6 +21,8 @@ class LogEvent(StrEnum):
     PARTITIONS_GAINED = "partitions.gained"
     PARTITIONS_LOST = "partitions.lost"
     PARTITIONS_UNANNOUNCED = "partitions.unannounced"
+    PARTITIONS_HELD = "partitions.held"
+    PARTITIONS_ADMITTED = "partitions.admitted"
     STATUS_ANNOUNCED = "status.announced"
     BATCH_FAILED = "batch.failed"
     FETCH_PAUSED = "fetch.paused"

@@ -32,6 +32,8 @@ def check_keyed(settings: SinkSettings) -> None:
     changes = settings.changes
     if changes.index_memory_bytes < 1:
         raise KeyUnfit("changes.index_memory_bytes is below 1", "leave it out for 4 GiB")
+    if changes.growth_ms < 1:
+        raise KeyUnfit("changes.growth_ms is below 1", "leave it out for 10 minutes")
     if not settings.keyed:
         _refuse_changes(changes)
     elif settings.tables:

@@ -158,8 +158,8 @@ def test_a_missing_property_is_named(name: str) -> None:
 
 
 def test_a_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(RecordUnreadable, match=r"orders\.version is 4.*upgrade"):
-        record_codec.decode(SINK, broken("version", "4"))
+    with pytest.raises(RecordUnreadable, match=r"orders\.version is 5.*upgrade"):
+        record_codec.decode(SINK, broken("version", "5"))
 
 
 def test_d10_a_rollback_under_way_is_for_versions_that_know_what_it_is() -> None:
