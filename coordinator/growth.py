@@ -83,12 +83,16 @@ def admitted(state: State, topics: Topics) -> tuple[State, Generations, tuple[Te
     for each in state.held:
         now = topics[each.topic]
         marks = each.marks if each.marks or not each.ripe else _ends(each, now)
+        behind = None if marks is None else _behind(each, marks, term.offsets)
         here = all(at.partition in now.partitions for at in each.partitions)
-        if marks is not None and here and _passed(each, marks, term.offsets):
+        if here and behind == "":
             generations[each.topic] = (*generations.get(each.topic, ()), each.first)
             told.append(Tell(f"{said(each)}: read from now on", event=LogEvent.PARTITIONS_ADMITTED))
-        else:
-            held.append(replace(each, marks=marks))
+            continue
+        held.append(replace(each, marks=marks))
+        if behind and each.marks is None:
+            text = f"{said(each)}: held until the table has {behind}"
+            told.append(Tell(text, event=LogEvent.PARTITIONS_HELD))
     return replace(state, held=tuple(held)), generations, tuple(told)
 
 
@@ -114,10 +118,10 @@ def _ends(held: Held, now: TopicState) -> tuple[int, ...] | None:
     return tuple(ends) if len(ends) == held.first else None
 
 
-def _passed(held: Held, marks: tuple[int, ...], offsets: Offsets) -> bool:
-    return all(
-        offsets.get(TopicPartition(held.topic, n), -1) >= mark for n, mark in enumerate(marks)
-    )
+def _behind(held: Held, marks: tuple[int, ...], offsets: Offsets) -> str:
+    """Say which older partitions are not read as far as their marks."""
+    older = {TopicPartition(held.topic, number): mark for number, mark in enumerate(marks)}
+    return ", ".join(f"{at} up to {m}" for at, m in older.items() if offsets.get(at, -1) < m)
 
 
 def _count(numbers: Iterable[int]) -> int:
@@ -137,7 +141,7 @@ def _told(state: State, held: Held) -> Tell:
             f"added, and held for {growth_ms} ms at least: not read until all that the older "
             "partitions hold then is in the table"
         )
-    return Tell(f"{said(held)}: {text}", trouble=True, event=LogEvent.PARTITIONS_HELD)
+    return Tell(f"{said(held)}: {text}", event=LogEvent.PARTITIONS_HELD)
 
 
 def _added(topic: str, first: int, upto: int) -> KeyedPartitionsAdded:

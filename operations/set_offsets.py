@@ -25,7 +25,7 @@ from headgate.operations.claim import claiming_followers, land, operators_claim
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_lead
-from headgate.sink.keyed_tables import KeysByRoute
+from headgate.sink.keyed_tables import added_to_keyed
 from headgate.sink.settings import SinkSettings, timestamp_ms
 
 _WORDS = ("earliest", "latest")
@@ -91,17 +91,14 @@ def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
 def _refuse_added(
     settings: SinkSettings, record: CommitRecord, asked: Iterable[TopicPartition]
 ) -> None:
-    """U8: a partition that was added to a topic of a keyed table is read when a coordinator says
-    so, which orders its records behind others."""
-    known, routed = {at.topic for at in record.offsets}, KeysByRoute(settings.tables.routing)
-    for at in asked:
-        keyed = bool(settings.table.key) or routed.of_topic(at.topic)
-        if keyed and at.topic in known and at not in record.offsets:
-            raise ConfigurationError(
-                f"{at} was added to the topic of a keyed table, and keys may have moved there",
-                'name the other partitions; with changes.on_partitions_added = "wait" the sink '
-                "reads it when it can tell which records are newer",
-            )
+    """U8: only a coordinator can tell when no older record comes any more."""
+    if added := added_to_keyed(settings, record.offsets, asked):
+        raise ConfigurationError(
+            f"{', '.join(map(str, added))}: added to a topic of a keyed table, and keys may have "
+            "moved there",
+            'name the other partitions; with changes.on_partitions_added = "wait" the sink reads '
+            "these when it can tell which records are newer",
+        )
 
 
 def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:

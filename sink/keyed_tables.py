@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import KeyUnfit
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.data.envelopes.opening import ROW_PLACES
@@ -100,6 +102,20 @@ class KeysByRoute:
     def of_topic(self, topic: str) -> bool:
         target = self.routing.named_by(topic) if self.routing.keys else None
         return target is not None and self.of_table(target.table)
+
+
+def added_to_keyed(
+    settings: SinkSettings, stored: Collection[TopicPartition], asked: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """Return those that are not ``stored``, of topics that are and whose records have keys (U8)."""
+    known, routed = {at.topic for at in stored}, KeysByRoute(settings.tables.routing)
+    return [
+        at
+        for at in asked
+        if at not in stored
+        and at.topic in known
+        and (settings.table.key or routed.of_topic(at.topic))
+    ]
 
 
 def _refuse_changes(changes: ChangesSettings) -> None:

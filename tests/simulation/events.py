@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 PARTITIONS_MAX = 4
+JUST_SENT = 3
 HEARD_WITHIN_MS = 500
 HEARS_OF_NEW_PARTITIONS = 0.3
 """How likely the group knows them in a rebalance."""
@@ -93,7 +94,7 @@ class Events:
         world.oracle.produced(at, range(begin, begin + count), world.clock.now_ms)
         if world.keys:
             made = world.source.records(at, OffsetRange(begin, begin + count))
-            world.keys.produced(made, world.clock.now_ms)
+            world.keys.produced(made)
 
     def add_partition(self) -> None:
         """Whoever has others keeps them while the weather is calm; the group may learn later."""
@@ -116,6 +117,15 @@ class Events:
         return (
             waits and newest is not None and newest.offsets.keys() >= world.source.partitions.keys()
         )
+
+    def producers_learn(self) -> None:
+        """One that has just sent keys where they were sends them to a new partition from now on."""
+        keys = self._world.keys
+        for before, after in keys.moves_due(self._world.clock.now_ms) if keys else ():
+            assert keys is not None
+            self.produced(TopicPartition("source", before), JUST_SENT)
+            keys.move(before, after)
+            self.produced(TopicPartition("source", after), JUST_SENT)
 
     # -------------------------------------------------------------------------------- the group
 

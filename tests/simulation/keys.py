@@ -52,7 +52,7 @@ class Keys:
         """Whether partitions are added, which stops the sink (HG-242)."""
         calm_enough = climate.upheaval in (None, "roll back", "delete tag")
         self.growth_ms = (
-            dice.choice((300, 1_000, 2_000)) if 0.05 <= share < 0.3 and calm_enough else None
+            dice.choice((300, 2_000, 4_000)) if 0.05 <= share < 0.3 and calm_enough else None
         )
         """How long partitions that are added are held; ``None``: not at all."""
         self._lag = dice.choice(LAGS)
@@ -89,17 +89,22 @@ class Keys:
         before = dice.randrange(partition if self._move_again else self._first)
         self._moves.append((now_ms + lag_ms, before, partition))
 
-    def produced(self, records: Iterable[SourceRecord], now_ms: int) -> None:
+    def moves_due(self, now_ms: int) -> list[tuple[int, int]]:
+        """From which partition keys move now, and to which: their producer has learned of it."""
+        due = sorted(move for move in self._moves if move[0] <= now_ms)
+        self._moves = [move for move in self._moves if move not in due]
+        return [(before, after) for _, before, after in due]
+
+    def move(self, before: int, after: int) -> None:
+        lived = self._homes_of(before)
+        self._homes_of(after).extend(lived[::2])
+        new = KEYS_PER_PARTITION * before + self._count + after
+        self._homes[before] = [*lived[1::2], new]
+
+    def produced(self, records: Iterable[SourceRecord]) -> None:
         """Each has a key that lives in its partition now."""
         if self.growth_ms is None:
             return
-        for due in [move for move in sorted(self._moves) if move[0] <= now_ms]:
-            self._moves.remove(due)
-            _, before, after = due
-            lived = self._homes_of(before)
-            self._homes_of(after).extend(lived[::2])
-            new = KEYS_PER_PARTITION * before + self._count + after
-            self._homes[before] = [*lived[1::2], new]
         for record in records:
             homes = self._homes_of(record.partition)
             place = hash((self._seed, record.partition, record.offset, 9)) % len(homes)

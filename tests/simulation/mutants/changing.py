@@ -1,4 +1,4 @@
-"""U2 to U10 in the real adapter of a keyed table: what dies with a commit, and on which head."""
+"""U1 to U7, U9 and U10 in the real adapter: what dies with a commit, and on which head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.ports import CommitOutcome
-from headgate.coordinator import claim, closing, commitment, growth, renewal
+from headgate.coordinator import commitment
 from headgate.tables.iceberg.keyed import keyed_rows, resolution
 from headgate.tables.iceberg.keyed.delete_manifests import Deletions
 from headgate.tables.iceberg.keyed.head import DeadRows, Head
@@ -149,30 +149,6 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
         return made
 
     return ((KeyedRows, "_followed", ahead), (KeyedRows, "found", found))
-
-
-@FAMILY.replaces("U8", (closing, "held_back"), (claim, "held_back"))
-def added_partitions_are_read(_right: Any, state: Any, *_: Any) -> Any:
-    """A partition that is added to a keyed table's topic is read like any other."""
-    return state, ()
-
-
-@FAMILY.replaces("U8", (renewal, "ripened"))
-def what_is_held_is_admitted_too_early(_right: Any, state: Any, *_: Any) -> Any:
-    """Producers have no time to learn of a partition before it is read."""
-    return replace(state, held=tuple(replace(each, ripe=True) for each in state.held))
-
-
-@FAMILY.replaces("U8", (growth, "_passed"))
-def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> bool:
-    """A partition is read as soon as no producer sends its keys elsewhere."""
-    return True
-
-
-@FAMILY.replaces("U8", (commitment, "_record"))
-def generations_are_not_stored(right: Any, *given: Any) -> Any:
-    """No commit says which partitions are younger."""
-    return replace(right(*given), generations={})
 
 
 @FAMILY.replaces("U9", (resolution, "_counted"))
