@@ -249,8 +249,8 @@ class _Notes:
         why = (
             "the sink stops when there are records in them (HG-242)"
             if held_ms is None
-            else f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until what "
-            "the older ones held then is in the table; its log says since when"
+            else f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until "
+            "what the older ones held then is in the table; its log says since when"
         )
         names = ", ".join(map(str, added))
         self.texts.append(f"{names}: added to a topic of a keyed table, and not read yet: {why}")

@@ -12,9 +12,11 @@ from protocol.values import ALICE, P0, P1, P2, P3, RIVAL, offsets, record, statu
 from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.key_errors import KeyedPartitionsAdded, KeyInTwoPartitions
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.actions import Stop
+from headgate.coordinator.debts import payments
 from headgate.coordinator.transitions import Phase
 
 GROWTH_MS = 10_000
@@ -172,6 +174,15 @@ def test_nothing_is_admitted_while_an_older_partition_cannot_be_asked() -> None:
     assert P2 in asked(coordinator, {TOPIC: whole}).offsets
 
 
+def test_one_that_nobody_could_describe_before_is_not_added() -> None:
+    """Its number is below that of another: it was there."""
+    stored = record(EPOCH - 1, 4, Offsets({P0: 10, P2: 5}), RIVAL)
+    coordinator = waiting(stored)
+    coordinator.sources = grown()
+    coordinator.until(Phase.CLAIMING)
+    assert coordinator.attempt.record.offsets == Offsets({P0: 10, P1: 0, P2: 5})
+
+
 def test_valid_through_waits_for_what_is_held() -> None:
     coordinator = waiting()
     asked(coordinator, grown(end_0=1_000, end_1=1_000))
@@ -195,6 +206,16 @@ def test_a_topic_that_was_created_anew_with_more_partitions_stops_the_sink() -> 
     coordinator.sources = topics((0, 0), (0, 0), (0, 0), topic_id=TopicId("another"))
     coordinator.described()
     assert coordinator.wants(Stop)
+
+
+def test_payments_say_what_the_decision_says() -> None:
+    decided = replace(record(EPOCH, 3, offsets(1, 2, 0)), generations={TOPIC: (2,)})
+    lead, follower = view(decided), replace(view(uuid="uuid-2"), table="lake.other")
+    debt = Debt(
+        decided.transaction, decided.coordinator, follower.uuid, follower.table, "m", rows=1
+    )
+    (payment,) = payments(lead, (debt,), {follower.table: follower}, ())
+    assert payment.record.generations == {TOPIC: (2,)}
 
 
 HEAD = KeyedHead({"a": [(1, 0, 7), (2, 0, 8), (3, 2, 0), (4, 1, 5)]}, generations={"topic": (2, 3)})

@@ -169,6 +169,16 @@ def test_d10_a_rollback_under_way_is_for_versions_that_know_what_it_is() -> None
     assert record_codec.decode(SINK, summary) == begun
 
 
+def test_u8_what_is_younger_is_for_versions_that_know_what_it_is() -> None:
+    grown = replace(record(Offsets()), generations={"trips": (2, 6), "orders": (1,)})
+    summary = record_codec.encode(grown)
+    assert summary["headgate.orders.version"] == "4"
+    assert record_codec.decode(SINK, summary) == grown
+    for wrong in ("x", "[]", '{"trips":2}', '{"trips":[]}', '{"trips":[2,2]}', '{"trips":[0]}'):
+        with pytest.raises(RecordUnreadable, match=r"orders\.generations is malformed"):
+            record_codec.decode(SINK, summary | {"headgate.orders.generations": wrong})
+
+
 def test_i6_what_a_table_was_given_back_is_kept_with_the_topics_ids() -> None:
     at = TopicPartition("trips", 0)
     given = Replayed(Offsets({at: 17}), {"trips": TopicId("id-1")})
