@@ -7,7 +7,6 @@ added, the first one of each younger generation says it all.
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Mapping
 
 from headgate.control_protocol.identifiers import TopicId
@@ -26,7 +25,7 @@ def generation(generations: Generations, topic: str, partition: int) -> int:
     """
     if not topic and len(generations) == 1:
         (topic,) = generations
-    return bisect_right(generations.get(topic, ()), partition)
+    return sum(first <= partition for first in generations.get(topic, ()))
 
 
 def kept(

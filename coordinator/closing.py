@@ -21,7 +21,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     """C4: append END(n) with START(n+1) right behind it, which names what is new in the sources."""
     term = term_of(state)
     fit = fitted(term.offsets, term.topic_ids, sources.topics, state.settings)
-    state, held = held_back(state, term.offsets, term.topic_ids, sources.topics, now_ms)
+    state, held = held_back(state, term.offsets, term.topic_ids, sources.topics, now_ms=now_ms)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     refuse_shared(term.view, ids, state.identity.shared_with)
     # a re-created topic whose offsets fit by chance: work on the old one may still arrive

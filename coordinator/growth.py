@@ -24,7 +24,7 @@ Topics = Mapping[str, TopicState]
 
 
 def held_back(
-    state: State, before: Offsets, ids: Mapping[str, TopicId], topics: Topics, now_ms: int
+    state: State, before: Offsets, ids: Mapping[str, TopicId], topics: Topics, *, now_ms: int
 ) -> tuple[State, tuple[Tell, ...]]:
     """Hold what the topics have beyond the partitions of ``before``, which were those of ``ids``.
 
@@ -38,7 +38,7 @@ def held_back(
             continue
         if ids.get(topic, now.topic_id) != now.topic_id:
             raise _added(topic, count, total)
-        held += _held(state, topic, now, count, total, now_ms)
+        held += _held(state, Held(topic, now.topic_id, count, total, now_ms))
     if state.identity.growth_ms is None:
         for each in held:
             if any(log.end for n, log in topics[each.topic].partitions.items() if n >= each.first):
@@ -47,21 +47,18 @@ def held_back(
     return replace(state, held=tuple(held)), told
 
 
-def _held(
-    state: State, topic: str, now: TopicState, count: int, total: int, now_ms: int
-) -> list[Held]:
-    """Go on with what is held from partition ``count`` on; what is new is younger than all that."""
+def _held(state: State, added: Held) -> list[Held]:
+    """Go on with what is held; what is not yet comes behind it, and is younger."""
     known = [
         each
         for each in state.held
-        if (each.topic, each.topic_id) == (topic, now.topic_id) and each.first >= count
+        if (each.topic, each.topic_id) == (added.topic, added.topic_id)
+        and each.first >= added.first
     ]
-    if known and known[0].first != count:  # the table went back
+    if known and known[0].first != added.first:  # the table went back
         known = []
-    reached = known[-1].upto if known else count
-    if reached < total:
-        known.append(Held(topic, now.topic_id, reached, total, now_ms))
-    return known
+    reached = known[-1].upto if known else added.first
+    return [*known, replace(added, first=reached)] if reached < added.upto else known
 
 
 def ripened(state: State, now_ms: int) -> State:

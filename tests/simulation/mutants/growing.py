@@ -13,7 +13,7 @@ FAMILY = Family(keyed=True)
 
 
 @FAMILY.replaces("U8", (closing, "held_back"), (claim, "held_back"))
-def added_partitions_are_read(_right: Any, state: Any, *_: Any) -> Any:
+def added_partitions_are_read(_right: Any, state: Any, *_: Any, **__: Any) -> Any:
     """A partition that is added to a keyed table's topic is read like any other."""
     return state, ()
 

@@ -72,6 +72,9 @@ RECORDS = st.builds(
     debts=st.lists(DEBTS).map(tuple),
     lapsed=st.lists(DEBTS).map(tuple),
     routing=st.none() | TEXT,
+    generations=st.dictionaries(
+        TEXT, st.sets(st.integers(1, 2**31 - 1), min_size=1).map(sorted).map(tuple)
+    ),
 )
 
 
