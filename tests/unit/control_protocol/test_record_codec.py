@@ -73,7 +73,9 @@ RECORDS = st.builds(
     lapsed=st.lists(DEBTS).map(tuple),
     routing=st.none() | TEXT,
     generations=st.dictionaries(
-        TEXT, st.sets(st.integers(1, 2**31 - 1), min_size=1).map(sorted).map(tuple)
+        TEXT,
+        st.sets(st.integers(1, 2**31 - 1), min_size=1, max_size=3).map(sorted).map(tuple),
+        max_size=2,
     ),
 )
 

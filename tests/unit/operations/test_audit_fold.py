@@ -248,18 +248,18 @@ def test_point_6_keys_in_two_partitions_are_unproven(filled: Told) -> None:
     assert "several partitions" in next(evidence.unproven({}))
 
 
-def test_point_6_of_a_key_the_youngest_partition_has_the_last_record(filled: Told) -> None:
+def test_point_6_of_a_key_the_youngest_partition_has_the_last_record(told: Told) -> None:
     """Whatever its offset; two of one age are unproven as before."""
     younger = {"topic": (2,)}
-    filled.commit(gone(3), put(40))
-    filled.produce(put(40, partition=2), put(3, partition=2), gone(4, partition=2))
-    assert counts(filled.folded(generations=younger)) == {
+    told.commit(put(1), put(2), put(3), put(4), gone(3), put(5, partition=1))
+    told.produce(put(3, partition=2), put(1, partition=2), gone(2, partition=2))
+    assert counts(told.folded(generations=younger)) == {
         Fault.LOST: 1,
         Fault.OUTDATED: 1,
         Fault.UNDELETED: 1,
     }
-    filled.produce(put(40, partition=1))
-    assert counts(filled.folded(generations=younger))[Fault.CROSSED] == 1
+    told.produce(put(4, partition=1))
+    assert counts(told.folded(generations=younger))[Fault.CROSSED] == 1
 
 
 def test_point_6_quarantined_records_are_no_changes(filled: Told) -> None:
