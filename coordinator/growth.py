@@ -22,6 +22,12 @@ from headgate.coordinator.state import Held, Identity, State
 
 Topics = Mapping[str, TopicState]
 
+_ANEW = "the topic was created anew: fill another table"
+_WAIT = (
+    'set changes.on_partitions_added = "wait" (docs/changes.md says what that takes of producers) '
+    "or, where it is refused, fill another table"
+)
+
 
 def held_back(
     state: State, before: Offsets, ids: Mapping[str, TopicId], topics: Topics, *, now_ms: int
@@ -37,18 +43,18 @@ def held_back(
         if not 0 < count < total or not _keyed(state.identity, topic):
             continue
         if ids.get(topic, now.topic_id) != now.topic_id:
-            raise _added(topic, count, total)
+            raise _added(topic, count, total, _ANEW)
         held += _held(state, Held(topic, now.topic_id, count, total, now_ms))
     if state.identity.growth_ms is None:
         for each in held:
             if any(log.end for n, log in topics[each.topic].partitions.items() if n >= each.first):
-                raise _added(each.topic, each.first, each.upto)
+                raise _added(each.topic, each.first, each.upto, _WAIT)
     told = tuple(_told(state, each) for each in held if each.since_ms == now_ms)
     return replace(state, held=tuple(held)), told
 
 
 def _held(state: State, added: Held) -> list[Held]:
-    """Go on with what is held; what is not yet comes behind it, and is younger."""
+    """Return what is held with what was added behind it, which is younger."""
     known = [
         each
         for each in state.held
@@ -84,11 +90,13 @@ def admitted(state: State, topics: Topics) -> tuple[State, Generations, tuple[Te
         here = all(at.partition in now.partitions for at in each.partitions)
         if here and behind == "":
             generations[each.topic] = (*generations.get(each.topic, ()), each.first)
-            told.append(Tell(f"{said(each)}: read from now on", event=LogEvent.PARTITIONS_ADMITTED))
+            told.append(
+                Tell(f"{_said(each)}: read from now on", event=LogEvent.PARTITIONS_ADMITTED)
+            )
             continue
         held.append(replace(each, marks=marks))
         if behind and each.marks is None:
-            text = f"{said(each)}: held until the table has {behind}"
+            text = f"{_said(each)}: held until the table has {behind}"
             told.append(Tell(text, event=LogEvent.PARTITIONS_HELD))
     return replace(state, held=tuple(held)), generations, tuple(told)
 
@@ -103,7 +111,7 @@ def to_be_read(state: State) -> frozenset[TopicPartition]:
     return not_read(state) if state.identity.growth_ms is not None else frozenset()
 
 
-def said(held: Held) -> str:
+def _said(held: Held) -> str:
     """Name the partitions."""
     first, last = held.partitions[0], held.partitions[-1]
     return str(first) if first == last else f"{first} to {last.partition}"
@@ -138,14 +146,13 @@ def _told(state: State, held: Held) -> Tell:
             f"added, and held for {growth_ms} ms at least: not read until all that the older "
             "partitions hold then is in the table"
         )
-    return Tell(f"{said(held)}: {text}", event=LogEvent.PARTITIONS_HELD)
+    return Tell(f"{_said(held)}: {text}", event=LogEvent.PARTITIONS_HELD)
 
 
-def _added(topic: str, first: int, upto: int) -> KeyedPartitionsAdded:
+def _added(topic: str, first: int, upto: int, way_out: str) -> KeyedPartitionsAdded:
     names = ", ".join(str(TopicPartition(topic, number)) for number in range(first, upto))
     return KeyedPartitionsAdded(
         f"{names}: added since a keyed table began to be filled, and records of a key may have "
         "moved there from another partition",
-        'set changes.on_partitions_added = "wait", where the table\'s documentation says that it '
-        "tells which are newer; else fill another table",
+        way_out,
     )
