@@ -16,6 +16,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import payments
+from headgate.coordinator.settings import OffsetPolicy
 from headgate.coordinator.transitions import Phase
 
 GROWTH_MS = 10_000
@@ -201,6 +202,8 @@ def test_valid_through_waits_for_what_is_held() -> None:
 
 def test_a_topic_that_was_created_anew_with_more_partitions_stops_the_sink() -> None:
     coordinator = waiting()
+    anew = replace(coordinator.state.settings, on_topic_recreated=OffsetPolicy.EARLIEST)
+    coordinator.state = replace(coordinator.state, settings=anew)
     coordinator.until(Phase.PREPARING)
     coordinator.sources = topics((0, 0), (0, 0), (0, 0), topic_id=TopicId("another"))
     coordinator.described()
