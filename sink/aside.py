@@ -1,0 +1,60 @@
+"""An Iceberg quarantine beside a table of another kind: it has a catalog of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from pyiceberg.catalog import Catalog
+
+from headgate.control_protocol.ports import Follower
+from headgate.data.writers.plan import Plans
+from headgate.sink.catalog_place import refuse_catalog
+from headgate.sink.catalogs import open_catalog
+from headgate.sink.declaration import quarantine_declaration
+from headgate.sink.followers import iceberg_table, told_of_payments
+from headgate.sink.preconditions import refuse_place
+from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.creation import ensure_table
+
+
+class IcebergAside:
+    """The quarantine of such a sink, in a catalog that its opener closes."""
+
+    def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
+        self._settings = settings
+        self._catalog = catalog
+
+    def ensure(self) -> None:
+        """Make the table if it is missing. Raises as ``ensure_table``, and for an unfit place."""
+        wanted = self._settings.quarantine
+        refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
+        ensure_table(self._catalog, wanted.table, quarantine_declaration(wanted.location))
+
+    def follower(self) -> Follower:
+        """Return the table as the coordinator pays it."""
+        return iceberg_table(self._settings, self._catalog, self._settings.quarantine.table)
+
+    def plans(self) -> Plans:
+        """Return the plans for its files."""
+        return Plans(self._catalog)
+
+    def told(self, settings: SinkSettings, opening: ExitStack) -> Callable[[], None]:
+        """Return what is to hear of its payments."""
+        return told_of_payments(settings, self._catalog, opening)
+
+
+def ready_aside(settings: SinkSettings, stack: ExitStack) -> IcebergAside | None:
+    """Open the quarantine's catalog, which ``stack`` closes, and make the table if it is missing.
+
+    ``None``: the quarantine is of the table's kind, or there is none. Raises as ``open_catalog``
+    and ``ensure_table``.
+    """
+    if not settings.apart:
+        return None
+    refuse_catalog(settings.quarantine.catalog)
+    catalog = open_catalog(settings, of=settings.quarantine.catalog)
+    stack.callback(catalog.close)
+    aside = IcebergAside(settings, catalog)
+    aside.ensure()
+    return aside
