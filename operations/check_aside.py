@@ -6,10 +6,10 @@ from headgate.control_protocol.errors import MissingRights, TableMissing
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.check_state import NotChecked
 from headgate.operations.table_access import opened_aside
+from headgate.sink.aside import refuse_aside
 from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.preconditions import refuse_place, writable
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.catalog import catalog_failure
 
 
 def check_aside(settings: SinkSettings) -> str:
@@ -22,16 +22,10 @@ def check_aside(settings: SinkSettings) -> str:
         )
     try:
         with opened_aside(settings) as catalog:
-            try:
-                table = catalog.load_table(wanted.table)
-            except Exception as error:
-                what = f"table {wanted.table} cannot be read"
-                raise catalog_failure(error, what) from error
+            return f"{wanted.table} exists (iceberg, UUID {refuse_aside(settings, catalog)})"
     except TableMissing:
         refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
         return f"{wanted.table} does not exist yet; the next start creates it"
-    refuse_place(table.location())
-    return f"{wanted.table} exists (iceberg, UUID {table.metadata.table_uuid})"
 
 
 def check_rights_aside(settings: SinkSettings) -> str:

@@ -13,9 +13,12 @@ from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.catalogs import open_catalog
 from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.followers import iceberg_table, told_of_payments
-from headgate.sink.preconditions import refuse_place
+from headgate.sink.preconditions import refuse_columns_aside, refuse_place
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.creation import ensure_table
+from headgate.tables.iceberg.supported import refuse_unread
+from headgate.tables.stores.object_stores import refuse_signing
 
 
 class IcebergAside:
@@ -26,10 +29,13 @@ class IcebergAside:
         self._catalog = catalog
 
     def ensure(self) -> None:
-        """Make the table if it is missing. Raises as ``ensure_table``, and for an unfit place."""
+        """Make the table if it is missing. Raises as ``ensure_table``, and where it cannot be
+        filled."""
         wanted = self._settings.quarantine
+        made = quarantine_declaration(wanted.location)
         refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
-        ensure_table(self._catalog, wanted.table, quarantine_declaration(wanted.location))
+        if not ensure_table(self._catalog, wanted.table, made):
+            refuse_aside(self._settings, self._catalog)
 
     def follower(self) -> Follower:
         """Return the table as the coordinator pays it."""
@@ -42,6 +48,20 @@ class IcebergAside:
     def told(self, settings: SinkSettings, opening: ExitStack) -> Callable[[], None]:
         """Return what is to hear of its payments."""
         return told_of_payments(settings, self._catalog, opening)
+
+
+def refuse_aside(settings: SinkSettings, catalog: Catalog) -> str:
+    """Return the UUID of the quarantine. Raises ``TableMissing``, and where it cannot be filled."""
+    name = settings.quarantine.table
+    try:
+        table = catalog.load_table(name)
+    except Exception as error:
+        refuse_unread(name, error)
+        raise catalog_failure(error, f"table {name} cannot be read") from error
+    refuse_signing(name, table.io.properties)
+    refuse_place(table.location())
+    refuse_columns_aside(name, table.schema())
+    return str(table.metadata.table_uuid)
 
 
 def ready_aside(settings: SinkSettings, stack: ExitStack) -> IcebergAside | None:

@@ -22,7 +22,7 @@ from headgate.operations.table_access import opened_aside
 
 pytestmark = pytest.mark.integration
 
-TOKEN = "not-to-be-shown"  # noqa: S105 - and nobody asks for it
+TOKEN = "not-to-be-shown"
 
 
 def keeping(deploy: Deploy, location: Path, proxy: LyingProxy, name: str) -> Deployment:

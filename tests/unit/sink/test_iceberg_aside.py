@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,19 @@ import pytest
 from deltalake import DeltaTable
 from many_tables_of_a_kind import BEGIN, COLUMNS, EVERY, MANY, PLACES, source, value
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
 from sink_in_process import SinkInProcess
 
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import HeadgateError, Unreachable
+from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.ports import Unknown
 from headgate.operations.audit import audit
 from headgate.operations.bad_records import last_bad_records
+from headgate.operations.check_aside import check_aside, check_rights_aside
+from headgate.operations.check_state import NotChecked
+from headgate.operations.rights import Role, commands
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_reader
 from headgate.operations.tables import tables
@@ -124,8 +133,6 @@ def test_point_14_whoever_comes_next_pays_what_a_dead_coordinator_decided(
 
 
 def _lost(*_: Any) -> Any:
-    from headgate.control_protocol.ports import Unknown
-
     return Unknown("nobody answers")
 
 
@@ -183,3 +190,101 @@ def test_point_14_a_catalog_that_is_gone_at_a_start_stops_it_before_anything_is_
     shop.produce(30)
     shop.until_settled()
     assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+
+
+PLACED = (
+    NestedField(1, "topic", StringType(), required=True),
+    NestedField(2, "partition", LongType()),
+    NestedField(3, "offset", LongType()),
+    NestedField(4, "sink", StringType()),
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        (PLACED[:2], "no column offset, no column sink"),
+        ((*PLACED[2:], NestedField(1, "topic", StringType())), "no column partition"),
+        (
+            (*PLACED[:1], NestedField(2, "partition", StringType()), *PLACED[2:]),
+            "partition is string, not int",
+        ),
+        ((*PLACED, NestedField(5, "seen_by", StringType(), required=True)), "seen_by is required"),
+    ],
+)
+def test_point_14_hg153_a_table_made_by_hand_that_cannot_be_the_quarantine(
+    shop: SinkInProcess, lake: Path, columns: tuple[NestedField, ...], why: str
+) -> None:
+    with closing(catalog(lake)) as theirs:
+        theirs.create_namespace("db")
+        theirs.create_table("db.orders_quarantine", Schema(*columns))
+    with pytest.raises(TableUnfit, match=why):
+        check_aside(shop.settings)
+    with pytest.raises(TableUnfit, match=why):
+        shop.begin()
+
+
+def test_point_14_a_table_made_by_hand_gets_what_it_has_columns_for(
+    shop: SinkInProcess, lake: Path
+) -> None:
+    with closing(catalog(lake)) as theirs:
+        theirs.create_namespace("db")
+        seen_by = NestedField(5, "seen_by", StringType())
+        theirs.create_table("db.orders_quarantine", Schema(*PLACED, seen_by))
+    assert "exists (iceberg, UUID" in check_aside(shop.settings)
+    shop.begin()
+    shop.produce(30)
+    shop.until_settled()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+
+
+def test_point_14_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
+    shop: SinkInProcess, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad: set[int] = {7}
+    shop.value = lambda at, offset: b"{broken" if offset in bad else value(at, 1)
+    shop.begin()
+    shop.produce(30)
+    shop.until_settled()
+    with monkeypatch.context() as down:
+        down.setattr(SqlCatalog, "load_table", _down)
+        shop.produce(30)
+        shop.until(lambda: shop.lag() == 0)
+        bad.add(65)
+        shop.produce(30)
+        turns = iter(range(200))
+        shop.until(lambda: next(turns, None) is None)
+        assert shop.lag() == 90
+        assert not shop.owed()
+    shop.until_settled()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    assert len(kept(lake)) == 6
+
+
+def _down(*_: Any) -> Any:
+    raise OSError("connection refused")
+
+
+def test_point_14_check_asks_the_quarantines_catalog_and_shows_no_secret(
+    shop: SinkInProcess, lake: Path
+) -> None:
+    assert "does not exist yet" in check_aside(shop.settings)
+    with pytest.raises(NotChecked, match="the next start makes it"):
+        check_rights_aside(shop.settings)
+    shop.begin()
+    assert "may be committed" in check_rights_aside(shop.settings)
+    uri = "postgresql+psycopg2://me:hidden@127.0.0.1:1/lake"
+    text = text_of(lake).replace(f"sqlite:///{lake}/aside.sqlite", uri)
+    with pytest.raises(Unreachable) as told:
+        check_aside(parse(text))
+    assert "hidden" not in f"{told.value} {told.value.hint}"
+
+
+def test_point_14_the_rights_are_those_of_each_catalog(lake: Path) -> None:
+    uri = "postgresql+psycopg2://me:hidden@127.0.0.1:1/lake"
+    settings = parse(text_of(lake).replace(f"sqlite:///{lake}/aside.sqlite", uri))
+    told = commands(settings, Role.SINK, "ann")
+    assert "load and commit, and create, db.orders\n" in told
+    assert "for db.orders_quarantine, and every table" in told
+    assert 'GRANT SELECT, UPDATE, INSERT ON iceberg_tables TO "ann";' in told
+    assert "hidden" not in told
