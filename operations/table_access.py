@@ -135,7 +135,8 @@ def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | No
             lead = opening.enter_context(closing(kind_lead(settings, kind)))
             aside = None
             if settings.apart:
-                aside = IcebergAside(settings, opening.enter_context(opened_aside(settings)))
+                catalog = opening.enter_context(opened_aside(settings))
+                aside = IcebergAside(settings, catalog).follower
             followers = kind_followers(settings, kind, aside=aside)
             if followers is not None:
                 opening.callback(followers.close)

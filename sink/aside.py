@@ -13,10 +13,12 @@ from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.catalogs import open_catalog
 from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.followers import iceberg_table, told_of_payments
+from headgate.sink.opened_tables import Maintained
 from headgate.sink.preconditions import refuse_columns_aside, refuse_place
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.creation import ensure_table
+from headgate.tables.iceberg.gate import Gates
 from headgate.tables.iceberg.supported import refuse_unread
 from headgate.tables.stores.object_stores import refuse_signing
 
@@ -37,9 +39,9 @@ class IcebergAside:
         if not ensure_table(self._catalog, wanted.table, made):
             refuse_aside(self._settings, self._catalog)
 
-    def follower(self) -> Follower:
+    def follower(self, gates: Gates | None = None) -> Follower:
         """Return the table as the coordinator pays it."""
-        return iceberg_table(self._settings, self._catalog, self._settings.quarantine.table)
+        return iceberg_table(self._settings, self._catalog, self._settings.quarantine.table, gates)
 
     def plans(self) -> Plans:
         """Return the plans for its files."""
@@ -48,6 +50,16 @@ class IcebergAside:
     def told(self, settings: SinkSettings, opening: ExitStack) -> Callable[[], None]:
         """Return what is to hear of its payments."""
         return told_of_payments(settings, self._catalog, opening)
+
+    def maintain(
+        self, settings: SinkSettings, gates: Gates, opening: ExitStack, told: Maintained | None
+    ) -> None:
+        """Begin its maintenance, if that is wanted; ``opening`` ends it."""
+        if settings.maintenance:
+            from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
+
+            heard = (told,) if told else ()
+            opening.callback(Maintenance(settings, self._catalog, gates, *heard).close)
 
 
 def refuse_aside(settings: SinkSettings, catalog: Catalog) -> str:

@@ -25,7 +25,6 @@ from headgate.tables.follower import KindFollower
 from headgate.tables.followers import FollowerTables
 
 if TYPE_CHECKING:  # what only looks makes no tables
-    from headgate.sink.aside import IcebergAside
     from headgate.sink.made_tables import TableMaker
 
 
@@ -38,19 +37,19 @@ def kind_followers(
     settings: SinkSettings,
     kind: TableKind,
     maker: TableMaker | None = None,
-    aside: IcebergAside | None = None,
+    aside: Callable[[], Follower] | None = None,
     told: Callable[[], None] = lambda: None,
 ) -> FollowerTables | None:
     """Return what follows the table, for its opener to close; ``None`` where nothing does.
 
-    ``aside``: the quarantine where it is of another kind; ``told``: as ``FollowerTables`` has it.
+    ``aside`` opens a quarantine of another kind; ``told``: as ``FollowerTables`` has it.
     """
     if not (settings.quarantine.keeps or settings.tables):
         return None
 
     def opened(name: str) -> Follower:
         if aside is not None and name == settings.quarantine.table:
-            return aside.follower()
+            return aside()
         return kind_follower(settings, kind, name)
 
     return FollowerTables(

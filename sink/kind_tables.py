@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.ports import (
@@ -24,6 +25,7 @@ from headgate.sink.planning import Planning, planning_of, shaping
 from headgate.sink.preconditions import refuse_place, refuse_schema
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import key_ids
+from headgate.tables.iceberg.gate import Gates
 from headgate.tables.layouts import schema_of
 
 
@@ -94,18 +96,20 @@ class KindTables:
         opening: ExitStack,
         maintained: Maintained | None,
     ) -> Coordinated:
-        del maintained  # nothing is: the settings refuse it
         table = self._kind.open(wanted_table(settings), settings.name)
         opening.callback(table.close)
         maker = None
         if settings.tables:
             shelf = KindShelf(settings, self._kind)
             maker = TableMaker(settings, shelf, filled=lambda: table.read().filled)
-        aside = self._aside
+        aside, gates = self._aside, Gates()
+        opened = partial(aside.follower, gates) if aside else None
         told = aside.told(settings, opening) if aside else lambda: None
-        followers = kind_followers(settings, self._kind, maker, aside, told)
+        followers = kind_followers(settings, self._kind, maker, opened, told)
         if followers is not None:
             opening.callback(followers.close)
+        if aside:
+            aside.maintain(settings, gates, opening, maintained)
         sources = MakingTopics(topics, maker) if maker else topics
         coordinated = Coordinated(as_lead(table, self._kind), followers, sources)
         if isinstance(table, StampingTable) and not settings.tables:  # no file is a ledger's

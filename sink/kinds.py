@@ -312,6 +312,7 @@ def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
     table, tables, catalog = settings.table, settings.tables, settings.catalog
     evolves = table.schema.unknown_fields is UnknownFields.EVOLVE
     upkeep = settings.maintenance or settings.maintenance.expire_after_ms
+    upkeep = upkeep and not settings.apart
     aside = settings.quarantine
     letters = aside.dead_letter_topic and not settings.apart
     asked = {

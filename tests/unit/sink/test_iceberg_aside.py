@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,11 +24,13 @@ from headgate.operations.audit import audit
 from headgate.operations.bad_records import last_bad_records
 from headgate.operations.check_aside import check_aside, check_rights_aside
 from headgate.operations.check_state import NotChecked
+from headgate.operations.maintain import maintain
 from headgate.operations.rights import Role, commands
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_reader
 from headgate.operations.tables import tables
 from headgate.sink.load import parse
+from headgate.sink.maintenance.rounds import Done
 from headgate.tables.iceberg.table import IcebergTable
 
 ONE = """
@@ -288,3 +291,78 @@ def test_point_14_the_rights_are_those_of_each_catalog(lake: Path) -> None:
     assert "for db.orders_quarantine, and every table" in told
     assert 'GRANT SELECT, UPDATE, INSERT ON iceberg_tables TO "ann";' in told
     assert "hidden" not in told
+
+
+MAINTAINED = "\n[maintenance]\nfiles_min = 2\norphans_after_ms = 86400000\n"
+
+
+def done_to(shop: SinkInProcess, *steps: str) -> Done:
+    (done,) = maintain(shop.settings, (), steps, dry_run=False, on_progress=lambda *_: None)
+    return done
+
+
+def test_point_14_its_small_files_become_few(lake: Path) -> None:
+    shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)
+    try:
+        shop.begin()
+        for _ in range(3):
+            shop.produce(10)
+            shop.until_settled()
+        done = done_to(shop, "compact")
+        assert (done.table, done.into_files) == ("db.orders_quarantine", 1)
+        assert done.compacted_files >= 3
+        shop.produce(10)
+        shop.until_settled()
+    finally:
+        shop.die()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    assert not audit(shop.settings, with_source=False).findings
+
+
+def test_point_14_t9_orphans_go_and_what_the_delta_table_owes_stays(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)
+    shop.begin()
+    shop.produce(30)
+    shop.until_settled()
+    with monkeypatch.context() as catalog_down:
+        catalog_down.setattr(IcebergTable, "sent", _lost)
+        shop.produce(30)
+        shop.until(lambda: shop.lag() == 0 and shop.owed() == {"db.orders_quarantine"})
+        shop.die()
+    (live, *_) = (lake / "warehouse").rglob("data/headgate/**/*.parquet")
+    orphan = live.with_name("orphan.parquet")
+    orphan.write_bytes(live.read_bytes())
+    for file in (lake / "warehouse").rglob("*"):
+        os.utime(file, (1, 1))
+    done = done_to(shop, "orphans")
+    assert (done.orphans, done.left) == (1, [])
+    assert not orphan.exists()
+    shop.begin()
+    shop.produce(30)
+    shop.until_settled()
+    shop.die()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    assert not audit(shop.settings, with_source=False).findings
+
+
+def test_point_14_it_is_maintained_beside_the_stream(
+    lake: Path,
+) -> None:
+    text = text_of(lake) + MAINTAINED + "compact = true\ninterval_ms = 1000\n"
+    shop = SinkInProcess(parse(text), value)
+
+    def compacted() -> bool:
+        table = catalog(lake).load_table("db.orders_quarantine")
+        return any(s.summary and s.summary.operation.value == "replace" for s in table.snapshots())
+
+    try:
+        shop.begin()
+        for _ in range(3):
+            shop.produce(10)
+            shop.until_settled()
+        shop.until(compacted)
+    finally:
+        shop.die()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
