@@ -10,6 +10,7 @@ from pathlib import Path
 from pyroaring import BitMap64
 
 from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.data.writers.plan import plan_of_table
@@ -28,6 +29,7 @@ from headgate.operations.fold.slices import SLICE_BYTES, Slicing
 from headgate.sink.planning import source_plan
 from headgate.sink.routed_tables import source_of
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.keyed.changed_keys import Sources
 from headgate.tables.iceberg.reader import IcebergReader
 
 _SAID: Mapping[Fault, str] = {
@@ -42,11 +44,15 @@ _SAID: Mapping[Fault, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SourceRanges:
-    """What is read: ``ranges`` of the logs, and offsets in them that never were changes."""
+    """What is read: ``ranges`` of the logs, and offsets in them that never were changes.
+
+    ``generations``: which partitions are younger than others (U8).
+    """
 
     ranges: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, TopicId]
     left_out: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
+    generations: Generations = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,7 @@ def fold_and_compare(
     records = sum(len(span) for span in source.ranges.values())
     with tempfile.TemporaryDirectory(prefix="headgate-audit-") as folder:
         slicing = Slicing(max(rows, records), slice_bytes)
-        fold = Fold(plan, Path(folder), slicing)
+        fold = Fold(plan, Path(folder), slicing, sources=Sources(source.generations))
         changes, read = fold_source(fold, batch, source.left_out, on_progress, chunks=chunks)
         live = fold_table(fold, reader)
         numbers = {fold.source(at): at for at in source.ranges}
@@ -138,6 +144,7 @@ def fold_and_compare(
             {number: source.ranges[at].begin for number, at in numbers.items()},
             {number: read.offsets[at] for number, at in numbers.items()},
             _later_columns(reader),
+            fold.sources,
         )
         faults = Faults()
         for number in range(slicing.count):

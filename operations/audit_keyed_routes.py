@@ -112,7 +112,8 @@ class KeyedFollowers:
                 if self.table_of(at.topic) == name
             }
             if table.whole and own:
-                self._compare(table, SourceRanges(own, record.topic_ids, left_out))
+                source = SourceRanges(own, record.topic_ids, left_out, record.generations)
+                self._compare(table, source)
 
     def _compare(self, table: KeyedFollower, source: SourceRanges) -> None:
         try:
