@@ -37,6 +37,7 @@ def kind_followers(
     settings: SinkSettings,
     kind: TableKind,
     maker: TableMaker | None = None,
+    *,
     aside: Callable[[], Follower] | None = None,
     told: Callable[[], None] = lambda: None,
 ) -> FollowerTables | None:

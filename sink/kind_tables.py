@@ -105,7 +105,7 @@ class KindTables:
         aside, gates = self._aside, Gates()
         opened = partial(aside.follower, gates) if aside else None
         told = aside.told(settings, opening) if aside else lambda: None
-        followers = kind_followers(settings, self._kind, maker, opened, told)
+        followers = kind_followers(settings, self._kind, maker, aside=opened, told=told)
         if followers is not None:
             opening.callback(followers.close)
         if aside:

@@ -299,14 +299,8 @@ class SinkSettings:
 
     def type_of(self, table: str) -> str:
         """The kind of a table of this sink."""
-        return self.quarantine.type if self._is_apart(table) else self.table.type
-
-    def catalog_of(self, table: str) -> CatalogSettings:
-        """The catalog of a table of this sink."""
-        return self.quarantine.catalog if self._is_apart(table) else self.catalog
-
-    def _is_apart(self, table: str) -> bool:
-        return self.apart and table == self.quarantine.table
+        aside = self.apart and table == self.quarantine.table
+        return self.quarantine.type if aside else self.table.type
 
     @property
     def keyed(self) -> bool:

@@ -188,8 +188,8 @@ def test_point_14_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> 
     lead, aside = "city.trips", "city.trips_quarantine"
     assert settings.apart
     assert (settings.type_of(lead), settings.type_of(aside)) == ("delta", "iceberg")
-    assert settings.catalog_of(aside).properties["uri"] == "http://catalog"
-    assert settings.catalog_of(lead) == settings.catalog
+    assert settings.quarantine.catalog.properties["uri"] == "http://catalog"
+    assert not settings.catalog.properties
     assert kind_of(settings, lead) is not None
     assert kind_of(settings, aside) is None
     assert settings.redaction("aside-secret") == "***"
