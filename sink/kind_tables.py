@@ -1,4 +1,4 @@
-"""``OpenedTables`` of any kind that is no Iceberg: a table, and perhaps its quarantine."""
+"""Implements ``OpenedTables`` for all kinds but Iceberg: a table, and perhaps its quarantine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headgate.tables.layouts import schema_of
 
 
 def ready_kind(settings: SinkSettings, kind: TableKind) -> KindTables:
-    """Make the table if it may be made. Raises where it cannot take the records."""
+    """Create the table if that is allowed. Raises if it cannot take the records."""
     tables = KindTables(settings, kind)
     try:
         layout = kind.layout(tables.wanted)
@@ -45,7 +45,7 @@ def ready_kind(settings: SinkSettings, kind: TableKind) -> KindTables:
 
 
 def refuse_layout(layout: Layout, settings: SinkSettings) -> None:
-    """Raise ``TableChanged`` or ``KeyUnfit`` where records could never become files of it."""
+    """Raise ``TableChanged`` or ``KeyUnfit`` if records could never become files of the layout."""
     schema = schema_of(layout.columns)
     refuse_schema(schema, settings)
     key_ids(schema, settings.table.key)
@@ -53,7 +53,7 @@ def refuse_layout(layout: Layout, settings: SinkSettings) -> None:
 
 
 class KindTables:
-    """The table of the sink, and what follows it."""
+    """The table of the sink, and its followers."""
 
     def __init__(self, settings: SinkSettings, kind: TableKind) -> None:
         self.wanted: WantedTable = wanted_table(settings)
@@ -83,7 +83,7 @@ class KindTables:
         opening: ExitStack,
         maintained: Maintained | None,
     ) -> Coordinated:
-        del maintained  # nothing is: the settings refuse it
+        del maintained  # the settings refuse maintenance
         table = self._kind.open(wanted_table(settings), settings.name)
         opening.callback(table.close)
         maker = None
@@ -95,6 +95,6 @@ class KindTables:
             opening.callback(followers.close)
         sources = MakingTopics(topics, maker) if maker else topics
         coordinated = Coordinated(as_lead(table, self._kind), followers, sources)
-        if isinstance(table, StampingTable) and not settings.tables:  # no file is a ledger's
+        if isinstance(table, StampingTable) and not settings.tables:  # a ledger has no files
             return replace(coordinated, stamp=table.stamp)
         return coordinated

@@ -241,7 +241,7 @@ def test_a_catalog_file_that_may_not_be_written(
 def test_a_location_that_cannot_be_a_folder(settings: SinkSettings, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     check = TableCheck(with_catalog(settings, warehouse=f"file://{tmp_path}/file/warehouse"))
-    with pytest.raises(MissingRights, match="is no folder"):
+    with pytest.raises(MissingRights, match="is not a folder"):
         check.storage()
 
 
@@ -331,7 +331,7 @@ def test_point_4_a_catalog_that_cannot_be_the_lock(settings: SinkSettings, tmp_p
     [
         ("file:///proc/lake", "/proc/lake is not storage"),
         ("/sys/lake", "/sys/lake is not storage"),
-        ("s4://bucket/lake", "nothing can be written to a s4 address"),
+        ("s4://bucket/lake", "headgate cannot write to a s4 address"),
     ],
 )
 def test_point_21_a_warehouse_that_is_none(
