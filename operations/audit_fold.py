@@ -1,4 +1,4 @@
-"""The table of a key against the fold of its source: value by value, in bounded memory."""
+"""Compares a keyed table with the fold of its source, value by value and in bounded memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SAID: Mapping[Fault, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SourceRanges:
-    """What is read: ``ranges`` of the logs, and offsets in them that never were changes."""
+    """What to read: ``ranges`` of the logs, and offsets in them that never were changes."""
 
     ranges: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, TopicId]
@@ -51,14 +51,14 @@ class SourceRanges:
 
 @dataclass(frozen=True, slots=True)
 class FoldEvidence:
-    """What came of the comparison. ``sources``: the partitions' numbers in ``faults``."""
+    """The result of the comparison. ``sources``: the partitions' numbers in ``faults``."""
 
     read: ReadRecords
     faults: Faults
     sources: Mapping[int, TopicPartition]
 
     def findings(self, besides: frozenset[Fault] = frozenset()) -> Iterator[Finding]:
-        """What is wrong, but for what cannot be told from something else that happened."""
+        """Yield what is wrong, except what another event explains just as well."""
         for fault in WRONG:
             count = self.faults.count(fault)
             if count and fault not in besides:
@@ -68,7 +68,10 @@ class FoldEvidence:
                 yield Finding(fault.value, text)
 
     def unproven(self, compacted: Mapping[str, bool | None]) -> Iterator[str]:
-        """What nobody can tell. ``compacted``: of which topics Kafka says so."""
+        """Yield what cannot be known.
+
+        ``compacted``: which topics are compacted, according to Kafka.
+        """
         counts = {fault: self.faults.count(fault) for fault in Fault}
         if found := counts[Fault.AGED]:
             yield (
@@ -95,7 +98,7 @@ class FoldEvidence:
             )
 
     def of(self, at: TopicPartition, *faults: Fault) -> int:
-        """How many rows of a partition have one of these faults."""
+        """Return how many rows of a partition have one of these faults."""
         numbers = [number for number, known in self.sources.items() if known == at]
         return sum(self.faults.count(fault, number) for fault in faults for number in numbers)
 
@@ -117,8 +120,8 @@ def fold_and_compare(
 ) -> FoldEvidence:
     """Read the source's ranges and the table's rows, and compare them.
 
-    Raises what reading a batch raises, ``Unreachable`` where there is no room for them on disk,
-    and as ``TableReader.scan``.
+    Raises what reading a batch raises, ``Unreachable`` if the disk has no room for them, and what
+    ``TableReader.scan`` raises.
     """
     start = _start(reader)
     batch = fold_batch(start, source.ranges, source.topic_ids)
@@ -157,7 +160,7 @@ def _start(reader: IcebergReader) -> TableStart:
 
 
 def _later_columns(reader: IcebergReader) -> frozenset[str]:
-    """Columns that not every schema of the table had: rows from before have no value in them."""
+    """Return columns that some of the table's schemas lack: older rows have no value in them."""
     schemas = reader.table.schemas().values()
     ids = [{each.field_id for each in schema.fields} for schema in schemas]
     everywhere = set.intersection(*ids)

@@ -1,4 +1,4 @@
-"""``headgate maintain``: says for each table what was done, or what would be."""
+"""Implements ``headgate maintain``: reports what was done to each table, or would be."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def carry_out(
 
 
 def said(done: Done, *, dry_run: bool) -> str:
-    """What people read of one table."""
+    """Return what people read about one table."""
     would = "would: " if dry_run else ""
     about = f"about {done.into_files}" if dry_run else str(done.into_files)
     compacted = f"{done.compacted_files} small files into {about}"

@@ -1,4 +1,4 @@
-"""``headgate offsets``: shows the stored ones, or asks and moves them."""
+"""Implements ``headgate offsets``: shows the stored ones, or asks and moves them."""
 
 from __future__ import annotations
 

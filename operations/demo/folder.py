@@ -1,4 +1,4 @@
-"""The demo's folder: made anew by each run, one run at a time, and never somebody else's."""
+"""Manages the demo's folder: created anew by each run, one run at a time, never a foreign one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MARK = ".headgate-demo"
 
 @contextmanager
 def demo_folder(folder: Path) -> Iterator[Path]:
-    """The folder, absolute and empty. What a former demo left in it is removed.
+    """Yield the folder, absolute and empty. What a former demo left in it is removed.
 
-    Raises ``ConfigurationError`` when it holds anything else, or a demo is running in it.
+    Raises ``ConfigurationError`` if it holds anything else, or if a demo is running in it.
     """
     folder = folder.resolve()
     mark = folder / _MARK
