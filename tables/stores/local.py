@@ -1,4 +1,4 @@
-"""Which locations of tables are folders of this machine, and small files in them."""
+"""Tells which locations are folders of this machine, and writes small files in them."""
 
 from __future__ import annotations
 
