@@ -1,4 +1,4 @@
-"""PostgreSQL tables that follow a lead, and quarantines that take any record."""
+"""Tests PostgreSQL tables that follow a lead, and quarantines that take any record."""
 
 from __future__ import annotations
 
