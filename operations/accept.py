@@ -135,8 +135,8 @@ def resolve_stop(
             words.append(f"--accept {error.code}={choice.value}")
     if left:
         raise ConfigurationError(
-            f"nothing of sink {world.identity.sink} waits for {', '.join(sorted(left))}; nothing "
-            "was changed",
+            f"nothing of sink {world.identity.sink} is stopped by {', '.join(sorted(left))}; "
+            "nothing was changed",
             "accept what the sink's own error names, and nothing more",
         )
     claim = replace(attempt.record, command=" ".join(words), actor=actor())
@@ -189,7 +189,7 @@ def _parsed(wanted: Iterable[str]) -> dict[str, Any]:
         choices = CHOICES[code][1]
         if word not in choices:
             raise ConfigurationError(
-                f"--accept {text}: there is no choice {word!r}",
+                f"--accept {text}: {word!r} is not a choice",
                 "write " + " or ".join(f"{code}={choice.value}" for choice in choices),
             )
         chosen[code] = next(choice for choice in choices if choice == word)

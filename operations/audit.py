@@ -189,8 +189,8 @@ class Inquiry:
         self._findings += map(lapsed, self._still_lapsed(record))
         for topic in sorted(self._renewed):
             self._unproven.append(
-                f"{topic}: created anew under this sink, so that offsets name two records; only "
-                "the commits' counts are compared"
+                f"{topic}: re-created while this sink filled the table, so offsets mean two "
+                "records; only the commits' counts are compared"
             )
         if not with_source:
             self._unproven.append("the source was not asked")
@@ -222,8 +222,8 @@ class Inquiry:
         columns, topic = self._coordinates()
         if columns is None:
             self._unproven.append(
-                "table.record_columns names no topic, partition and offset: single records cannot "
-                "be told apart, only counts"
+                "table.record_columns does not name topic, partition and offset: only counts can "
+                "be compared, not single records"
             )
             return None
         absent = [name for name in columns if name and name not in self._reader.columns()]
@@ -244,7 +244,7 @@ class Inquiry:
             self._unproven.append(f"the rows cannot be read here: {error}")
             return None
         if told := sum(partition.told for partition in seen.partitions.values()):
-            self._unproven.append(f"{told} rows are there again, because offsets were set back")
+            self._unproven.append(f"{told} rows came again because offsets were set back")
         if seen.foreign_rows:
             text = f"{seen.foreign_rows} rows of others carry no coordinates"
             theirs = sum(f.added_records for f in self._history.foreign if f.sink is None)
@@ -311,7 +311,7 @@ class Inquiry:
             self._unproven.append(absent)
         else:
             self._findings += lost
-            self._remarks += [f"{absent}: which, nothing tells"] if missing and why else []
+            self._remarks += [f"{absent}: nothing tells which"] if missing and why else []
 
     def _judge(
         self,
@@ -357,8 +357,8 @@ class Inquiry:
             for partition in self._partitions
         ]
         if compared and all(compared):
-            but = ", but for those that were passed over" if _forward(self._allowed) else ""
-            but += f", but for {self._deleted_rows} that persons deleted" * self._all_deleted
+            but = ", except those that moved offsets skip" if _forward(self._allowed) else ""
+            but += f", except {self._deleted_rows} that people deleted" * self._all_deleted
             self._proven.append(
                 f"every record that the source holds up to the stored offsets is there{but}"
             )

@@ -40,7 +40,7 @@ def _examine_tag(history: History) -> Iterator[Finding]:
             yield Finding("tag-missing", f"{history.table}: the sink's tag was deleted")
         return
     if history.tag_on_branch is False:
-        reason = "was rolled back behind it" if history.complete else "does not hold it any more"
+        reason = "was rolled back to before it" if history.complete else "does not hold it any more"
         yield Finding(
             "rolled-back",
             f"the sink's tag is on snapshot {history.tag}, but {history.branch} {reason}",

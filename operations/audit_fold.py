@@ -33,9 +33,9 @@ from headgate.tables.iceberg.reader import IcebergReader
 _SAID: Mapping[Fault, str] = {
     Fault.LOST: "keys have no row, whose last records are rows",
     Fault.OUTDATED: "rows are older than the last records of their keys",
-    Fault.UNDELETED: "rows are there that the last records of their keys delete",
-    Fault.INVENTED: "rows are no record of the source, as these settings read it",
-    Fault.TWICE: "rows stand beside the right ones of their keys",
+    Fault.UNDELETED: "rows exist that the last records of their keys delete",
+    Fault.INVENTED: "rows match no record of the source, as these settings read it",
+    Fault.TWICE: "rows exist in addition to the right ones of their keys",
     Fault.VALUE: "rows have other values than their records",
 }
 
@@ -75,15 +75,15 @@ class FoldEvidence:
         counts = {fault: self.faults.count(fault) for fault in Fault}
         if found := counts[Fault.AGED]:
             yield (
-                f"{found} rows are of records that the source no longer holds: whether they are "
-                f"right nothing tells: {self._places(Fault.AGED)}"
+                f"{found} rows are of records that the source no longer holds: nothing tells "
+                f"whether they are right: {self._places(Fault.AGED)}"
             )
         if found := counts[Fault.VANISHED]:
             named = sorted(name for name, is_so in compacted.items() if is_so)
             why = f"{', '.join(named)} is compacted" if named else "the topic may be compacted"
             yield (
-                f"{found} rows are of records that are not in the source any more: {why}, so that "
-                f"a later record took their place: {self._places(Fault.VANISHED)}"
+                f"{found} rows are of records that are not in the source any more: {why}, so later "
+                f"records replaced them: {self._places(Fault.VANISHED)}"
             )
         if found := counts[Fault.CROSSED]:
             yield (

@@ -16,10 +16,10 @@ from headgate.operations.audit_report import Finding
 from headgate.operations.fold.comparison import Fault
 from headgate.tables.iceberg.reader import IcebergReader
 
-DEATHS_UNTOLD = "which rows each commit made die is not told by this kind of table"
+DEATHS_UNTOLD = "this kind of table does not tell which rows each commit removed"
 NOT_FOLDED = (
-    "a keyed table holds the last record of each key: that none of them is missing, and none "
-    "outdated, was not compared with the source"
+    "a keyed table holds the last record of each key: they were not compared with the "
+    "source, so some may be missing or outdated"
 )
 
 
@@ -36,8 +36,8 @@ class Told:
 def offsets_behind(record: CommitRecord, moves: Sequence[Move]) -> list[str]:
     """Return why the table does not show the records up to the stored offsets, if it does not."""
     return [
-        f"{move.partition}: offsets were set back from {move.begin}, and the sink is not there "
-        "again: rows may be newer than the stored offsets"
+        f"{move.partition}: offsets were set back from {move.begin}, and the sink has not "
+        "reached that point again: rows may be newer than the stored offsets"
         for move in moves
         if record.offsets.get(move.partition, 0) < move.begin
     ]

@@ -96,8 +96,8 @@ def lapsed(debt: Debt) -> Finding:
     which = "transaction" if debt.manifest else "transactions up to"
     return Finding(
         "rows-lapsed",
-        f"{debt.said} of {which} {debt.transaction} were owed to {debt.table} for too long, and "
-        "nobody pays them any more",
+        f"{debt.said} of {which} {debt.transaction} were owed to {debt.table} for too long, "
+        "and are not paid any more",
     )
 
 

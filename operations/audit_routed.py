@@ -66,8 +66,8 @@ class RoutedInquiry(Inquiry):
         columns = self._settings.tables.record_columns.coordinates
         if columns is None:
             self._unproven.append(
-                "tables.record_columns names no topic, partition and offset: single records cannot "
-                "be told apart, only counts"
+                "tables.record_columns does not name topic, partition and offset: only counts can "
+                "be compared, not single records"
             )
         with every_table(self._settings, self._reader, self._history) as tables:
             self._scan_tables(tables, columns, seen, record)

@@ -101,7 +101,7 @@ def set_aside(history: History, settings: SinkSettings) -> tuple[list[Finding], 
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:
-        unproven.append(f"{skipped} records were skipped: nothing tells which they were")
+        unproven.append(f"{skipped} records were skipped: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
     if kept and not settings.quarantine.keeps:
         evidence = f"{kept} records were quarantined, but this sink has no quarantine"

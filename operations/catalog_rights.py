@@ -73,7 +73,7 @@ def may_create(catalog: Catalog, identifier: str) -> str:
     try:
         catalog.create_table_transaction(identifier, Schema())
     except NoSuchNamespaceError as error:
-        why = f"the namespace of {identifier} is not there yet: the first start makes it"
+        why = f"the namespace of {identifier} does not exist yet: the first start creates it"
         raise Unasked(why) from error
     except Exception as error:
         raise _forbidden(error, f"table {identifier} may not be created") from error
@@ -121,7 +121,7 @@ def _database_lets(engine: Engine, name: str, statement: str) -> str:
                 f"grant {verb} on it; docs/security.md has the commands",
             ) from error
         if any(word in said for word in _EMPTY):
-            raise Unasked("the catalog is empty: the first start makes its tables") from error
+            raise Unasked("the catalog is empty: the first start creates its tables") from error
         raise catalog_failure(error, f"{name}: the catalog's database does not answer") from error
     if wide:
         raise Unasked(

@@ -273,8 +273,8 @@ def _events(settings: SinkSettings, cluster: Cluster) -> str:
             "(docs/security.md)"
         )
     if settings.control.keys:
-        return "signed: only who has control.key is heard"
-    return f"not signed: whoever may write to {name} is heard (docs/security.md)"
+        return "signed: only members with control.key are heard"
+    return f"not signed: anybody who may write to {name} is heard (docs/security.md)"
 
 
 def _group(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]) -> str:

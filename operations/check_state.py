@@ -69,7 +69,7 @@ class StateCheck(ABC):
         record = recorded(view, settings.coordinator)
         self._view = view
         if record is None:
-            return f"a first start; it begins at {settings.source.start_at}"
+            return f"a first start; it starts at {settings.source.start_at}"
         return (
             f"goes on after transaction {record.transaction} of group {record.group_id}"
             f"{', paused' if record.paused else ''}"
@@ -106,7 +106,7 @@ class StateCheck(ABC):
         spark, location = self._settings.spark, self._location()
         master = spark.master or spark.conf.get("spark.master", "")
         if not spark.remote and master.partition("[")[0] == "local":
-            return "tasks run on this machine, and see what was seen from here"
+            return "tasks run on this machine, and see the same as this process"
         if not spark.remote and not master:
             raise NotChecked("without spark.master tasks run here, unless spark-submit says else")
         if local_path(location) is not None:

@@ -49,7 +49,7 @@ class TableCheck(StateCheck):
             if not self._settings.table.create:
                 raise
             self._refuse_gone()
-            return f"{error.message}: the first start makes it"
+            return f"{error.message}: the first start creates it"
         if (database := sqlite_file(catalog)) and not writable(database):
             raise MissingRights(
                 f"catalog {catalog.name!r}: {database} may not be written", "grant write access"
@@ -83,7 +83,7 @@ class TableCheck(StateCheck):
         except Unasked as reason:
             raise NotChecked(str(reason)) from reason
         except TableMissing as error:
-            raise NotChecked(f"{error.message}: the first start makes it") from error
+            raise NotChecked(f"{error.message}: the first start creates it") from error
 
     def columns(self) -> str:
         assert self._table is not None  # asked only if the table exists
@@ -99,7 +99,9 @@ class TableCheck(StateCheck):
         leaves = leaves_of(schema, metrics_modes(schema, properties, self._table.sort_order()))
         refuse_files(schema, properties, self._table.sort_order())
         ignored = unheeded(properties, leaves)
-        return f"not followed: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
+        return (
+            f"not supported: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
+        )
 
     def routed(self) -> str:
         """Check that the tables that the ledger remembers exist and take rows (I1, N5)."""

@@ -29,7 +29,7 @@ def check_transform(settings: SinkSettings) -> str:
         plan = _plan(settings)
     except TableMissing:
         raise NotChecked(
-            f"{transform.name} can be read; its columns were not compared, for there is no table"
+            f"{transform.name} can be read; its columns were not compared because there is no table"
         ) from None
     spark = settings.spark
     master = "" if spark.remote else "local[1]"

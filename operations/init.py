@@ -188,10 +188,10 @@ def _columns(topic: str, proposal: Proposal, key: Sequence[str]) -> str:
     if not proposal.columns:
         raise ConfigurationError(
             f"topic {topic}: no column can be proposed from {proposal.records} records; "
-            f"{proposal.others} of them are no JSON objects",
+            f"{proposal.others} of them are not JSON objects",
             "write the columns by hand: headgate init without --from-topic has an example",
         )
-    lines = [f"# Proposed from {proposal.records} records: look whether they hold for all others."]
+    lines = [f"# Proposed from {proposal.records} records: check that they hold for all others."]
     for name, kind in proposal.columns:
         lines += ["[[table.columns]]", f"name = {_quoted(name)}", f"type = {_quoted(kind)}"]
         lines += ["required = true", ""] if name in key else [""]

@@ -44,7 +44,6 @@ def said(done: Done, *, dry_run: bool) -> str:
     lines = [f"{done.table}: {would}{compacted}, {gone}"]
     if done.young_orphans:
         lines.append(
-            f"  {done.young_orphans} files that nobody refers to are too young: they may still be "
-            "committed"
+            f"  {done.young_orphans} unreferenced files are too young: they may still be committed"
         )
     return "\n".join([*lines, *(f"  left alone: {why}" for why in done.left)])

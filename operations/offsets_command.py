@@ -37,4 +37,4 @@ def move(settings: SinkSettings, wanted: Sequence[str], *, yes: bool) -> None:
     if not yes:
         click.confirm("Set them?", abort=True)
     carry_out(settings, plan)
-    click.echo("set; the next start goes on from there, and headgate audit will tell of it")
+    click.echo("set; the next start continues from there, and headgate audit will report it")

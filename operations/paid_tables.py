@@ -60,7 +60,7 @@ class PaidTables:
 def refuse_one_table(settings: SinkSettings) -> None:
     """Raise ``ConfigurationError`` for a sink without routes."""
     if not settings.tables:
-        raise ConfigurationError("this sink fills one table", "only tables of routes are parked")
+        raise ConfigurationError("this sink fills one table", "only routed tables can be parked")
 
 
 def refuse_keyed(settings: SinkSettings, names: Collection[str], what: str, hint: str) -> None:

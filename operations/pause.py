@@ -54,7 +54,7 @@ def ask(
     answer_ms = int(ANSWER_S_MAX * 1000)
     if not control_topic_exists(config, topic, answer_ms):
         raise ControlTopicUnfit(
-            f"control topic {topic} does not exist, so nobody would hear of it",
+            f"control topic {topic} does not exist, so nobody would hear the request",
             "start the sink first, or correct control.topic",
         )
     patience_s = patience_of(settings) if patience_s is None else patience_s

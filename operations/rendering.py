@@ -316,12 +316,12 @@ def _rehearsed(seen: Rehearsal) -> str:
     words = f"{records:,} rows in {files} files of {octets:,} bytes, {seen.bad:,} bad"
     if seen.many:
         words += f", {seen.unmatched:,} unmatched"
-        words += f", {seen.diverted:,} of tables that are gone" if seen.diverted else ""
+        words += f", {seen.diverted:,} for tables that are gone" if seen.diverted else ""
         words += f", for {len(seen.tables)} tables"
         return f"{words}; nothing was written there"
     (table,) = seen.tables
     words += f", {table.deletes:,} deletes" if table.deletes else ""
-    there = table.table if table.exists else f"{table.table}, which is not there yet"
+    there = table.table if table.exists else f"{table.table}, which does not exist yet"
     return f"{words}, for {there}; nothing was written there"
 
 

@@ -65,7 +65,7 @@ class GivenBack:
 
     def __str__(self) -> str:
         left = f"; {self.left} are bad records, and stay in the quarantine" if self.left else ""
-        return f"{self.table}: {self.records} records put again{left}"
+        return f"{self.table}: {self.records} records replayed{left}"
 
 
 def refuse_replay(settings: SinkSettings, names: Collection[str] = ()) -> None:

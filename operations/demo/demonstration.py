@@ -93,12 +93,12 @@ def main(arguments: list[str]) -> int:
     default=FOLDER,
     help="Where everything is kept; the next demo there begins anew.",
 )
-@click.option("--seed", default=1, help="Seed of the trips; equal seeds give equal trips.")
+@click.option("--seed", default=1, help="Seed for the trips; equal seeds give equal trips.")
 @click.option(
     "--writer",
     type=click.Choice([kind.value for kind in WriterKind]),
     default=WriterKind.SPARK.value,
-    help="Who writes the data files.",
+    help="What writes the data files.",
 )
 @click.option(
     "--store",
@@ -190,7 +190,7 @@ def _stop(screen: Screen, play: Play) -> None:
     for survivor in play.survivors:
         with screen.working(f"stopping pid {survivor.pid}"):
             survivor.stop()
-        screen.say("stopped", f"pid {survivor.pid} ended in good order when asked to")
+        screen.say("stopped", f"pid {survivor.pid} ended in order when asked to")
 
 
 def _judge(show: Show, play: Play) -> bool:

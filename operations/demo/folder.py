@@ -24,7 +24,7 @@ def demo_folder(folder: Path) -> Iterator[Path]:
     try:
         if folder.exists() and any(folder.iterdir()) and not mark.exists():
             raise ConfigurationError(
-                f"{folder} is not empty and no folder of a demo", "name another one: --folder"
+                f"{folder} is not empty and not a demo's folder", "name another one: --folder"
             )
         folder.mkdir(parents=True, exist_ok=True)
         with mark.open("w") as held:

@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "0")
         if "Transfer-Encoding" in self.headers or not length.isdecimal():
             self.close_connection = True
-            return b"", refusal(411, "the length of the body must be told")
+            return b"", refusal(411, "the length of the body must be given")
         if int(length) > BODY_BYTES_MAX:
             self.close_connection = True
             return b"", refusal(413, f"a body may have {BODY_BYTES_MAX} bytes")

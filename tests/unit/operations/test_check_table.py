@@ -94,7 +94,7 @@ def test_point_7_rights_are_asked_of_a_catalog_that_is_open(
 
 def test_a_table_that_the_first_start_creates(settings: SinkSettings, tmp_path: Path) -> None:
     check = TableCheck(with_table(settings, create=True, columns=COLUMNS))
-    assert "the first start makes it" in check.catalog()
+    assert "the first start creates it" in check.catalog()
     assert "the first start creates it" in check.table()
     assert not check.exists
     assert "may be written" in check.storage()
@@ -168,7 +168,7 @@ def test_the_sink_name_under_another_group(filled: FilledTable, settings: SinkSe
 
 def test_a_first_start(filled: FilledTable, settings: SinkSettings) -> None:
     filled.table.transaction().remove_properties("headgate.trips.claimed").commit_transaction()
-    assert TableCheck(settings).sink_state() == "a first start; it begins at earliest"
+    assert TableCheck(settings).sink_state() == "a first start; it starts at earliest"
 
 
 def test_a_deleted_tag(filled: FilledTable, settings: SinkSettings) -> None:

@@ -155,7 +155,7 @@ def test_point_6_a_dry_run_with_records_of_a_dropped_table_does_not_end_well(des
     catalog.close()
     result = CliRunner().invoke(main, ["run", str(desk.path), "--dry-run"])
     assert result.exit_code == 1
-    assert "10 of tables that are gone" in result.stdout
+    assert "10 for tables that are gone" in result.stdout
 
 
 def test_point_9_tables_that_are_paid_together_are_rehearsed_one_by_one(
