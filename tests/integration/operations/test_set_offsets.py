@@ -1,4 +1,4 @@
-"""``headgate offsets SINK set``: what a person moves by hand, and what becomes of the rows."""
+"""``headgate offsets SINK set``: what a person moves by hand, and what happens to the rows."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_point_4_n5_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) ->
     catalog.close()
     seen = rehearse(settings, 1_000)
     assert seen.tables == ()
-    assert any("HG-102 there is no table db.rest" in misfit.reason for misfit in seen.misfits)
+    assert any("HG-102 table db.rest no longer exists" in misfit.reason for misfit in seen.misfits)
     assert (seen.bad, seen.unmatched, seen.diverted, seen.wrong) == (0, 0, 10, True)
 
 

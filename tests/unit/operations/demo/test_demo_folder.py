@@ -1,4 +1,4 @@
-"""The demo's folder is its own: made anew, never anybody else's, one demo at a time."""
+"""The demo's folder: created anew, never a foreign one, one demo at a time."""
 
 from __future__ import annotations
 
