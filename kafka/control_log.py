@@ -331,7 +331,7 @@ class _Identity:
             found = str(answer.result().topic_id)
         except kafka.KafkaException as error:
             return "it was deleted" if error.args[0].code() in _NO_TOPIC else None
-        return None if found == self._id else f"it was created anew, as {found}"
+        return None if found == self._id else f"it was re-created, as {found}"
 
     def _ask(self) -> Future[Any]:
         topics = kafka.TopicCollection([self._topic])

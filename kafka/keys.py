@@ -77,7 +77,7 @@ REFUSED_FAMILIES = {
     "sasl.kerberos.": "it becomes part of a shell command that the client runs",
     "sasl.oauthbearer.": "the client would fetch tokens by itself from an address in this file",
 }
-_FROM_TABLE = "where to read comes from the table, never from the group"
+_FROM_TABLE = "the position comes from the table, never from the group"
 
 REFUSED = {
     "plugin.library.paths": _RUNS_CODE,

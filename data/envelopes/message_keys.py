@@ -12,7 +12,7 @@ from headgate.data.formats.port import RecordFormat, UndecodableRecords
 from headgate.data.formats.ruled_columns import RuledColumns
 from headgate.native.packed import Packed
 
-NO_KEY = "the record has no key, and says nowhere else which row it deletes"
+NO_KEY = "the record has no key, and does not say otherwise which row it deletes"
 
 _OTHERWISE = " (keys of another format than the values need format.key_type)"
 

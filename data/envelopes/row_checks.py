@@ -70,8 +70,9 @@ def note_moved(before: pa.RecordBatch, rows: pa.RecordBatch, faults: Faults) -> 
         moved = known & np.asarray(pc.fill_null(pc.not_equal(old, new), fill_value=False))
         faults.note(
             np.flatnonzero(moved),
-            f"{column.name}: the key of the row changes; a change of a key is a delete of the old "
-            "and a row of the new one, as Debezium writes it where its key is table.key",
+            f"{column.name}: the key of the row changes; a changed key must be a delete "
+            "of the old one and a row with the new one, as Debezium writes it if its "
+            "key is table.key",
         )
 
 

@@ -83,7 +83,7 @@ class Cursors:
     def skip(self, lengths: Positions | int) -> None:
         """Skip bytes; negative lengths are a fault."""
         lengths = np.asarray(lengths, np.int64)
-        self.fail((lengths < 0) | (lengths > self.ends - self.at), "ends too early, or is no Avro")
+        self.fail((lengths < 0) | (lengths > self.ends - self.at), "ends too early, or is not Avro")
         self.at += np.where(self.at >= self.buffer.rest, 0, lengths)
 
     def octets(self, size: int) -> Octets:

@@ -48,7 +48,7 @@ def read_values(
     cursors = Cursors(buffer, faults, rows, begins)
     field = pa.field("", pa.struct(list(wanted))) if _of_records(kind) else wanted[0]
     found = _read(kind, field, cursors)
-    cursors.fail(cursors.at < cursors.ends, "has bytes left over behind its end")
+    cursors.fail(cursors.at < cursors.ends, "has extra bytes after its end")
     return found
 
 

@@ -64,13 +64,13 @@ def path_of(text: str) -> tuple[str, ...]:
     while True:
         found = _STEP.match(text, at)
         if found is None:
-            raise ValueError(f"{text!r} is no path of field names with dots between them")
+            raise ValueError(f"{text!r} is not a path of field names separated by dots")
         names.append(found[1] or found[2])
         at = found.end()
         if at == len(text):
             return tuple(names)
         if text[at] != ".":
-            raise ValueError(f"{text!r} is no path of field names with dots between them")
+            raise ValueError(f"{text!r} is not a path of field names separated by dots")
         at += 1
 
 

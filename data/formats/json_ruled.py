@@ -87,7 +87,7 @@ def _read(values: Packed, path: Path, field: pa.Field, faults: Faults) -> pa.Arr
 
 
 _NEVER = {
-    json_picks.NO_OBJECT: "what should hold it is no object",
+    json_picks.NO_OBJECT: "what should hold it is not an object",
     json_picks.DOUBT: "holds half a surrogate pair",
 }
 

@@ -71,7 +71,7 @@ class Messages:
         unsound = found.found != _SOUND
         if unsound.any():
             broken = found.found == 1
-            self.fail(broken, "is no message, or is cut off")
+            self.fail(broken, "is not a message, or is cut off")
             found.values[:, broken] = 0
             found.sizes[:, broken] = -1
             self._put_together(wanted, found)

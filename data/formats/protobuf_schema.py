@@ -86,7 +86,7 @@ def types_of(files: Iterable[bytes]) -> Types:
         try:
             _read_file(raw, found)
         except (Broken, UnicodeDecodeError) as error:
-            raise UnfitTypes("it is no descriptor, or is cut off") from error
+            raise UnfitTypes("it is not a descriptor, or is cut off") from error
     for name, message in found.messages.items():
         read = tuple(_resolved(part, name, found) for part in message.fields)
         found.messages[name] = replace(message, fields=read)
@@ -119,7 +119,7 @@ def files_of(descriptor_set: bytes) -> list[bytes]:
     try:
         found = list(_octets(descriptor_set, 1))
     except Broken as error:
-        raise UnfitTypes("it is no descriptor set, or is cut off") from error
+        raise UnfitTypes("it is not a descriptor set, or is cut off") from error
     if not found:
         raise UnfitTypes("the descriptor set is empty")
     return found
@@ -148,7 +148,7 @@ def file_name(raw: bytes) -> str:
     try:
         return _text(raw, 1)
     except (Broken, UnicodeDecodeError) as error:
-        raise UnfitTypes("it is no descriptor, or is cut off") from error
+        raise UnfitTypes("it is not a descriptor, or is cut off") from error
 
 
 def _read_file(raw: bytes, into: Types) -> None:
@@ -189,7 +189,7 @@ def _read_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: in
 def _read_field(raw: bytes, *, proto3: bool) -> Field:
     code, label = _number(raw, 5), _number(raw, 4)
     if code >= len(_KINDS) or (not code and not _text(raw, 6)):
-        raise UnfitTypes(f"the field {_text(raw, 1)!r} has a type that nobody knows")
+        raise UnfitTypes(f"the field {_text(raw, 1)!r} has an unknown type")
     kind, oneof = _KINDS[code], _number(raw, 9, -1)
     implicit = proto3 and oneof < 0 and kind != "message"
     return Field(

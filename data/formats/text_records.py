@@ -90,14 +90,14 @@ class CsvRecords:
         if pc.any(pc.match_substring(texts, '"'), min_count=0).as_py():
             lines = [self._line(text) for text in texts.to_pylist()]
             wrong = [row for row, line in enumerate(lines) if len(line) != count]
-            faults.note(wrong, f"is no line of {count} cells")
+            faults.note(wrong, f"is not a line of {count} cells")
             for row in wrong:
                 lines[row] = [None] * count
             found = zip(*lines, strict=True)
             return [pa.array(cells, pa.large_string()) for cells in found]
         lists = pc.split_pattern(texts, self._delimiter)
         counts = pc.list_value_length(lists).to_numpy()
-        faults.note(np.flatnonzero(counts != count), f"is no line of {count} cells")
+        faults.note(np.flatnonzero(counts != count), f"is not a line of {count} cells")
         lists = pc.if_else(pa.array(counts == count), lists, pa.scalar([None] * count, lists.type))
         columns = [pc.list_element(lists, place) for place in range(count)]
         return [pc.if_else(pc.equal(column, self._null), None, column) for column in columns]

@@ -44,7 +44,7 @@ def settled(
             "carry the record's number unchanged",
         )
     if not transform and (lost := known - numbers):
-        raise WriteFailed(f"{len(lost)} rows are missing behind Spark's shuffle")
+        raise WriteFailed(f"{len(lost)} rows are missing after Spark's shuffle")
     return _counted(read, numbers, numbering, written)
 
 
@@ -58,7 +58,7 @@ def _once(batch: Batch, written: Sequence[PartWritten], transform: str) -> BitMa
         return numbers
     example = f", as of {Numbering(batch.ranges).described(twice[0])}" if twice else ""
     if not transform:
-        raise WriteFailed(f"{rows - len(numbers)} rows are there twice behind Spark's shuffle")
+        raise WriteFailed(f"{rows - len(numbers)} rows are there twice after Spark's shuffle")
     raise TransformFailed(
         f"{transform} gives {rows - len(numbers)} rows more than it got records{example}",
         "a record may become one row or none: an explode or a join with several matches makes more",

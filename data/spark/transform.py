@@ -57,7 +57,7 @@ def _loaded(path: str) -> Callable[[Any], Any]:
             'write "package.module:function", installed here or in a folder of PYTHONPATH',
         ) from error
     if not callable(function):
-        raise ConfigurationError(f"transform.python: {path!r} is no function")
+        raise ConfigurationError(f"transform.python: {path!r} is not a function")
     found: Callable[[Any], Any] = function
     return found
 

@@ -60,7 +60,7 @@ def check_result(result: pa.Schema, plan: WriterPlan, name: str) -> None:
         if not goes_into(from_spark(field.type), target.type):
             raise ConfigurationError(
                 f"{name} gives {field.name!r} as {field.type}, the table has {target.type}",
-                "CAST it to the table's type, which also says what becomes of what does not fit",
+                "CAST it to the table's type, which also says what happens to misfits",
             )
     carried = set(plan.source.record_columns.values())
     for column, target in wanted.items():

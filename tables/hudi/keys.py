@@ -92,7 +92,7 @@ def refuse_row_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) ->
     if key.partition in key.key:
         raise ConfigurationError(
             f"the key of a Hudi table names {key.partition}, the column of the source's partition",
-            "rows are told to go by it; leave it out of table.key",
+            "deletes use it internally; leave it out of table.key",
         )
     if other := next((name for name in partition_by if name not in key.key), None):
         raise ConfigurationError(

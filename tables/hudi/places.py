@@ -349,9 +349,9 @@ def _unfit(found: Mapping[str, str], *, keyed: bool) -> str | None:
     if int(found.get(f"{_TABLE}version", "0")) < _VERSION_MIN:
         return f"is of table version {found.get(f'{_TABLE}version')}"
     if (zone := found.get(TIME_ZONE, "LOCAL")).upper() != "UTC":
-        return f"tells time in the zone {zone} ({TIME_ZONE}), where a time may come twice"
+        return f"tells time in the zone {zone} ({TIME_ZONE}), in which times repeat"
     if f"{_TABLE}create.schema" not in found:
-        return "does not say its columns (hoodie.table.create.schema)"
+        return "does not declare its columns (hoodie.table.create.schema)"
     if found.get(f"{_TABLE}base.file.format", "PARQUET") != "PARQUET":
         return "has base files of another format than Parquet"
     if not keyed and "bloom_filters" in found.get(f"{_TABLE}metadata.partitions", ""):

@@ -88,7 +88,7 @@ class Server:
             self._parameters = {**_DEFAULTS, **conninfo_to_dict(uri)}
         except psycopg.ProgrammingError:
             raise ConfigurationError(
-                "catalog.properties.uri is no address of a PostgreSQL server",
+                "catalog.properties.uri is not the address of a PostgreSQL server",
                 "write postgresql://user@host:5432/database",
             ) from None
 
@@ -127,7 +127,7 @@ class Server:
         oid, kind, cluster = row
         if kind != "r":
             raise TableUnfit(
-                f"{self.identifier} is no ordinary table of PostgreSQL",
+                f"{self.identifier} is not an ordinary PostgreSQL table",
                 "name one: values may have no place in a view, or in a table's partitions",
             )
         self._refuse_rules(connection, oid, key)

@@ -57,7 +57,7 @@ def test_point_8_rules_arrive_from_the_file(monkeypatch: pytest.MonkeyPatch) -> 
         ('name = "c", type = "timestamp", unit = "s", default = inf', "is not a number"),
         ('name = "c", type = "long", value = 5, default = 6', "keep either value"),
         ('name = "c", type = "long", value = 5, from = "a.b"', "keep either value"),
-        ('name = "c", type = "long", from = "a..b"', "no path of field names"),
+        ('name = "c", type = "long", from = "a..b"', "not a path of field names"),
         ('name = "c", type = "list<long>", default = "x"', "is not an array"),
     ],
 )
