@@ -252,7 +252,7 @@ def test_properties_that_files_cannot_follow_are_told(
         change.set_properties({"write.parquet.page-version": "v2"})
     check = TableCheck(settings)
     check.table()
-    told = "not followed: write.parquet.page-version = v2: data pages are of version 1"
+    told = "not supported: write.parquet.page-version = v2: data pages are of version 1"
     assert check.files() == told
     with filled.table.transaction() as change:
         change.set_properties({"write.parquet.compression-codec": "lzo"})
