@@ -1,4 +1,4 @@
-"""Manages the demo's folder: created anew by each run, one run at a time, never a foreign one."""
+"""Manages the demo's folder: created by each run, one at a time, and never somebody else's."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class PostgresTable:
         return (now.tag, now.record) == (base.tag, base.record)
 
     def _without_file(self, base: TableView, missing: FileNotFoundError) -> CommitOutcome:
-        """Whoever was first has removed it; or somebody else, which stops the sink."""
+        """Judge a missing file: the first to commit has removed it, or a stranger, and we stop."""
         try:
             now = self.read()
         except (TableMissing, RetryLater) as error:
