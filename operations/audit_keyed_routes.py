@@ -1,7 +1,7 @@
-"""Keyed tables that routes name, judged: each by itself, and against the fold of its topics.
+"""Audits keyed tables that routes name: each by itself, and against the fold of its topics.
 
-Records of a topic go to one table, for routes look at topics alone where a table has a key; so the
-topics of a keyed table are folded, and compared with it, and with nothing else.
+Records of a topic go to a single table, because routes look only at topics if a table has a key. So
+the topics of a keyed table are folded and compared with that table, and with nothing else.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ from headgate.tables.iceberg.reader import IcebergReader
 
 @dataclass(slots=True)
 class KeyedFollower:
-    """One keyed table. ``offsets``: up to where it was paid; ``fold``: its comparison, with an
-    Iceberg ``reader``."""
+    """One keyed table. ``offsets``: how far it was paid.
+
+    ``fold``: its comparison, for an Iceberg ``reader``.
+    """
 
     name: str
     reader: IcebergReader | None
@@ -49,7 +51,7 @@ class KeyedFollower:
 
 @dataclass(slots=True)
 class KeyedFollowers:
-    """Those of one sink; what is told of them is about ``told.findings`` and so on."""
+    """The keyed tables of one sink; findings about them go to ``told``."""
 
     settings: SinkSettings
     on_progress: OnProgress
@@ -60,14 +62,14 @@ class KeyedFollowers:
         return bool(self.settings.tables.routing.key_of(table))
 
     def table_of(self, topic: str) -> str | None:
-        """The keyed table that the records of a topic go to."""
+        """Return the keyed table that receives the records of a topic."""
         target = self.settings.tables.routing.named_by(topic)
         return target.table if target is not None and self.has(target.table) else None
 
     def examine(
         self, reader: TableReader, history: History, files: list[LiveFile], *, damaged: bool
     ) -> None:
-        """The table alone: its commits, its rows, its keys; which rows died is Iceberg's to say."""
+        """Examine the table alone: commits, rows and keys; only Iceberg shows which rows died."""
         name = history.table
         known = reader if isinstance(reader, IcebergReader) else None
         whole = known is not None and not damaged
@@ -130,7 +132,7 @@ class KeyedFollowers:
             self.told.unproven.append(text)
 
     def weigh(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
-        """What the comparisons came to. ``skipped``: records that the sink passed over."""
+        """Report the results of the comparisons. ``skipped``: records that the sink skipped."""
         harmless = sum(
             table.fold.read.passed_over + table.fold.read.bad
             for table in self.tables.values()
@@ -144,7 +146,7 @@ class KeyedFollowers:
                 self._say(name, weighed)
 
     def judged(self, partition: PartitionAudit) -> PartitionAudit:
-        """A partition with what its table's comparison says of it."""
+        """Return the partition with the findings of its table's comparison."""
         at = TopicPartition(partition.topic, partition.partition)
         table = self.tables.get(self.table_of(at.topic) or "")
         if table is None or table.fold is None or at not in table.fold.read.offsets:
@@ -165,7 +167,7 @@ class KeyedFollowers:
 
 
 def _owed(record: CommitRecord, lead: str, table: KeyedFollower) -> bool:
-    """Whether the table lacks something that was decided (D6)."""
+    """Return whether the table lacks something that was decided (D6)."""
     paid = table.history.record
     owed = [debt for debt in record.debts if debt.table == table.name and debt.manifest]
     return any(paid is None or not paid.pays(debt, lead) for debt in owed)

@@ -1,5 +1,6 @@
-"""The records of the source as changes, read by the sink's own code; and the table's rows beside
-them, both by slices of their keys: what a fold of the source is made of.
+"""Reads the source's records as changes, with the sink's own code, and the table's rows.
+
+Both are split into slices by the hash of their keys: the material of a fold.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ Chunks = Callable[[WriterPlan, Batch], Generator[Chunk, None, None]]
 
 @dataclass(slots=True)
 class ReadRecords:
-    """Which offsets hold records, by partition, and how many of them change nothing:
-    ``passed_over`` by the envelope or the policy for tombstones, ``bad`` by their contents."""
+    """Which offsets hold records, by partition, and how many of them change nothing.
+
+    ``passed_over``: skipped by the envelope or the policy for tombstones; ``bad``: by their
+    contents.
+    """
 
     offsets: dict[TopicPartition, BitMap64] = field(default_factory=dict)
     passed_over: int = 0
@@ -64,7 +68,7 @@ class Fold:
 
     @property
     def columns(self) -> pa.Schema:
-        """The table's; any of them may be null, since a record that deletes has none."""
+        """Return the table's columns; any may be null, since a deleting record has no row."""
         return pa.schema([each.with_nullable(nullable=True) for each in self.plan.arrow_schema()])
 
     @property
@@ -75,11 +79,11 @@ class Fold:
         return Slices(self.folder, name, self.schema, self.slicing)
 
     def words(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
-        """The hash of a key, of which ``columns`` have the types of the table's."""
+        """Hash the keys, whose ``columns`` have the table's types."""
         return [pa.array(word) for word in self.hashed([_plain(each) for each in columns])]
 
     def source(self, at: TopicPartition) -> int:
-        """The number of a partition; by the topic only where the table has a column for it."""
+        """Return a partition's number; the topic counts only if the table has a column for it."""
         with_topic = "topic" in self.plan.source.record_columns
         return self.sources.number(at.topic if with_topic else "", at.partition)
 
@@ -89,7 +93,7 @@ def fold_batch(
     ranges: Mapping[TopicPartition, OffsetRange],
     topic_ids: Mapping[str, TopicId],
 ) -> Batch:
-    """The ranges as a batch that is read, and never written."""
+    """Return the ranges as a batch that is read and never written."""
     first = TransactionId(Epoch(0), TransactionNumber(0))
     return Batch(1, first, start, ranges, 1, topic_ids)
 
@@ -104,7 +108,7 @@ def fold_source(
 ) -> tuple[Slices, ReadRecords]:
     """Read the batch's ranges into slices. ``left_out``: offsets that never were changes.
 
-    Raises what reading a batch raises, and ``Unreachable`` where there is no room for them.
+    Raises what reading a batch raises, and ``Unreachable`` if there is no room for them.
     """
     reading = _SourceReading(fold, batch, left_out)
     done = 0
@@ -139,7 +143,7 @@ def fold_table(fold: Fold, reader: TableReader) -> Slices:
 
 
 class _SourceReading:
-    """The records of one batch on their way into slices."""
+    """Splits the records of one batch into slices."""
 
     def __init__(
         self, fold: Fold, batch: Batch, left_out: Mapping[TopicPartition, BitMap64]
@@ -196,7 +200,7 @@ class _SourceReading:
             )
 
     def _sifted(self, chunk: Chunk) -> Chunk:
-        """The records that may be changes; each one's offset is noted."""
+        """Return the records that may be changes, and note each one's offset."""
         wanted = np.ones(len(chunk.offsets), np.bool_)
         for place, at in enumerate(self._partitions):
             here = np.flatnonzero(chunk.places == place)
