@@ -93,7 +93,7 @@ class QuarantineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedQuarantine(QuarantineSettings):
-    """Takes unmatched records too, whatever becomes of bad ones."""
+    """Also takes unmatched records, whatever happens to bad ones."""
 
     @property
     def keeps(self) -> bool:
