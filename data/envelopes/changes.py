@@ -31,6 +31,11 @@ class Tombstones(StrEnum):
     SKIP = "skip"
     FAIL = "fail"
 
+    @property
+    def disposal(self) -> Disposal | None:
+        """What becomes of such a record, where it does not delete."""
+        return {Tombstones.SKIP: Disposal.SKIP, Tombstones.FAIL: Disposal.FAIL}.get(self)
+
 
 class OnTruncate(StrEnum):
     """What becomes of a record that says that the source's table was emptied."""
@@ -57,11 +62,6 @@ class Changes:
     tombstones: Tombstones = Tombstones.DELETE
     on_truncate: OnTruncate = OnTruncate.FAIL
     unavailable_value: UnavailableValue = UnavailableValue.FAIL
-
-    @property
-    def disposal(self) -> Disposal:
-        """What becomes of records without a value, where they delete nothing."""
-        return Disposal.SKIP if self.tombstones is Tombstones.SKIP else Disposal.FAIL
 
     def keys_like_values(self, format_name: str, column: str) -> bool:
         """Whether keys of messages are read as values are, for a connector writes both.

@@ -115,11 +115,17 @@ def _record_at_fault(
 
 def _lenient(handling: Handling) -> Handling:
     """Let the search pass other bad records: a part of a batch may hold most of them."""
-    policy, tombstones = (
+    policy, tombstones, untold = (
         Disposal.SKIP if disposal is Disposal.FAIL else disposal
-        for disposal in (handling.policy, handling.tombstones)
+        for disposal in (handling.policy, handling.tombstones, handling.untold_tombstones)
     )
-    return replace(handling, policy=policy, tombstones=tombstones, limits=_NO_LIMITS)
+    return replace(
+        handling,
+        policy=policy,
+        tombstones=tombstones,
+        untold_tombstones=untold,
+        limits=_NO_LIMITS,
+    )
 
 
 def _halves(ranges: Ranges) -> Iterable[Ranges]:
