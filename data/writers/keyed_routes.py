@@ -1,7 +1,7 @@
 """Which routes may lead to a table with a key, where a record's contents decide of its name.
 
-A name that is not known yet is compared by its beginning, so that an answer may be yes without need,
-and never no without reason.
+A name that is not known yet is compared by its beginning: an answer may be yes without need, and
+is never no without reason.
 """
 
 from __future__ import annotations

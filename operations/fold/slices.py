@@ -69,6 +69,10 @@ class Slices:
         if self._bytes >= self.slicing.bytes_max:
             self.flush()
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._bytes
+
     def flush(self) -> None:
         """Set aside what waits. Raises ``Unreachable``: no room."""
         rows = pa.Table.from_batches(self._waiting, self.schema)
