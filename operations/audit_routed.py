@@ -16,7 +16,6 @@ from headgate.data.writers.diverted import DivertedRecords, given_back
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import OnProgress, examine_commits, examine_live
-from headgate.operations.audit_keyed import compacted
 from headgate.operations.audit_keyed_routes import KeyedFollowers
 from headgate.operations.audit_keys import NOT_FOLDED, offsets_behind
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_draft, scan_records
@@ -30,6 +29,7 @@ from headgate.operations.audit_source import (
 )
 from headgate.operations.audit_whole import set_aside
 from headgate.operations.follower_access import FollowerReader
+from headgate.operations.kafka_access import compacted
 from headgate.operations.routed_tables import decided_tables, every_table
 from headgate.operations.table_access import iceberg_of
 from headgate.sink.settings import SinkSettings
