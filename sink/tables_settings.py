@@ -174,7 +174,7 @@ class OneTableSettings:
         default=(),
         metadata=about(
             "Columns of the key of such a table, as table.key: records replace and delete its rows "
-            "as [changes] says. Routes look at topics alone then."
+            "as [changes] says."
         ),
     )
 

@@ -106,6 +106,7 @@ def fold_source(
     left_out: Mapping[TopicPartition, BitMap64],
     on_progress: Callable[[int], None],
     chunks: Generator[Chunk, None, None],
+    *,
     shares: Shares = lambda chunk: [(0, chunk)],
 ) -> list[tuple[Slices, ReadRecords]]:
     """Read the ``chunks`` of a batch, and close them, into slices of each fold. ``left_out``:
