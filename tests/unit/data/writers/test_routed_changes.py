@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -362,3 +363,58 @@ def test_r2_what_a_route_looks_at_may_be_missing_in_a_record_of_a_key(desk: Keye
     assert counted(outcome) == {"events": (1, 0, 3, 0)}
     classes = {row["offset"]: row["error_class"] for row in rows_in(outcome.quarantined)}
     assert classes == {1: "route", 2: "route", 3: "value"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_u2_what_is_written_of_shared_topics_is_the_fold_of_each_table(
+    desk: KeyedDesk, seed: int
+) -> None:
+    """By headers, then by fields, then by what is left; the oracle knows nothing of columns."""
+    dice = random.Random(seed)
+    desk.routes = (
+        Route(topic="^event", header="table", value="^(users|orders|logs)$", to="db.{header}"),
+        Route(topic="events", field="table", value="^(users|orders|logs)$", to="db.{field}"),
+        Route(topic="events", to="db.orders"),
+    )
+    desk.made("db.orders", "db.users", "db.logs")
+    skips = dice.random() < 0.5
+    desk.of_table.tombstones = Tombstones.SKIP if skips else Tombstones.DELETE
+    desk.handling = replace(desk.handling, untold_tombstones=desk.of_table.tombstones.disposal)
+    topics: dict[str, list[Any]] = {"events": [], "eventual": []}
+    expected: dict[str, dict[Any, tuple[int, str] | None]] = {"db.orders": {}, "db.users": {}}
+    logs, aside, let_go = 0, 0, 0
+    for number in range(300):
+        topic, table = dice.choice([*topics]), dice.choice(("orders", "users", "logs", "", ""))
+        named, value = dice.choice(("orders", "users", "logs", "x", None)), dice.random() < 0.7
+        row = {"id": number, "type": f"{topic}{dice.randrange(20)}", "table": named}
+        offset = len(topics[topic])
+        topics[topic].append((row if value else None, [("table", table.encode())] * bool(table)))
+        goes = table
+        if not goes and topic == "events" and value:
+            goes = named if named in ("orders", "users", "logs") else "orders"
+        key = (topic, row["type"] if value else "key")
+        if goes in ("orders", "users") and (value or not skips):
+            expected[f"db.{goes}"][key] = (offset, row["id"]) if value else None
+        elif goes == "logs" and value:
+            logs += 1
+        elif value or goes == "logs" or not skips:
+            aside += 1
+        else:
+            let_go += 1
+    outcome = written(desk, topics)
+    for table, fold in expected.items():
+        files = [f for at, some in outcome.followed.items() if at.table == table for f in some]
+        changes = [
+            (row[OFFSET], (row[TOPIC], row["type"]), None)
+            for row in rows_in([file for file in files if file.kind is FileKind.KEYS])
+        ]
+        changes += [
+            (row["kafka_offset"], (row["kafka_topic"], row["type"]), row["id"])
+            for row in rows_in([file for file in files if file.kind is FileKind.ROWS])
+        ]
+        changes.sort(key=lambda change: change[0])
+        found = {key: None if id_ is None else (at, id_) for at, key, id_ in changes}
+        assert found == fold
+    assert len(ids_of(outcome, "db.logs")) == logs
+    counts = counted(outcome).values()
+    assert (sum(each[2] for each in counts), sum(each[3] for each in counts)) == (aside, let_go)
