@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyroaring import BitMap64
@@ -61,7 +61,7 @@ def control_tail(
     return [envelope for envelope in read if isinstance(envelope, Envelope)]
 
 
-def compacted(kafka: Mapping[str, str], topics: Mapping[str, object]) -> dict[str, bool | None]:
+def compacted(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, bool | None]:
     """Whether Kafka removes records of these topics that are not the last ones of their keys."""
     cluster = Cluster(kafka)
     found: dict[str, bool | None] = {}

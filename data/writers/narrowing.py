@@ -115,15 +115,15 @@ def _record_at_fault(
 
 def _lenient(handling: Handling) -> Handling:
     """Let the search pass other bad records: a part of a batch may hold most of them."""
-    policy, tombstones, untold = (
+    policy, tombstones = (
         Disposal.SKIP if disposal is Disposal.FAIL else disposal
-        for disposal in (handling.policy, handling.tombstones, handling.untold_tombstones)
+        for disposal in (handling.policy, handling.tombstones)
     )
     return replace(
         handling,
         policy=policy,
         tombstones=tombstones,
-        untold_tombstones=untold,
+        untold_tombstones=handling.untold_tombstones and Disposal.SKIP,
         limits=_NO_LIMITS,
     )
 
