@@ -217,16 +217,17 @@ def test_point_5_a_header_sends_what_has_no_value_to_the_table_of_its_key(deploy
 
 @pytest.mark.soak
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 def test_point_5_so_do_spark_s_tasks_over_a_kill(deploy: Deploy) -> None:
     sink = outbox(deploy, {"spark": {"writer": "spark", "master": "local[2]"}})
     events = Outbox(sink, 3)
     events.produce(600)
     (only,) = sink.start()
-    sink.wait_until_lag_zero(240)
+    sink.wait_until_lag_zero(400)
     events.produce(400)
     sink.kill(only)
     sink.start()
-    sink.wait_until_lag_zero(240)
+    sink.wait_until_lag_zero(400)
     sink.stop()
     judged(sink, events)
     assert_well(sink)
