@@ -42,6 +42,7 @@ from headgate.coordinator.transitions import Phase
 from headgate.operations.actor import actor, tell
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_tables
+from headgate.sink.keyed_tables import KeysByRoute
 from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings
@@ -103,6 +104,9 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
                 followers=follower_names(settings),
                 routing=routing(settings),
                 routed=bool(settings.tables),
+                keyed=bool(settings.table.key),
+                routed_keys=KeysByRoute(settings.tables.routing),
+                growth_ms=settings.changes.held_ms,
             ),
             lead,
             topics,
@@ -151,7 +155,7 @@ def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> Co
         state = _with_followers(world, state, asked)
     first = recorded(view, settings) is None
     sources = described(world.topics, world.start_at, first_start=first)
-    claiming, _ = claim(state, view, sources)
+    claiming, _ = claim(state, view, sources, now_ms=0)
     assert claiming.attempt is not None
     return claiming.attempt
 

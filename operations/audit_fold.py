@@ -11,6 +11,7 @@ from pathlib import Path
 from pyroaring import BitMap64
 
 from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
@@ -32,6 +33,7 @@ from headgate.operations.fold.slices import SLICE_BYTES, Slices, Slicing
 from headgate.sink.planning import source_plan
 from headgate.sink.routed_tables import source_of
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.keyed.changed_keys import Sources
 from headgate.tables.iceberg.reader import IcebergReader
 
 Chunks = Callable[[WriterPlan, Batch], Generator[Chunk, None, None]]
@@ -48,11 +50,15 @@ _SAID: Mapping[Fault, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SourceRanges:
-    """What is read: ``ranges`` of the logs, and offsets in them that never were changes."""
+    """What is read: ``ranges`` of the logs, and offsets in them that never were changes.
+
+    ``generations``: which partitions are younger than others (U8).
+    """
 
     ranges: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, TopicId]
     left_out: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
+    generations: Generations = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +168,8 @@ class Folding:
         records = sum(len(span) for span in self._source.ranges.values())
         folder = self._folder / str(len(self._tables))
         folder.mkdir()
-        fold = Fold(start, plan, folder, Slicing(max(rows, records), self._slice_bytes))
+        slicing = Slicing(max(rows, records), self._slice_bytes)
+        fold = Fold(start, plan, folder, slicing, sources=Sources(self._source.generations))
         self._tables.append((reader, fold))
         return len(self._tables) - 1
 
@@ -180,14 +187,12 @@ class Folding:
         """
         folds = [fold for _, fold in self._tables]
         plan, batch = folds[0].plan, self._batch(folds[0].start)
-        more = {}
+        more: dict[str, Shares] = {}
         if shares:
             tables = {f.start.table: RoutedTable(f.start.table, f.plan) for f in folds}
             source = replace(plan.source, routing=self._settings.tables.routing)
-            plan, more = (
-                replace(plan, source=source, tables=tables),
-                {"shares": shares(source, batch)},
-            )
+            plan = replace(plan, source=source, tables=tables)
+            more["shares"] = shares(source, batch)
         left_out = self._source.left_out
         self._read = fold_source(folds, batch, left_out, on_progress, chunks(plan, batch), **more)
 
@@ -201,6 +206,7 @@ class Folding:
             {number: ranges[at].begin for number, at in numbers.items()},
             {number: read.offsets[at] for number, at in numbers.items()},
             _later_columns(reader),
+            fold.sources,
         )
         faults = Faults()
         for part in range(fold.slicing.count):

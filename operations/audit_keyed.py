@@ -124,7 +124,7 @@ class KeyedInquiry(Inquiry):
         if self._aside:
             for at, span in ranges.items():
                 left_out[at] = left_out.get(at, BitMap64()) | self._aside.upto(at, span.end)
-        source = SourceRanges(ranges, record.topic_ids, left_out)
+        source = SourceRanges(ranges, record.topic_ids, left_out, record.generations)
         try:
             self._fold = fold_and_compare(
                 self._settings,

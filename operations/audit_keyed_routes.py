@@ -131,7 +131,8 @@ class KeyedFollowers:
                 for name in names
                 if name not in late and self.tables[name].whole
             }
-            self._compare(upto, SourceRanges(own, record.topic_ids, left_out))
+            source = SourceRanges(own, record.topic_ids, left_out, record.generations)
+            self._compare(upto, source)
 
     def _groups(self, topics: set[str]) -> list[set[str]]:
         """Topics, those together whose records go to one table."""

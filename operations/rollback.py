@@ -153,6 +153,7 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         offsets=plan.record.offsets,
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
+        generations=plan.record.generations,
         **changes,
     )
     back = GoingBack(plan.target, plan.kept_as, KEPT_MS)

@@ -220,6 +220,7 @@ def _claim(going: Destination) -> CommitRecord:
         command=fence.command,
         actor=fence.actor,
         lead=going.lead,
+        generations=record.generations,
     )
 
 

@@ -25,6 +25,7 @@ from headgate.operations.claim import claiming_followers, land, operators_claim
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_lead
+from headgate.sink.keyed_tables import added_to_keyed
 from headgate.sink.settings import SinkSettings, timestamp_ms
 
 _WORDS = ("earliest", "latest")
@@ -79,11 +80,25 @@ def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
     with source_topics(settings) as topics:
         described = topics.describe()
         asked = _expanded(parsed, described, topics.offsets_at)
+    _refuse_added(settings, record, asked)
     moves = [
         OffsetMove(at, record.offsets.get(at, 0), _resolved(at, text, described, record))
         for at, text in sorted(asked.items())
     ]
     return OffsetPlan(view, record, tuple(move for move in moves if move.begin != move.end))
+
+
+def _refuse_added(
+    settings: SinkSettings, record: CommitRecord, asked: Iterable[TopicPartition]
+) -> None:
+    """U8: only a coordinator can tell when no older record comes any more."""
+    if added := added_to_keyed(settings, record.offsets, asked):
+        raise ConfigurationError(
+            f"{', '.join(map(str, added))}: added to a topic of a keyed table, and keys may have "
+            "moved there",
+            'name the other partitions; with changes.on_partitions_added = "wait" the sink reads '
+            "these when it can tell which records are newer",
+        )
 
 
 def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:

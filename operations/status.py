@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,6 +49,7 @@ from headgate.sink.condition import (
     heard,
     open_transaction,
 )
+from headgate.sink.keyed_tables import added_to_keyed
 from headgate.sink.kinds import weaker
 from headgate.sink.settings import SinkSettings
 
@@ -237,6 +238,23 @@ class _Notes:
     def reachable(self) -> bool:
         return self.exit_code == 0
 
+    def not_read(self, stored: Collection[TopicPartition], unread: list[TopicPartition]) -> None:
+        """Of partitions that the table's record does not name; what was added may be held (U8)."""
+        added = added_to_keyed(self._settings, stored, unread)
+        if others := [str(at) for at in unread if at not in added]:
+            self.texts.append(f"not read yet: {', '.join(others)}")
+        if not added:
+            return
+        held_ms = self._settings.changes.held_ms
+        why = (
+            "the sink stops when there are records in them (HG-242)"
+            if held_ms is None
+            else f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until "
+            "what the older ones held then is in the table; its log says since when"
+        )
+        names = ", ".join(map(str, added))
+        self.texts.append(f"{names}: added to a topic of a keyed table, and not read yet: {why}")
+
     def failed(self, what: str, error: HeadgateError) -> None:
         if isinstance(error, RetryLater | MissingRights):
             self.texts.append(f"{what} not known: {self._settings.redacted(str(error))}")
@@ -268,7 +286,7 @@ def _partitions(
             lag=log.end - offset if log is not None and offset <= log.end else None,
         )
     if unread := sorted(logs.keys() - stored.keys()):
-        notes.texts.append(f"not read yet: {', '.join(str(at) for at in unread)}")
+        notes.not_read(stored, unread)
 
 
 def _logs(

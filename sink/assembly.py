@@ -288,6 +288,7 @@ def identity(settings: SinkSettings, life: Sender) -> Identity:
         refresh_ms=settings.tables.valid_through_refresh_ms,
         keyed=bool(settings.table.key),
         routed_keys=KeysByRoute(settings.tables.routing),
+        growth_ms=settings.changes.held_ms,
     )
 
 

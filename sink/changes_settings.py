@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from headgate.data.envelopes.changes import (
     Changes,
@@ -12,6 +13,13 @@ from headgate.data.envelopes.changes import (
     UnavailableValue,
 )
 from headgate.sink.table_settings import about
+
+
+class OnPartitionsAdded(StrEnum):
+    """What becomes of new partitions, to which keys may have moved (rule U8)."""
+
+    FAIL = "fail"
+    WAIT = "wait"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,24 @@ class ChangesSettings:
             "a bad one, null leaves the column null."
         ),
     )
+    on_partitions_added: OnPartitionsAdded = field(
+        default=OnPartitionsAdded.FAIL,
+        metadata=about(
+            "What becomes of partitions that are added to a topic whose records have keys: fail "
+            "stops the sink when they hold records, wait leaves them unread for growth_ms, and "
+            "until what the older ones hold by then is in the table; from then on their records "
+            "are the newer ones of a key."
+        ),
+    )
+    growth_ms: int = field(
+        default=10 * 60_000,
+        metadata=about(
+            "After this time no producer sends a key to the partition it had before partitions "
+            "were added: at least metadata.max.age.ms (5 minutes), delivery.timeout.ms (2) and "
+            "transaction.timeout.ms (1) of the slowest producer together.",
+            "ms",
+        ),
+    )
     index_memory_bytes: int = field(
         default=4 * 1024**3,
         metadata=about(
@@ -60,6 +86,11 @@ class ChangesSettings:
     def skips(self) -> bool:
         """As ``Changes.skips``, whatever the key is."""
         return Changes((), self.envelope, self.tombstones).skips
+
+    @property
+    def held_ms(self) -> int | None:
+        """How long added partitions are held at least; ``None``: they stop the sink."""
+        return self.growth_ms if self.on_partitions_added is OnPartitionsAdded.WAIT else None
 
     def of(self, key: tuple[str, ...]) -> Changes | None:
         """What records do to the rows of a table with this key; ``None`` without one."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import KeyUnfit
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.data.envelopes.opening import ROW_PLACES
@@ -34,6 +36,8 @@ def check_keyed(settings: SinkSettings) -> None:
     changes = settings.changes
     if changes.index_memory_bytes < 1:
         raise KeyUnfit("changes.index_memory_bytes is below 1", "leave it out for 4 GiB")
+    if changes.growth_ms < 1:
+        raise KeyUnfit("changes.growth_ms is below 1", "leave it out for 10 minutes")
     if not settings.keyed:
         _refuse_changes(changes)
     elif settings.tables:
@@ -112,6 +116,20 @@ class KeysByRoute:
 
     def of_topic(self, topic: str) -> bool:
         return may_key(self.routing, topic)
+
+
+def added_to_keyed(
+    settings: SinkSettings, stored: Collection[TopicPartition], asked: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """Return those that are not ``stored``, of topics that are and whose records have keys (U8)."""
+    known, routed = {at.topic for at in stored}, KeysByRoute(settings.tables.routing)
+    return [
+        at
+        for at in asked
+        if at not in stored
+        and at.topic in known
+        and (settings.table.key or routed.of_topic(at.topic))
+    ]
 
 
 def _refuse_changes(changes: ChangesSettings) -> None:

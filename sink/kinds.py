@@ -286,6 +286,7 @@ def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
         "[maintenance]": (Capability.MAINTENANCE, upkeep),
         "table.sort_by": (None, table.sort_by),
         "table.key": (Capability.KEYS, table.key),
+        'changes.on_partitions_added = "wait"': (None, settings.changes.held_ms is not None),
         "catalog.backend": (None, catalog.backend is not Backend.PYICEBERG),
     }
     return [(capability, setting) for setting, (capability, is_set) in asked.items() if is_set]

@@ -29,7 +29,9 @@ _GROUP = re.compile(r"\((?:\?:|\?P<\w+>|(?!\?))")
 
 def may_key(routing: Routing, topic: str) -> bool:
     """Whether a record of the topic may go to a table with a key."""
-    return any(_keyed(routing, route, parts) for route, parts in routing.of_topic(topic))
+    return bool(routing.keys) and any(
+        _keyed(routing, route, parts) for route, parts in routing.of_topic(topic)
+    )
 
 
 def may_name(routing: Routing, topic: str, table: str) -> bool:

@@ -208,7 +208,8 @@ class RoutedBatch:
         keyed = bool(self._routing.keys)
         self._sieve = Sieve(batch, self._aside, plan.condemned, tombstones=keyed)
         self._router = Router(plan.source, batch, self._take_bad)
-        self._changing = {at for at in batch.ranges if may_key(self._routing, at.topic)}
+        topics = {at.topic for at in batch.ranges}
+        self._changing = {topic for topic in topics if may_key(self._routing, topic)}
         self._partitions = list(batch.ranges)
         self._open: dict[str, _Table] = {}
         self._newcomers: dict[str, Newcomer] = {}
@@ -271,7 +272,7 @@ class RoutedBatch:
         """
         if not self._routing.keys or (target and self._routing.key_of(target.table)):
             return chunk
-        if target is not None or self._partitions[chunk.places[0]] not in self._changing:
+        if target is not None or self._partitions[chunk.places[0]].topic not in self._changing:
             return self._sieve.without_tombstones(chunk)
         untold = self._plan.source.handling.untold_tombstones
         return self._sieve.without_tombstones(chunk, untold) if untold else chunk

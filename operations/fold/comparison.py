@@ -1,6 +1,7 @@
 """One slice of the source's records against the same slice of the table's rows: what is wrong.
 
-Of each key the record with the highest offset is the last one. Its row must be in the table, with
+Of each key the record with the highest offset is the last one, of the youngest partition where some
+were added (U8). Its row must be in the table, with
 the values that the record has, and no other row of the key; where it deletes, no row at all.
 """
 
@@ -17,6 +18,7 @@ from pyroaring import BitMap64
 from headgate.native.loops import Flags, Integers, Words
 from headgate.operations.audit_records import EXAMPLES_MAX
 from headgate.operations.fold.slices import DELETES, HIGH, LOW, OFFSET, OURS, SOURCE
+from headgate.tables.iceberg.keyed.changed_keys import Sources
 
 
 class Fault(StrEnum):
@@ -39,7 +41,7 @@ class Fault(StrEnum):
     AGED = "aged"
     """The row's record is older than what the source holds."""
     CROSSED = "crossed"
-    """Records of the key are in several partitions."""
+    """Records of the key are in several partitions, none of which is younger."""
     NEW_COLUMN = "new-column"
     """The row has no value in a column that was added later; its record has one."""
 
@@ -86,18 +88,20 @@ class Faults:
 class Held:
     """What the source holds, by its number: the offset it begins at, and those with records.
 
-    ``later``: columns that not all of the table's schemas had.
+    ``later``: columns that not all of the table's schemas had; ``sources`` tells which of them are
+    younger.
     """
 
     begins: Mapping[int, int]
     offsets: Mapping[int, BitMap64]
     later: frozenset[str] = frozenset()
+    sources: Sources = field(default_factory=Sources)
 
 
 def compare(records: pa.Table, rows: pa.Table, held: Held, faults: Faults) -> None:
     """Both with the columns of ``OURS`` behind the table's."""
     faults.records += records.num_rows
-    last, crossed = _last(records)
+    last, crossed = _last(records, held.sources)
     ids = _numbered(last, rows)
     of_last, of_rows = ids[: last.num_rows], ids[last.num_rows :]
     place = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
@@ -105,16 +109,18 @@ def compare(records: pa.Table, rows: pa.Table, held: Held, faults: Faults) -> No
     _Slice(last, rows, place[of_rows], held=held, faults=faults).judge(crossed)
 
 
-def _last(records: pa.Table) -> tuple[pa.Table, Flags]:
-    """The last record of each key, and which keys have records in several partitions."""
+def _last(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
+    """The last record of each key, and which keys have records that nothing orders."""
     high, low = _words(records)
     sources, offsets = _array(records, SOURCE), _array(records, OFFSET)
-    order = np.lexsort((offsets, sources, low, high))
+    order = np.lexsort((offsets, sources, known.ages(sources), low, high))
     high, low, sources = high[order], low[order], sources[order]
     same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     chosen = np.append(~same, True)[: len(order)]
     begins = np.append(True, ~same)[: len(order)]
-    mixed = np.append(False, same & (sources[1:] != sources[:-1]))[: len(order)]
+    puzzling = same & (sources[1:] != sources[:-1])
+    puzzling[puzzling] = ~known.younger(sources[1:][puzzling], sources[:-1][puzzling])
+    mixed = np.append(False, puzzling)[: len(order)]
     keys = np.cumsum(begins) - 1
     crossed = np.bincount(keys, mixed, int(chosen.sum())) > 0
     return records.take(pa.array(order[chosen])), crossed
@@ -179,9 +185,9 @@ class _Slice:
         held, aged = self._held_at(wrong)
         older = np.zeros(len(wrong), np.bool_)
         at = self._place[known]
-        older[known] = (self._offsets[known] < self._last_offsets[at]) & (
-            self._sources[known] == self._last_sources[at]
-        )
+        own, last = self._sources[known], self._last_sources[at]
+        before = (self._offsets[known] < self._last_offsets[at]) & (own == last)
+        older[known] = before | self._held.sources.younger(last, own)
         older &= wrong
         undeleted, beside = older.copy(), older.copy()
         undeleted[older] = self._deletes[self._place[older]]

@@ -50,6 +50,7 @@ PARKED_TABLES = "headgate_parked_tables"
 LAG_RECORDS = "headgate_lag_records"
 LAG_SECONDS = "headgate_lag_seconds"
 STALLED_PARTITIONS = "headgate_stalled_partitions"
+UNREAD_PARTITIONS = "headgate_unread_partitions"
 STORED_OFFSET = "headgate_stored_offset"
 LOG_END_OFFSET = "headgate_log_end_offset"
 OWED_ROWS = "headgate_owed_rows"
@@ -146,6 +147,11 @@ _OF_SINK: Mapping[str, Instrument] = {
         Kind.GAUGE,
         (),
         "Partitions with lag whose stored offset did not move for three intervals and time-outs.",
+    ),
+    UNREAD_PARTITIONS: Instrument(
+        Kind.GAUGE,
+        (),
+        "Partitions that were added to a topic and are not read yet: keyed tables hold them.",
     ),
     STORED_OFFSET: Instrument(
         Kind.GAUGE,

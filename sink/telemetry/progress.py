@@ -61,6 +61,12 @@ class Progress:
             if at in self.stored
         }
 
+    @property
+    def unread(self) -> int:
+        """How many partitions of topics that are read nobody reads: they may be held (U8)."""
+        topics = {at.topic for at in self.stored}
+        return sum(at.topic in topics and at not in self.stored for at in self.ends)
+
 
 def started(before: Progress, at: TransactionId, start: StartCommit, now_s: float) -> Progress:
     """A START of this coordinator was heard."""
@@ -177,6 +183,7 @@ def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Ite
         yield Gauge(names.ERROR_INFO, 1, {"code": now.error.code})
     yield Gauge(names.EPOCH, now.epoch)
     yield Gauge(names.STALLED_PARTITIONS, still)
+    yield Gauge(names.UNREAD_PARTITIONS, now.unread)
     if now.last_commit_ms is not None:
         yield Gauge(names.LAST_COMMIT, now.last_commit_ms / 1000)
     if now.valid_through_ms is not None:

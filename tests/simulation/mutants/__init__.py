@@ -14,6 +14,7 @@ from simulation.mutants import (
     evolving,
     following,
     forging,
+    growing,
     keyed_following,
     maintaining,
     parking,
@@ -29,7 +30,7 @@ from simulation.mutants.mutant import Mutant
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
     *(setting_aside, following, forging, evolving, parking, real_tables, maintaining),
-    *(changing, keyed_following),
+    *(changing, growing, keyed_following),
 )
 
 MUTANTS: dict[str, Mutant] = {

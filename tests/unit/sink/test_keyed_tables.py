@@ -126,6 +126,7 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
             "csv have no",
         ),
         (lambda: settings("id", changes=ChangesSettings(index_memory_bytes=0)), "below 1"),
+        (lambda: settings("id", changes=ChangesSettings(growth_ms=0)), "growth_ms is below 1"),
         (lambda: settings(changes=ChangesSettings(envelope=Envelope.DMS)), "table.key is not"),
     ],
 )

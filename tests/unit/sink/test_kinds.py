@@ -128,6 +128,8 @@ def test_point_4_a_kind_that_takes_key_files_is_told_the_key(
     monkeypatch.setattr(folder.FolderKind, "capabilities", frozenset({Capability.KEYS}))
     told = wanted_table(sink(wanted, KEYED))
     assert told.key == RowKey(("id",), "at_partition", "at_offset")
+    with pytest.raises(KindLacks, match=r'on_partitions_added = "wait": tables of kind folder'):
+        sink(wanted, f'{KEYED}[changes]\non_partitions_added = "wait"')
     assert wanted_table(delta()).key is None
 
 
