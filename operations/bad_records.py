@@ -10,9 +10,8 @@ from typing import Any
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_history import Newest, TableReader
-from headgate.operations.follower_access import opened_follower
+from headgate.operations.follower_access import catalog_of, opened_follower
 from headgate.operations.status_report import BadRecord
-from headgate.operations.table_access import iceberg_of
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import ICEBERG
 from headgate.tables.iceberg.catalog import catalog_failure
@@ -53,10 +52,10 @@ def last_bad_records(settings: SinkSettings, lead: TableReader) -> tuple[BadReco
 
 def _newest(settings: SinkSettings, lead: TableReader) -> list[dict[str, Any]]:
     name = settings.quarantine.table
-    if settings.table.type == ICEBERG:
-        catalog = iceberg_of(lead).table.catalog
-        unsent = UnsentRows(catalog, name, settings.name, settings.table.branch)
-        return unsent.newest(SHOWN, _COLUMNS)
+    if settings.type_of(name) == ICEBERG:
+        with catalog_of(settings, lead, name) as catalog:
+            unsent = UnsentRows(catalog, name, settings.name, settings.table.branch)
+            return unsent.newest(SHOWN, _COLUMNS)
     with opened_follower(settings, lead, name) as follower:
         reader = follower.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits

@@ -46,7 +46,7 @@ class KindCheck(StateCheck):
         return f"{there} in the table, {wanted} of them declared here and equal"
 
     def quarantine(self) -> str:
-        """Whether it is there, and can be filled."""
+        """Whether one of the table's kind is there, and can be filled."""
         wanted = wanted_quarantine(self._settings)
         try:
             layout = self._kind.layout(wanted)

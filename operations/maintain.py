@@ -10,7 +10,12 @@ from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.identifiers import tag_name
-from headgate.operations.table_access import opened_catalog, opened_lead, refuse_other_kind
+from headgate.operations.table_access import (
+    opened_aside,
+    opened_catalog,
+    opened_lead,
+    refuse_other_kind,
+)
 from headgate.sink.maintenance.beside import locations, maintained
 from headgate.sink.maintenance.rounds import Done, OnProgress, Round
 from headgate.sink.settings import SinkSettings
@@ -33,7 +38,8 @@ def maintain(
 
     Raises ``MaintenanceUnfit`` for a table that is none of them, ``TableMissing``, ``Unreachable``.
     """
-    refuse_other_kind(settings)
+    if not settings.apart:
+        refuse_other_kind(settings)
     with opened_lead(settings) as lead:
         record = lead.read().record
     known = maintained(settings, record)
@@ -41,7 +47,7 @@ def maintain(
         raise MaintenanceUnfit(
             f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
         )
-    with opened_catalog(settings) as catalog:
+    with (opened_aside if settings.apart else opened_catalog)(settings) as catalog:
         there = locations(catalog, known)
         for name in known:
             if name not in there and (name in tables or not tables):

@@ -25,7 +25,9 @@ from headgate.control_protocol.kind_errors import KindLacks
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.table_history import TableReader
 from headgate.coordinator.recovery import recorded
+from headgate.sink.aside import IcebergAside
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
+from headgate.sink.catalog_settings import CatalogSettings
 from headgate.sink.catalogs import open_catalog
 from headgate.sink.gone import refuse_gone
 from headgate.sink.kind_lead import kind_followers, kind_lead
@@ -47,14 +49,28 @@ def opened_catalog(settings: SinkSettings) -> Iterator[Catalog]:
     """The catalog, as it is. Raises what ``load_catalog`` raises, ``TableMissing`` for no file, and
     ``KindLacks`` for a table of another kind."""
     refuse_other_kind(settings)
-    refuse_catalog(settings.catalog)
-    database = sqlite_file(settings.catalog)
+    with _looked_at(settings, settings.catalog) as catalog:
+        yield catalog
+
+
+@contextmanager
+def opened_aside(settings: SinkSettings) -> Iterator[Catalog]:
+    """The catalog of a quarantine that is of another kind than the table. Raises as
+    ``opened_catalog``."""
+    with _looked_at(settings, settings.quarantine.catalog) as catalog:
+        yield catalog
+
+
+@contextmanager
+def _looked_at(settings: SinkSettings, wanted: CatalogSettings) -> Iterator[Catalog]:
+    refuse_catalog(wanted)
+    database = sqlite_file(wanted)
     if database and not database.exists():  # connecting to SQLite would create it
         raise TableMissing(
-            f"catalog {settings.catalog.name!r}: the database {database} does not exist yet",
+            f"catalog {wanted.name!r}: the database {database} does not exist yet",
             "the first start makes it, or correct catalog.properties.uri",
         )
-    catalog = open_catalog(settings, ANSWER_S_MAX, looking=True)
+    catalog = open_catalog(settings, ANSWER_S_MAX, of=wanted, looking=True)
     try:
         yield catalog
     finally:
@@ -115,13 +131,16 @@ def iceberg_of(reader: TableReader) -> IcebergReader:
 def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | None]]:
     """The sink's table and its followers, for a person's claim. Raises as ``opened_table``."""
     if kind := other_kind(settings):
-        with closing(kind_lead(settings, kind)) as lead:
-            followers = kind_followers(settings, kind)
-            try:
-                yield lead, followers
-            finally:
-                if followers is not None:
-                    followers.close()
+        with ExitStack() as opening:
+            lead = opening.enter_context(closing(kind_lead(settings, kind)))
+            aside = None
+            if settings.apart:
+                catalog = opening.enter_context(opened_aside(settings))
+                aside = IcebergAside(settings, catalog).follower
+            followers = kind_followers(settings, kind, aside=aside)
+            if followers is not None:
+                opening.callback(followers.close)
+            yield lead, followers
         return
     with ExitStack() as opening:
         catalog = opening.enter_context(opened_catalog(settings))
@@ -138,6 +157,10 @@ def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | No
 @contextmanager
 def opened_lead(settings: SinkSettings) -> Iterator[Lead]:
     """The sink's table alone."""
+    if kind := other_kind(settings):
+        with closing(kind_lead(settings, kind)) as table:
+            yield table
+        return
     with opened_tables(settings) as (lead, _):
         yield lead
 

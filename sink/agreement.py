@@ -44,6 +44,7 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
         "quarantine.table": _text(quarantine.table if quarantine.keeps else ""),
+        **({"quarantine.type": quarantine.type} if settings.apart else {}),
         "transform": _digest(asdict(transform)) if transform else "",
         **_routed(settings),
     }

@@ -214,7 +214,7 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> OpenedTables:
     if kind is None:
         refuse_catalog(settings.catalog)
     require_sources(settings)
-    tables = ready_kind(settings, kind) if kind else ready_iceberg(settings, stack)
+    tables = ready_kind(settings, kind, stack) if kind else ready_iceberg(settings, stack)
     ensure_control_topic(settings.kafka, settings.control.topic)
     return tables
 

@@ -80,15 +80,10 @@ def opened_followers(
     gates: Gates,
 ) -> FollowerTables:
     """The quarantine, and whatever the lead's record owes something besides."""
-    told: Callable[[], None] = _nobody
-    if settings.quarantine.keeps and settings.quarantine.dead_letter_topic:
-        forwarder = _forwarder(settings, catalog)
-        stack.callback(forwarder.close)
-        told = forwarder.wake
     memory = IndexMemory(settings.changes.index_memory_bytes)
     followers = FollowerTables(
         lambda identifier: iceberg_table(settings, catalog, identifier, gates, memory=memory),
-        told,
+        told_of_payments(settings, catalog, stack),
         required=follower_names(settings) if settings.tables else None,
         make=maker.wanted if maker else None,
         listed=maker.listed if maker else tuple,
@@ -98,8 +93,15 @@ def opened_followers(
     return followers
 
 
-def _nobody() -> None:
-    """Nobody is told of payments."""
+def told_of_payments(
+    settings: SinkSettings, catalog: Catalog, stack: ExitStack
+) -> Callable[[], None]:
+    """Return what is to hear of payments: who sends dead letters, if anybody does."""
+    if not (settings.quarantine.keeps and settings.quarantine.dead_letter_topic):
+        return lambda: None
+    forwarder = _forwarder(settings, catalog)
+    stack.callback(forwarder.close)
+    return forwarder.wake
 
 
 def _forwarder(settings: SinkSettings, catalog: Catalog) -> Forwarder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from headgate.control_protocol.column_growth import Refusal
@@ -33,13 +34,28 @@ def kind_lead(settings: SinkSettings, kind: TableKind) -> Lead:
 
 
 def kind_followers(
-    settings: SinkSettings, kind: TableKind, maker: TableMaker | None = None
+    settings: SinkSettings,
+    kind: TableKind,
+    maker: TableMaker | None = None,
+    *,
+    aside: Callable[[], Follower] | None = None,
+    told: Callable[[], None] = lambda: None,
 ) -> FollowerTables | None:
-    """Return what follows the table, for its opener to close; ``None`` where nothing does."""
+    """Return what follows the table, for its opener to close; ``None`` where nothing does.
+
+    ``aside`` opens a quarantine of another kind; ``told``: as ``FollowerTables`` has it.
+    """
     if not (settings.quarantine.keeps or settings.tables):
         return None
+
+    def opened(name: str) -> Follower:
+        if aside is not None and name == settings.quarantine.table:
+            return aside()
+        return kind_follower(settings, kind, name)
+
     return FollowerTables(
-        lambda name: kind_follower(settings, kind, name),
+        opened,
+        told,
         required=follower_names(settings) if settings.tables else None,
         make=maker.wanted if maker else None,
         listed=maker.listed if maker else lambda _: (),

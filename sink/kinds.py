@@ -27,7 +27,7 @@ from headgate.control_protocol.table_kinds import (
 from headgate.data.formats.options import nearest
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.participant.settings import UnknownFields
-from headgate.sink.catalog_settings import Backend
+from headgate.sink.catalog_settings import Backend, CatalogSettings
 from headgate.sink.declaration import declared, quarantine_declaration
 from headgate.sink.routed_tables import one_table, section_of
 from headgate.sink.table_settings import ICEBERG, RecordColumns, TableSettings
@@ -51,9 +51,14 @@ _ICEBERG = Traits(Guarantee.EXACTLY_ONCE, frozenset(Capability))
 
 
 def other_kind(settings: SinkSettings) -> TableKind | None:
-    """Return the kind of the sink's table, unless it is Iceberg. Raises ``KindUnknown``."""
-    name = settings.table.type
-    return None if name == ICEBERG else _kind(name)
+    """Return the kind of the sink's own table, unless it is Iceberg. Raises ``KindUnknown``."""
+    return kind_of(settings, settings.table.identifier)
+
+
+def kind_of(settings: SinkSettings, table: str) -> TableKind | None:
+    """Return the kind of a table of the sink, unless it is Iceberg. Raises ``KindUnknown``."""
+    name = settings.type_of(table)
+    return None if name == ICEBERG else _kind(name, "table.type")
 
 
 def traits_of(settings: SinkSettings) -> Traits:
@@ -76,12 +81,12 @@ def kind_names() -> list[str]:
     return sorted({ICEBERG, *_OURS, *registered})
 
 
-def _kind(name: str) -> TableKind:
+def _kind(name: str, said_by: str) -> TableKind:
     factory = _own(name) or _registered(name)
     if factory is None:
         known = kind_names()
         raise KindUnknown(
-            f"table.type cannot be {name!r}",
+            f"{said_by} cannot be {name!r}",
             f"known are: {', '.join(known)}{nearest(name, known)}",
         )
     return factory()
@@ -148,7 +153,7 @@ def wanted_made(
 
 
 def wanted_quarantine(settings: SinkSettings) -> WantedTable:
-    """Return what the quarantine is, of a kind with ``Capability.FOLLOWERS``."""
+    """Return what the quarantine is where it is of the table's kind."""
     aside, tables = settings.quarantine, settings.tables
     beside = f"{settings.table.location.rstrip('/')}_quarantine"
     default = tables.location_of(aside.table) if tables else beside
@@ -200,6 +205,7 @@ def check_kind(settings: SinkSettings) -> None:
 
     The errors are ``KindUnknown``, ``KindLacks``, ``GuaranteeTooWeak``, ``ConfigurationError``.
     """
+    _check_type_aside(settings)
     kind = other_kind(settings)
     if kind is None:
         return
@@ -218,7 +224,9 @@ def check_kind(settings: SinkSettings) -> None:
         _check_places(settings)
     kind.refuse(wanted_table(settings))
     if settings.quarantine.keeps:
-        _check_quarantine(settings, kind)
+        _check_place_aside(settings)
+    if settings.quarantine.keeps and not settings.apart:
+        _refuse_aside(settings, kind)
 
 
 def _any_evolves(tables: TablesSettings) -> bool:
@@ -253,14 +261,45 @@ def _check_places(settings: SinkSettings) -> None:
             kind.refuse(wanted_made(settings, table, "any", Struct()))
 
 
-def _check_quarantine(settings: SinkSettings, kind: TableKind) -> None:
-    aside = wanted_quarantine(settings)
-    if aside.location.rstrip("/") == settings.table.location.rstrip("/"):
+def _check_type_aside(settings: SinkSettings) -> None:
+    """The quarantine is of the table's kind, or an Iceberg table with a catalog of its own."""
+    wanted, catalog = settings.quarantine, settings.quarantine.catalog
+    if wanted.type in ("", settings.table.type):
+        if catalog != CatalogSettings():
+            raise ConfigurationError(
+                f"quarantine.catalog is set, but the quarantine is of kind {settings.table.type} "
+                "like the table, and found as the table is",
+                'remove it, or set quarantine.type = "iceberg" beside a table of another kind',
+            )
+        return
+    if wanted.type != ICEBERG:
+        _kind(wanted.type, "quarantine.type")
+        raise KindLacks(
+            f"quarantine.type: a table of kind {settings.table.type} has no quarantine of kind "
+            f"{wanted.type}",
+            "leave it out: the quarantine is of the table's kind"
+            + ("" if settings.table.type == ICEBERG else '; or set it to "iceberg"'),
+        )
+    if catalog.backend is not Backend.PYICEBERG:
+        raise KindLacks(
+            f"quarantine.catalog.backend: a quarantine beside a table of kind "
+            f"{settings.table.type} has no catalog in Java",
+            "use a catalog that pyiceberg opens",
+        )
+
+
+def _check_place_aside(settings: SinkSettings) -> None:
+    aside = settings.quarantine
+    place = aside.location if settings.apart else wanted_quarantine(settings).location
+    if place.rstrip("/") == settings.table.location.rstrip("/") != "":
         raise ConfigurationError(
             "quarantine.location is table.location", "the quarantine is a table of its own"
         )
+
+
+def _refuse_aside(settings: SinkSettings, kind: TableKind) -> None:
     try:
-        kind.refuse(aside)
+        kind.refuse(wanted_quarantine(settings))
     except ConfigurationError as error:
         raise type(error)(f"the quarantine: {error.message}", error.hint) from None
 
@@ -273,14 +312,17 @@ def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
     table, tables, catalog = settings.table, settings.tables, settings.catalog
     evolves = table.schema.unknown_fields is UnknownFields.EVOLVE
     upkeep = settings.maintenance or settings.maintenance.expire_after_ms
+    upkeep = upkeep and not settings.apart
+    aside = settings.quarantine
+    letters = aside.dead_letter_topic and not settings.apart
     asked = {
         "[tables]": (Capability.MANY_TABLES, tables),
         "tables.atomic": (None, tables.atomic),
         "tables.table.key": (Capability.KEYED_TABLES, tables.keyed),
         'tables.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, _any_evolves(tables)),
         "tables.create.sort_by": (None, tables.create.sort_by),
-        "quarantine.dead_letter_topic": (None, settings.quarantine.dead_letter_topic),
-        "a quarantine": (Capability.FOLLOWERS, settings.quarantine.keeps),
+        "quarantine.dead_letter_topic": (None, letters),
+        "a quarantine": (Capability.FOLLOWERS, aside.keeps and not settings.apart),
         "table.branch": (Capability.BRANCHES, table.branch != "main"),
         'table.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, evolves),
         "[maintenance]": (Capability.MAINTENANCE, upkeep),

@@ -17,10 +17,11 @@ from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableChanged
+from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.partitioning import Partitioner
 from headgate.data.writers.plan import RECORD_PARTS, STRUCT
-from headgate.sink.declaration import declared
+from headgate.sink.declaration import declared, quarantine_declaration
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import key_ids, refuse_retention
 from headgate.tables.iceberg.type_text import parse_columns
@@ -29,6 +30,7 @@ from headgate.tables.stores.object_stores import refuse_signing
 
 _NO_STORAGE = ("/proc", "/sys", "/dev")
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - somebody may really keep files there
+_PLACES = ("topic", "partition", "offset")
 _PARTS = {
     "topic": pa.string(),
     "partition": pa.int32(),
@@ -133,6 +135,33 @@ def refuse_columns(schema: Schema, settings: SinkSettings) -> None:
                 f"{there[field.name]}, the sink file says {field.field_type}",
                 "correct the sink file, or change the table",
             )
+
+
+def refuse_columns_aside(identifier: str, schema: Schema) -> None:
+    """Raises ``TableUnfit`` for a quarantine that cannot say where its records were, or that has
+    columns which its rows do not fit."""
+    wanted = {field.name: field.field_type for field in quarantine_declaration().schema().fields}
+    there = {field.name: field.field_type for field in schema.fields}
+    missing = [name for name in (*_PLACES, "sink") if name not in there]
+    other = [
+        f"{name} is {there[name]}, not {kind}"
+        for name, kind in wanted.items()
+        if name in there and _without_ids(there[name]) not in _takes(kind)
+    ]
+    full = [f.name for f in schema.fields if f.required and f.name not in _PLACES]
+    if missing or other or full:
+        told = [f"no column {name}" for name in missing] + other
+        told += [f"{name} is required" for name in full]
+        raise TableUnfit(
+            f"{identifier} cannot be a quarantine: {', '.join(told)}",
+            "name another one in quarantine.table, and the sink makes it",
+        )
+
+
+def _takes(kind: IcebergType) -> tuple[str, ...]:
+    """The types of columns that hold all values of this one."""
+    text = _without_ids(kind)
+    return (text, "long") if text == "int" else (text,)
 
 
 def _without_ids(kind: IcebergType) -> str:

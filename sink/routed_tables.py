@@ -166,7 +166,7 @@ def _check_places(settings: SinkSettings) -> None:
     tables = settings.tables
     names = [route.to for route in tables.routing.routes]
     if tables.type != ICEBERG:
-        names += [tables.ledger, settings.quarantine.table]
+        names += [tables.ledger, *([] if settings.apart else [settings.quarantine.table])]
     elif tables.create.schema is CreateFrom.OFF:
         return
     places = [("tables.create", tables.create.location)]

@@ -24,6 +24,7 @@ from headgate.sink.changes_settings import ChangesSettings
 from headgate.sink.face_settings import HttpSettings, TelemetrySettings
 from headgate.sink.maintenance_settings import MaintenanceSettings
 from headgate.sink.properties import Properties, Secret
+from headgate.sink.quarantine_settings import QuarantineSettings, RoutedQuarantine
 from headgate.sink.table_settings import ColumnSettings, TableSettings, about
 from headgate.sink.tables_settings import NO_TABLE, TablesSettings, led
 from headgate.sink.validation import check_sink
@@ -140,86 +141,6 @@ class FormatSettings:
     key_options: Properties = field(
         default_factory=Properties, metadata=about("Options of the keys' format.")
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineSettings:
-    """Records that become no rows: what is done with them, and how many of them are borne."""
-
-    policy: Disposal = field(
-        default=Disposal.FAIL,
-        metadata=about(
-            "What to do with a record that cannot be converted: stop before it, keep it in the "
-            "quarantine table, or skip it and count it."
-        ),
-    )
-    tombstones: Disposal = field(
-        default=Disposal.FAIL,
-        metadata=about("The same for a record without a value."),
-    )
-    table: str = field(
-        default="",
-        metadata=about(
-            "The quarantine table, made when missing; empty: the table's name with _quarantine."
-        ),
-    )
-    location: str = field(
-        default="",
-        metadata=about(
-            "Location of the quarantine; a table of a kind without a catalog is found by it. "
-            "Empty: the catalog's choice, or table.location with _quarantine."
-        ),
-    )
-    dead_letter_topic: str = field(
-        default="",
-        metadata=about(
-            "Topic to which what came into the quarantine is also sent, at least once, after the "
-            "commit; it must exist. Empty: none."
-        ),
-    )
-    per_thousand_max: int = field(
-        default=100,
-        metadata=about(
-            "The sink stops when more of a thousand records could not be converted.", "records"
-        ),
-    )
-    sample_records_min: int = field(
-        default=1_000,
-        metadata=about("So many records at least are counted for that rate.", "records"),
-    )
-    excerpts: bool = field(
-        default=True,
-        metadata=about(
-            "Whether the errors that name a bad record (HG-207, HG-211) show how its value begins "
-            "and what was wrong in it; false: only where it is, and the column."
-        ),
-    )
-    records_max: int = field(
-        default=0,
-        metadata=about(
-            "The sink stops when more records of one transaction could not be converted; 0: no "
-            "limit on their number.",
-            "records",
-        ),
-    )
-
-    @property
-    def keeps(self) -> bool:
-        """Whether there is a quarantine table."""
-        return Disposal.QUARANTINE in (self.policy, self.tombstones)
-
-    @property
-    def limits(self) -> BadRecordLimits:
-        return BadRecordLimits(self.per_thousand_max, self.records_max, self.sample_records_min)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoutedQuarantine(QuarantineSettings):
-    """Takes unmatched records too, whatever becomes of bad ones."""
-
-    @property
-    def keeps(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +293,16 @@ class SinkSettings:
         return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
 
     @property
+    def apart(self) -> bool:
+        """Whether the quarantine is of another kind than the table."""
+        return self.quarantine.keeps and self.quarantine.type not in ("", self.table.type)
+
+    def type_of(self, table: str) -> str:
+        """The kind of a table of this sink."""
+        aside = self.apart and table == self.quarantine.table
+        return self.quarantine.type if aside else self.table.type
+
+    @property
     def keyed(self) -> bool:
         """Whether records replace and delete rows of some table."""
         return bool(self.table.key) or self.tables.keyed
@@ -393,7 +324,8 @@ class SinkSettings:
     @property
     def redaction(self) -> Redaction:
         """What masks the secrets of this sink."""
-        some = (self.kafka, self.catalog.properties, self.spark.conf, self.telemetry.otlp_headers)
+        catalogs = (self.catalog.properties, self.quarantine.catalog.properties)
+        some = (self.kafka, *catalogs, self.spark.conf, self.telemetry.otlp_headers)
         formats = (self.format.options, self.format.key_options)
         tokens = (self.http.viewer_token.text, self.http.operator_token.text)
         keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))

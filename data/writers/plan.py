@@ -240,7 +240,10 @@ class Plans:
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for both tables of a batch. Raises as ``plan_for``, and ``WriteFailed``
         for folders that no coordinator of these tables issues."""
-        plan = self._within_folder(batch.table, source)
+        return self.beside(self._within_folder(batch.table, source), batch, source)
+
+    def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+        """Return the plan of a batch's table with that of its quarantine. Raises as ``plan_of``."""
         if batch.quarantine is None or not source.handling.keeps:
             return plan
         aside = self._within_folder(batch.quarantine, source_aside(source))

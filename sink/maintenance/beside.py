@@ -90,13 +90,18 @@ class Maintenance:
             self._ended(one.done, failed)
 
     def _locations(self) -> dict[str, str]:
-        lead = iceberg_table(self._settings, self._catalog, self._settings.table.identifier)
-        record = lead.read().record
+        record = None
+        if not self._settings.apart:
+            lead = iceberg_table(self._settings, self._catalog, self._settings.table.identifier)
+            record = lead.read().record
         return locations(self._catalog, maintained(self._settings, record))
 
 
 def maintained(settings: SinkSettings, record: CommitRecord | None) -> list[str]:
-    """The tables of a sink that are maintained, the lead first; a ledger has no files."""
+    """The tables of a sink that are maintained, the lead first; a ledger has no files. Beside a
+    table of another kind an Iceberg quarantine is."""
+    if settings.apart:
+        return [settings.quarantine.table]
     names = [] if settings.tables else [settings.table.identifier]
     names += [settings.quarantine.table] if settings.quarantine.keeps else []
     names += sorted(record.followers) if record else []

@@ -6,12 +6,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.sink.maintenance.deciding import deciding_of
 from headgate.sink.maintenance.rewriting import Rewriting, Stopped, target_bytes
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.gate import Gate
@@ -160,7 +162,13 @@ class Round:
         )
         lead = self.settings.table.identifier
         orphans = Orphans(
-            self.catalog, self.settings.name, lead, self.table, ages, beside=self.beside
+            self.catalog,
+            self.settings.name,
+            lead,
+            self.table,
+            ages,
+            beside=self.beside,
+            deciding=partial(deciding_of, self.settings) if self.settings.apart else None,
         )
         self.on_progress(f"{self.table}: orphans", 0, 0)
         found = orphans.found()

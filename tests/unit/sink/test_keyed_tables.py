@@ -19,9 +19,9 @@ from headgate.sink.changes_settings import ChangesSettings
 from headgate.sink.declaration import declared
 from headgate.sink.keyed_tables import KeysByRoute
 from headgate.sink.properties import Properties
+from headgate.sink.quarantine_settings import QuarantineSettings
 from headgate.sink.settings import (
     FormatSettings,
-    QuarantineSettings,
     SinkSettings,
     SourceSettings,
     SparkSettings,
