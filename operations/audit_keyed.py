@@ -14,13 +14,11 @@ from pyroaring import BitMap64
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
-    MissingRights,
     RetryLater,
 )
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord
-from headgate.kafka.cluster import Cluster
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare
 from headgate.operations.audit_keys import (
@@ -43,7 +41,7 @@ from headgate.operations.audit_source import (
 )
 from headgate.operations.audit_whole import set_aside
 from headgate.operations.fold.comparison import Fault
-from headgate.operations.kafka_access import source_topics
+from headgate.operations.kafka_access import compacted, source_topics
 from headgate.operations.table_access import iceberg_of
 from headgate.sink.kinds import other_kind
 
@@ -203,15 +201,3 @@ class KeyedInquiry(Inquiry):
             return False
         self._proven += self._folded
         return not self._findings and not any(self._fold.unproven(self._compacted))
-
-
-def compacted(kafka: Mapping[str, str], topics: Mapping[str, object]) -> dict[str, bool | None]:
-    """Return, per topic, whether Kafka may remove records that are not the last of their keys."""
-    cluster = Cluster(kafka)
-    found: dict[str, bool | None] = {}
-    for name in topics:
-        try:
-            found[name] = cluster.compacts(name)
-        except MissingRights:  # a reader of a topic need not see its settings
-            found[name] = None
-    return found

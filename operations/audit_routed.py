@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from pyroaring import BitMap64
@@ -15,7 +16,6 @@ from headgate.data.writers.diverted import DivertedRecords, given_back
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import OnProgress, examine_commits, examine_live
-from headgate.operations.audit_keyed import compacted
 from headgate.operations.audit_keyed_routes import KeyedFollowers
 from headgate.operations.audit_keys import NOT_FOLDED, offsets_behind
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_draft, scan_records
@@ -27,7 +27,9 @@ from headgate.operations.audit_source import (
     passed_over,
     rewound,
 )
+from headgate.operations.audit_whole import set_aside
 from headgate.operations.follower_access import FollowerReader
+from headgate.operations.kafka_access import compacted
 from headgate.operations.routed_tables import decided_tables, every_table
 from headgate.operations.table_access import iceberg_of
 from headgate.sink.settings import SinkSettings
@@ -182,7 +184,8 @@ class RoutedInquiry(Inquiry):
         seen: TableRecords | None,
     ) -> SourceEvidence:
         """Fold the topics of keyed tables, and compare the others record by record."""
-        folded = {at: span for at, span in spans.items() if self._keyed.table_of(at.topic)}
+        self._keyed.moved_past = passed_over(self._history, self._allowed)
+        folded = {at: span for at, span in spans.items() if self._keyed.changed_by(at.topic)}
         others = {at: span for at, span in spans.items() if at not in folded}
         source = super()._ask_source(record, others, seen)
         if not folded or not source.topics:
@@ -198,7 +201,7 @@ class RoutedInquiry(Inquiry):
         except RetryLater as error:
             self._unproven.append(f"the source was not asked: {error.message}")
             return source
-        left_out = passed_over(self._history, self._allowed)
+        left_out = dict(self._keyed.moved_past)
         for at in folded if self._aside else ():
             aside = self._aside.upto(at, folded[at][1]) if self._aside else BitMap64()
             left_out[at] = left_out.get(at, BitMap64()) | aside
@@ -208,6 +211,13 @@ class RoutedInquiry(Inquiry):
         if not (self._renewed or behind):
             self._keyed.fold(record, self._history.uuid, known, left_out)
         return source
+
+    def _weigh_skipped(self) -> None:
+        """What the source shows to be nothing for its tables is as it should be."""
+        findings, unproven = set_aside(self._history, self._settings)
+        self._findings += findings
+        whole = self._history.complete and self._skipped_records <= self._keyed.harmless
+        (self._remarks if whole else self._unproven).extend(unproven)
 
     def _weigh_folds(self) -> None:
         self._keyed.weigh(self._compacted, self._skipped_records)
@@ -228,8 +238,10 @@ class RoutedInquiry(Inquiry):
         aside: BitMap64 | None,
     ) -> tuple[PartitionAudit, list[Finding]]:
         again = self._put_again.get(at)
-        if self._keyed.table_of(at.topic):
+        if self._keyed.alone(at.topic):
             return judge_partition(at, span, witness, None, aside=aside)
+        if witness is not None and self._keyed.changed_by(at.topic):
+            witness = replace(witness, offsets=self._keyed.appended(at))
         return judge_partition(at, span, witness, seen, aside=aside, put_again=again)
 
     def _records_put_again(

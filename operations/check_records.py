@@ -10,6 +10,7 @@ from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.data.envelopes.recognition import MARKS, Looks, looks_of
 from headgate.data.formats.column_rules import FROM
 from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.data.writers.keyed_routes import may_key
 from headgate.kafka.sample import newest_records
 from headgate.operations.kafka_access import source_topics
 from headgate.sink.routed_tables import section_of
@@ -37,7 +38,8 @@ def check_records(settings: SinkSettings) -> str:
     """
     with source_topics(settings) as topics:
         known = sorted(topics.describe())
-    names = [n for n in known if not settings.tables or table_of(settings, n).key][:_TOPICS_MAX]
+    routing = settings.tables.routing
+    names = [n for n in known if not settings.tables or may_key(routing, n)][:_TOPICS_MAX]
     said = []
     for name in names:
         records = newest_records(settings.kafka, name, SAMPLE_RECORDS)
@@ -113,11 +115,18 @@ def _looks(settings: SinkSettings, format_name: str, values: Sequence[bytes | No
 
 
 def table_of(settings: SinkSettings, topic: str) -> TableSettings | OneTableSettings:
-    """Return what the sink file declares about the table that takes the topic's records."""
-    if not settings.tables:
+    """Return what the sink file declares about the table that takes the topic's records.
+
+    Of several tables it is the first one with a key.
+    """
+    tables = settings.tables
+    if not tables:
         return settings.table
-    target = settings.tables.routing.named_by(topic)
-    section = section_of(settings.tables, target.table) if target else None
+    if target := tables.routing.named_by(topic):
+        section = section_of(tables, target.table)
+    else:
+        changed = may_key(tables.routing, topic)
+        section = next((each for each in tables.table if each.key and changed), None)
     return section or OneTableSettings(match="")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyroaring import BitMap64
 
 from headgate.control_protocol.codec import Skipped, SkipReason
+from headgate.control_protocol.errors import MissingRights
 from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -61,3 +62,15 @@ def control_tail(
     if refused is not None:
         refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
     return [envelope for envelope in read if isinstance(envelope, Envelope)]
+
+
+def compacted(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, bool | None]:
+    """Whether Kafka removes records of these topics that are not the last ones of their keys."""
+    cluster = Cluster(kafka)
+    found: dict[str, bool | None] = {}
+    for name in topics:
+        try:
+            found[name] = cluster.compacts(name)
+        except MissingRights:  # who reads a topic need not see its settings
+            found[name] = None
+    return found

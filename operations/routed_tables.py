@@ -43,7 +43,7 @@ def filled_tables(
     """
     tag = tag_name(settings.name, settings.table.branch)
     sure = {*remembered, *((debt.table for debt in record.debts) if record else ())}
-    found = loaded_tables(catalog, {*_named(settings, catalog), *sure} - _own(settings))
+    found = loaded_tables(catalog, {*named_tables(settings, catalog), *sure} - own_tables(settings))
     return {n: table for n, table in found.items() if n in sure or tag in table.metadata.refs}
 
 
@@ -94,7 +94,7 @@ def each_table(
 def _remembered(settings: SinkSettings, history: History) -> set[str]:
     """Return the tables that the ledger has decided for, and those that it owes something."""
     owed = (debt.table for debt in _debts(history))
-    return {*history.filled, *decided_tables(settings, history), *owed} - _own(settings)
+    return {*history.filled, *decided_tables(settings, history), *owed} - own_tables(settings)
 
 
 def _is_ours(settings: SinkSettings, name: str, table: Table, history: History) -> bool:
@@ -115,7 +115,7 @@ def _opened(
         return None
 
 
-def _own(settings: SinkSettings) -> set[str]:
+def own_tables(settings: SinkSettings) -> set[str]:
     return {settings.table.identifier, settings.quarantine.table}
 
 
@@ -188,7 +188,7 @@ def loaded_tables(catalog: Catalog, names: Iterable[str]) -> dict[str, Table]:
     return {name: table for name in sorted(names) if (table := _loaded(catalog, name))}
 
 
-def _named(settings: SinkSettings, catalog: Catalog) -> Iterator[str]:
+def named_tables(settings: SinkSettings, catalog: Catalog) -> Iterator[str]:
     """Yield existing tables whose names a route can produce."""
     patterns = [pattern_of(route.to) for route in settings.tables.route]
     for namespace in _namespaces(settings, catalog):

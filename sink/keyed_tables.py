@@ -12,9 +12,11 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.data.envelopes.opening import ROW_PLACES
-from headgate.data.formats.column_rules import FROM
+from headgate.data.envelopes.routing import instead_of
+from headgate.data.formats.column_rules import FROM, path_of
 from headgate.data.formats.registry import ValueOptions, record_format
-from headgate.data.writers.routes import Routing
+from headgate.data.writers.keyed_routes import before_keys, may_key
+from headgate.data.writers.routes import Route, Routing
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
 from headgate.sink.declaration import declared
 from headgate.sink.routed_tables import policy_of
@@ -50,15 +52,11 @@ def check_keyed(settings: SinkSettings) -> None:
 
 
 def _check_routed(settings: SinkSettings) -> None:
-    """Require routes to keyed tables to look only at topics: a deletion may carry nothing else."""
     tables = settings.tables
-    for number, route in enumerate(tables.routing.routes, start=1):
-        if not route.by_topic:
-            raise KeyUnfit(
-                f"route {number} looks at more than the topic, and some of tables.table have a key",
-                "a record without a value deletes by its key and has no field to route by: let all "
-                "routes look only at topics, or give the other tables a sink of their own",
-            )
+    routing = tables.routing
+    for number, route in enumerate(routing.routes):
+        if route.by_value and before_keys(routing, number):
+            _check_route(settings, route, number + 1)
     for each in tables.table:
         if not each.key:
             continue
@@ -81,6 +79,23 @@ def _check_routed(settings: SinkSettings) -> None:
             raise KeyUnfit(f"{where}: {error.message}", error.hint) from None
 
 
+def _check_route(settings: SinkSettings, route: Route, number: int) -> None:
+    """All records of a key have to go to one table, those that delete it too."""
+    changes = settings.changes
+    where = f"route {number} looks at the value of records that may be of a table with a key"
+    if changes.tombstones is Tombstones.DELETE:
+        raise KeyUnfit(
+            f"{where}, and records without a value delete rows there: nothing says of which table",
+            'set changes.tombstones = "skip" where another record says each delete, as Debezium\'s '
+            "do; or let the route look at a header; or give each table a topic of its own",
+        )
+    if instead := route.field and instead_of(changes.envelope, path_of(route.field)):
+        raise KeyUnfit(
+            f"{where}: not every event has {route.field}, or has the same there",
+            f"look at {instead}, or at a header; or give each table a topic of its own",
+        )
+
+
 def _check_table(settings: SinkSettings, table: TableSettings) -> None:
     if table.columns:
         key_ids(declared(table).schema(), table.key)
@@ -92,7 +107,7 @@ def _check_table(settings: SinkSettings, table: TableSettings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeysByRoute:
-    """Implements ``RoutedKeys``: if a table has a key, the sink's routes look only at topics."""
+    """Implements ``RoutedKeys`` for a sink's routes."""
 
     routing: Routing
 
@@ -100,8 +115,7 @@ class KeysByRoute:
         return bool(self.routing.key_of(table))
 
     def of_topic(self, topic: str) -> bool:
-        target = self.routing.named_by(topic) if self.routing.keys else None
-        return target is not None and self.of_table(target.table)
+        return may_key(self.routing, topic)
 
 
 def added_to_keyed(

@@ -68,10 +68,11 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         key_format_options=dict(settings.format.key_options),
         handling=Handling(
             policy=settings.quarantine.policy,
-            tombstones=changes.disposal if changes else settings.quarantine.tombstones,
+            tombstones=(changes and changes.tombstones.disposal) or settings.quarantine.tombstones,
             limits=settings.quarantine.limits,
             tag=tag_name(settings.name, settings.table.branch),
             excerpts=settings.quarantine.excerpts,
+            untold_tombstones=settings.changes.tombstones.disposal,
             **({"unmatched": tables.unmatched} if tables else {}),
         ),
         sink=settings.name,

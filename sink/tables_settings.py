@@ -174,7 +174,7 @@ class OneTableSettings:
         default=(),
         metadata=about(
             "Key columns of such a table, as in table.key: records replace and delete its rows "
-            "according to [changes]. Routes may then look only at topics."
+            "according to [changes]."
         ),
     )
 

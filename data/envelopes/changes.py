@@ -31,6 +31,11 @@ class Tombstones(StrEnum):
     SKIP = "skip"
     FAIL = "fail"
 
+    @property
+    def disposal(self) -> Disposal | None:
+        """What becomes of such a record, where it does not delete."""
+        return {Tombstones.SKIP: Disposal.SKIP, Tombstones.FAIL: Disposal.FAIL}.get(self)
+
 
 class OnTruncate(StrEnum):
     """What happens to a record that reports that the source table was truncated."""
@@ -57,11 +62,6 @@ class Changes:
     tombstones: Tombstones = Tombstones.DELETE
     on_truncate: OnTruncate = OnTruncate.FAIL
     unavailable_value: UnavailableValue = UnavailableValue.FAIL
-
-    @property
-    def disposal(self) -> Disposal:
-        """Return what happens to records without a value if they do not delete."""
-        return Disposal.SKIP if self.tombstones is Tombstones.SKIP else Disposal.FAIL
 
     def keys_like_values(self, format_name: str, column: str) -> bool:
         """Return whether message keys are read like values, because a connector writes both.

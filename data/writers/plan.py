@@ -59,7 +59,8 @@ STRUCT = "struct"
 @dataclass(frozen=True, slots=True)
 class Handling:
     """What to do with records that are not rows; ``excerpts``: whether errors show their content.
-    ``tag``: the sink's tag in its tables."""
+    ``tag``: the sink's tag in its tables. ``untold_tombstones``: those of which no route tells the
+    table, where it may be a keyed one; by default they are unmatched."""
 
     policy: Disposal = Disposal.FAIL
     tombstones: Disposal = Disposal.FAIL
@@ -67,6 +68,7 @@ class Handling:
     tag: str = ""
     excerpts: bool = True
     unmatched: Disposal = Disposal.FAIL
+    untold_tombstones: Disposal | None = None
 
     @property
     def keeps(self) -> bool:

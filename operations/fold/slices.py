@@ -74,6 +74,10 @@ class Slices:
         if self._bytes >= self.slicing.bytes_max:
             self.flush()
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._bytes
+
     def flush(self) -> None:
         """Write what is buffered. Raises ``Unreachable`` without room."""
         rows = pa.Table.from_batches(self._waiting, self.schema)
