@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type, digits
@@ -30,6 +31,11 @@ _BOUNDED = ("string", "long", "int", "float", "double", "date", "timestamptz", "
 _MEANING = ("delta.generationExpression", "delta.identity.", "delta.invariants")
 """Of a field's metadata: what a writer would have to compute or to check."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAYS_TOLD = range(-719_162, 2_932_897)
+_DAY_US = 86_400_000_000
+_MOMENTS_TOLD = range(_DAYS_TOLD.start * _DAY_US, _DAYS_TOLD.stop * _DAY_US)
+TOLD = {"date": _DAYS_TOLD, "timestamptz": _MOMENTS_TOLD, "timestamp": _MOMENTS_TOLD}
+"""Of which days and moments Delta has a text: years have four digits, and begin at 1."""
 
 
 def columns_from_delta(table: str, schema: str) -> Struct:
@@ -83,12 +89,12 @@ def partition_value(kind: Type, value: Any) -> str | None:
         case "timestamp":
             return _moment(value, " ")
         case _:
-            return str(value)
+            return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
 def bound(kind: Type, value: Any) -> Any:
-    """Return a minimum or maximum as statistics have it; ``None`` for types without."""
-    if kind not in _BOUNDED:
+    """Return a minimum or maximum as statistics have it; ``None`` for types and values without."""
+    if kind not in _BOUNDED or (kind in TOLD and value not in TOLD[kind]):
         return None
     match kind:
         case "date" | "timestamptz" | "timestamp":

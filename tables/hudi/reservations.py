@@ -117,7 +117,10 @@ class Reservations:
         self._folder.remove([n for n in notes if instant_of(n.removesuffix(NOTE)) < oldest])
 
     def keep(self, newest: Kept) -> None:
-        self._put(self._newest, newest)
+        """Unless a later commit is kept: whoever slept behind its own may be late."""
+        known = self.kept()
+        if known is None or known.tag < newest.tag:
+            self._put(self._newest, newest)
 
     def kept(self) -> Kept | None:
         """Raises ``RecordUnreadable``, ``OSError``, ``ValueError``."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from hudi_tables.world import ARCHIVED_SOON, session
 
+from headgate.tables.hudi.jvm import said
 from headgate.tables.hudi.settings import write_settings
 
 WRITES_MAX = 60
@@ -147,7 +148,7 @@ class Writer:
         try:
             self._write(operation, rows, services)
         except Exception as error:  # noqa: BLE001 - whatever it is, the rows may be there
-            print(f"{number}: {str(error)[:2000]}", flush=True)
+            print(f"{number}: {said(error)}", flush=True)
         else:
             self._note({"ended": number})
 
