@@ -1,0 +1,116 @@
+"""Delta tables that somebody has damaged by hand: what each command says, and that nothing of it is
+hidden or made worse."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+from integration.conftest import Deploy
+from integration.kinds.test_delta import delta
+
+from headgate.operations.cli import main
+
+pytestmark = pytest.mark.integration
+
+COMMANDS = ("status", "check", "audit")
+WELL = (0, 0, 0)
+FOUND = (0, 0, 1)
+"""Status and check read no files of rows: the audit does."""
+STOPPED = (1, 1, 1)
+
+
+def log(table: Path, pattern: str, place: int = -1) -> Path:
+    return sorted((table / "_delta_log").glob(pattern))[place]
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], tuple[int, int, int], str]] = {
+    "a file of rows is gone": (
+        lambda t: next(t.glob("data/**/*.parquet")).unlink(),
+        FOUND,
+        "file-missing",
+    ),
+    "a file of rows is cut off": (
+        lambda t: cut_off(next(t.glob("data/**/*.parquet"))),
+        FOUND,
+        "record-lost",
+    ),
+    "the newest version is gone": (lambda t: log(t, "0*.json").unlink(), WELL, "none lost"),
+    "the newest version is cut off": (lambda t: cut_off(log(t, "0*.json")), STOPPED, "HG-256"),
+    "a version before it is gone": (lambda t: log(t, "0*.json", -2).unlink(), STOPPED, "HG-256"),
+    "a version before it is cut off": (
+        lambda t: cut_off(log(t, "0*.json", 2)),
+        STOPPED,
+        "00000000000000000002.json",
+    ),
+    "an old version is gone": (
+        lambda t: log(t, "0*.json", 2).unlink(),
+        WELL,
+        "their commits cannot be examined",
+    ),
+    "the checkpoint is cut off": (
+        lambda t: cut_off(log(t, "*.checkpoint.parquet")),
+        STOPPED,
+        "HG-256",
+    ),
+    "the checkpoint is zeroed": (
+        lambda t: zeroed(log(t, "*.checkpoint.parquet")),
+        STOPPED,
+        "HG-256",
+    ),
+    "the log is gone": (lambda t: shutil.rmtree(t / "_delta_log"), (2, 1, 2), "HG-102"),
+}
+
+
+def test_point_2_what_is_damaged_is_named_and_stops_the_sink_or_costs_nothing(
+    deploy: Deploy, tmp_path: Path
+) -> None:
+    table, kept = tmp_path / "lake" / "rows", tmp_path / "kept"
+    sink = deploy(delta(table))
+    sink.rows = lambda: DeltaTable(table).to_pyarrow_table()  # type: ignore[method-assign]
+    sink.start()
+    for number in range(6):
+        sink.produce(100)
+        sink.wait_until_lag_zero()
+        if number == 3:
+            DeltaTable(table).create_checkpoint()
+    sink.stop()
+    shutil.copytree(table, kept)
+    wrong = []
+    for name, (damage, codes, said) in DAMAGE.items():
+        shutil.rmtree(table)
+        shutil.copytree(kept, table)
+        damage(table)
+        done = [CliRunner().invoke(main, [each, str(sink.sink_file)]) for each in COMMANDS]
+        told = "".join(each.output for each in done)
+        found = tuple(each.exit_code for each in done)
+        raised = [
+            each.exception
+            for each in done
+            if not isinstance(each.exception, (SystemExit, type(None)))
+        ]
+        if found != codes or said not in told or raised or "Traceback" in told:
+            wrong.append((name, found, raised, told[-1500:]))
+        if codes is STOPPED:
+            sink.start()
+            sink.stopped_by_itself("HG-256")
+    assert not wrong, "\n\n".join(map(str, wrong))
+    shutil.rmtree(table)
+    shutil.copytree(kept, table)
+    log(table, "0*.json").unlink()
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert sink.judge().rows == sink.produced
