@@ -17,6 +17,7 @@ from headgate.tables.hudi.creation import tell_time_in_utc
 from headgate.tables.hudi.jvm import ended, hook, open_spark, said, session_of
 from headgate.tables.hudi.metadata_table import METADATA_TABLE, ghosts, merged
 from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.timeline_files import read_commit
 
 _COMMITS = ("commit", "deltacommit")
 _KNOWN_MAX = 256
@@ -296,7 +297,7 @@ class HudiJava:
 
     def _completed(self, timeline: Any, instant: Any) -> Instant:
         replaces = str(instant.getAction()) not in _COMMITS  # by clustering: no sink's
-        metadata = None if replaces else timeline.readCommitMetadata(instant)
+        metadata = None if replaces else read_commit(self._place, timeline, instant)
         return Instant(
             requested=str(instant.requestedTime()),
             completed=int(instant.getCompletionTime()),

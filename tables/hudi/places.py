@@ -176,7 +176,11 @@ class HudiPlace:
                 if text and text.endswith("\n") and _NAME in (found := properties_of(text)):
                     return found
             time.sleep(_PAUSE_S)
-        raise Unreachable(f"the properties of Hudi table {self.name} are not whole")
+        raise Unreachable(
+            f"the properties of Hudi table {self.name} are not whole: "
+            f"{self.location}/.hoodie/{_PROPERTIES[0]}",
+            "if nobody is writing them, restore the file, from hoodie.properties.backup or another",
+        )
 
     def _text(self, name: str) -> str | None:
         try:

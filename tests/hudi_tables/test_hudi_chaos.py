@@ -28,6 +28,9 @@ KINDS = (
 )
 """The table's type, its key, and more of its properties: a seed's last digits choose."""
 
+NO_STATISTICS = {"hoodie.metadata.index.column.stats.enable": "false"}
+"""Spark's writer of Hudi 1.2.0 fails by itself where this index is (an index of an array)."""
+
 
 @pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
@@ -41,14 +44,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 def test_point_1_faults_and_an_eager_foreign_writer_lose_and_double_nothing(
     tmp_path: Path, bundle: Path, spark: Any, server: ZooKeeper, seed: int
 ) -> None:
-    hold(tmp_path, bundle, spark, server, seed, seconds=240)
+    hold(tmp_path, bundle, spark, server, seed, seconds=90)
 
 
 def hold(
     home: Path, bundle: Path, spark: Any, server: ZooKeeper, seed: int, seconds: float
 ) -> None:
     kind, key, more = KINDS[seed % len(KINDS)]
-    settings = {"hoodie.table.type": kind, **server.lock(SESSION_MS), **SIGNS, **QUICK, **more}
+    locked = {**server.lock(SESSION_MS), **SIGNS, **QUICK, **NO_STATISTICS}
+    settings = {"hoodie.table.type": kind, **locked, **more}
     with EmbeddedKafka(home / "kafka", fetch_broker_jars(), heap="256m") as broker:
         sink = HudiSink(home, broker.bootstrap, settings, bundle, key)
         foreign = Foreign(Job(str(home), str(sink.location), str(bundle), settings, key, seed))
