@@ -22,7 +22,6 @@ from typing import Any
 from hudi_tables.world import ARCHIVED_SOON, session
 
 from headgate.tables.hudi.jvm import said
-from headgate.tables.hudi.settings import write_settings
 
 WRITES_MAX = 60
 """So many at the end archive whatever was there before them, or something holds it up."""
@@ -156,7 +155,8 @@ class Writer:
         self, operation: str, rows: Sequence[tuple[int, str]], services: Mapping[str, str]
     ) -> None:
         options = {
-            **write_settings("trips", self._job.properties, keyed=bool(self._job.key)),
+            **self._job.properties,
+            **_AMONG_OTHERS,
             **ARCHIVED_SOON,
             **services,
             **(_by_key(self._job.key) if self._job.key else _BY_ZONE),
@@ -174,6 +174,11 @@ class Writer:
             journal.write(json.dumps(line) + "\n")
 
 
+_AMONG_OTHERS = {
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+}
+"""What docs/hudi.md asks of others beside the lock; the rest is as Hudi has it by default."""
 _COMPACTED = {
     "hoodie.compact.inline": "true",
     "hoodie.compact.inline.max.delta.commits": "2",
