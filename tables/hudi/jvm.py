@@ -68,7 +68,7 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
         raise HudiMissing(
             f"Hudi's bundle is for Spark 3.5, and PySpark here is {pyspark.__version__}", _HINT
         )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs with a trace is raised, too
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _forget_dead(SparkContext)

@@ -22,6 +22,7 @@ from typing import Any
 from hudi_tables.world import ARCHIVED_SOON, session
 
 from headgate.tables.hudi.jvm import said
+from headgate.tables.hudi.settings import TYPE
 
 WRITES_MAX = 60
 """So many at the end archive whatever was there before them, or something holds it up."""
@@ -127,14 +128,22 @@ class Writer:
             self._try_to_write(self._services())
         newest = max(_instants(self._job.location))
         for _ in range(WRITES_MAX):
-            self._try_to_write({**_COMPACTED, **_CLUSTERED})
+            self._try_to_write(self._all_services)
             if min(_instants(self._job.location)) > newest:
                 return
         raise SystemExit(f"not archived: {sorted(_instants(self._job.location))}")
 
     def _services(self) -> Mapping[str, str]:
-        chosen = self._chance.choice(({}, _COMPACTED, _CLUSTERED, {**_COMPACTED, **_CLUSTERED}))
-        return dict(chosen)
+        return self._chance.choice(({}, self._compacted, _CLUSTERED, self._all_services))
+
+    @property
+    def _compacted(self) -> Mapping[str, str]:
+        """Nothing of a table that has no logs: Hudi refuses it there."""
+        return _COMPACTED if self._job.properties[TYPE] == "MERGE_ON_READ" else {}
+
+    @property
+    def _all_services(self) -> Mapping[str, str]:
+        return {**self._compacted, **_CLUSTERED}
 
     def _try_to_write(self, services: Mapping[str, str]) -> None:
         """Somebody was quicker, or the lock was not to be had: then the next write is another."""
