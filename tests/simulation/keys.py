@@ -24,6 +24,7 @@ from headgate.coordinator.settings import RollbackPolicy
 KEYS_PER_PARTITION = 1_000
 LEAD = "lake.records"
 BOTH_SHARE = 0.6
+CONTENTS_SHARE = 0.5
 
 
 LAGS = (0.0, 0.5, 0.95)
@@ -64,6 +65,7 @@ class Keys:
         self._of: dict[SourceRecord, int] = {}
         self.tables: frozenset[str] = frozenset({LEAD})
         """Those that have a key."""
+        self._by_contents = False
         coordinators = climate.coordinators
         if coordinators.on_rollback is RollbackPolicy.KEEP_OFFSETS:  # U12
             kept = replace(coordinators, on_rollback=RollbackPolicy.FOLLOW_TABLE)
@@ -122,14 +124,15 @@ class Keys:
 
     def of_routes(self, seed: int) -> None:
         """Followers have the key, and the lead, a ledger, has none."""
-        self.growth_ms = None  # a partition stands for a topic of its own
-        both = random.Random(f"keys of routes in {seed}").random() < BOTH_SHARE
-        self.tables = frozenset({OTHER, THIRD} if both else {OTHER})
+        self.growth_ms = None  # a partition may stand for a topic of its own
+        dice = random.Random(f"keys of routes in {seed}")
+        self.tables = frozenset({OTHER, THIRD} if dice.random() < BOTH_SHARE else {OTHER})
+        self._by_contents = dice.random() < CONTENTS_SHARE
 
-    @staticmethod
-    def goes_third(record: SourceRecord) -> bool:
-        """A partition stands for a topic of its own: all records of a key go to one table."""
-        return record.partition % 2 == 1
+    def goes_third(self, record: SourceRecord) -> bool:
+        """All records of a key go to one table: by what they say, or by their partition, which
+        stands for a topic of its own."""
+        return (self.key(record) if self._by_contents else record.partition) % 2 == 1
 
     def of_table(self, table: str) -> bool:
         """As the coordinator asks it."""
