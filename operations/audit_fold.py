@@ -1,4 +1,4 @@
-"""Tables of keys against the fold of their source: value by value, in bounded memory."""
+"""Compares keyed tables with the fold of their source, value by value and in bounded memory."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ Chunks = Callable[[WriterPlan, Batch], Generator[Chunk, None, None]]
 _SAID: Mapping[Fault, str] = {
     Fault.LOST: "keys have no row, whose last records are rows",
     Fault.OUTDATED: "rows are older than the last records of their keys",
-    Fault.UNDELETED: "rows are there that the last records of their keys delete",
-    Fault.INVENTED: "rows are no record of the source, as these settings read it",
-    Fault.TWICE: "rows stand beside the right ones of their keys",
+    Fault.UNDELETED: "rows exist that the last records of their keys delete",
+    Fault.INVENTED: "rows match no record of the source, as these settings read it",
+    Fault.TWICE: "rows exist in addition to the right ones of their keys",
     Fault.VALUE: "rows have other values than their records",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRanges:
-    """What is read: ``ranges`` of the logs, and offsets in them that never were changes.
+    """What to read: ``ranges`` of the logs, and offsets in them that never were changes.
 
     ``generations``: which partitions are younger than others (U8).
     """
@@ -63,14 +63,14 @@ class SourceRanges:
 
 @dataclass(frozen=True, slots=True)
 class FoldEvidence:
-    """What came of the comparison. ``sources``: the partitions' numbers in ``faults``."""
+    """The result of the comparison. ``sources``: the partitions' numbers in ``faults``."""
 
     read: ReadRecords
     faults: Faults
     sources: Mapping[int, TopicPartition]
 
     def findings(self, besides: frozenset[Fault] = frozenset()) -> Iterator[Finding]:
-        """What is wrong, but for what cannot be told from something else that happened."""
+        """Yield what is wrong, except what another event explains just as well."""
         for fault in WRONG:
             count = self.faults.count(fault)
             if count and fault not in besides:
@@ -80,19 +80,22 @@ class FoldEvidence:
                 yield Finding(fault.value, text)
 
     def unproven(self, compacted: Mapping[str, bool | None]) -> Iterator[str]:
-        """What nobody can tell. ``compacted``: of which topics Kafka says so."""
+        """Yield what cannot be known.
+
+        ``compacted``: which topics are compacted, according to Kafka.
+        """
         counts = {fault: self.faults.count(fault) for fault in Fault}
         if found := counts[Fault.AGED]:
             yield (
-                f"{found} rows are of records that the source no longer holds: whether they are "
-                f"right nothing tells: {self._places(Fault.AGED)}"
+                f"{found} rows are of records that the source no longer holds: nothing tells "
+                f"whether they are right: {self._places(Fault.AGED)}"
             )
         if found := counts[Fault.VANISHED]:
             named = sorted(name for name, is_so in compacted.items() if is_so)
             why = f"{', '.join(named)} is compacted" if named else "the topic may be compacted"
             yield (
-                f"{found} rows are of records that are not in the source any more: {why}, so that "
-                f"a later record took their place: {self._places(Fault.VANISHED)}"
+                f"{found} rows are of records that are not in the source any more: {why}, so later "
+                f"records replaced them: {self._places(Fault.VANISHED)}"
             )
         if found := counts[Fault.CROSSED]:
             yield (
@@ -107,7 +110,7 @@ class FoldEvidence:
             )
 
     def of(self, at: TopicPartition, *faults: Fault) -> int:
-        """How many rows of a partition have one of these faults."""
+        """Return how many rows of a partition have one of these faults."""
         numbers = [number for number, known in self.sources.items() if known == at]
         return sum(self.faults.count(fault, number) for fault in faults for number in numbers)
 
@@ -129,7 +132,7 @@ def fold_and_compare(
 ) -> FoldEvidence:
     """Read the source's ranges and the table's rows, and compare them.
 
-    Raises as ``Folding``.
+    Raises what ``Folding`` raises.
     """
     with folding(settings, source, slice_bytes) as folded:
         number = folded.add(reader)
@@ -229,7 +232,7 @@ def _start(reader: IcebergReader) -> TableStart:
 
 
 def _later_columns(reader: IcebergReader) -> frozenset[str]:
-    """Columns that not every schema of the table had: rows from before have no value in them."""
+    """Return columns that some of the table's schemas lack: older rows have no value in them."""
     schemas = reader.table.schemas().values()
     ids = [{each.field_id for each in schema.fields} for schema in schemas]
     everywhere = set.intersection(*ids)

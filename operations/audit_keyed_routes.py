@@ -1,8 +1,7 @@
-"""Keyed tables that routes name, judged: each by itself, and against the fold of its topics.
+"""Audits keyed tables that routes name: each by itself, and against the fold of its topics.
 
-Topics that lead to the same tables are read once, and their records told apart by the sink's own
-routes: each table is compared with the fold of its own ones, and of the others it is known which
-they are.
+Topics that lead to the same tables are read once. The sink's own routes sort their records by
+table, and each table is compared with the fold of its own records.
 """
 
 from __future__ import annotations
@@ -40,8 +39,10 @@ from headgate.tables.iceberg.reader import IcebergReader
 
 @dataclass(slots=True)
 class KeyedFollower:
-    """One keyed table. ``offsets``: up to where it was paid; ``fold``: its comparison, with an
-    Iceberg ``reader``."""
+    """One keyed table. ``offsets``: how far it was paid.
+
+    ``fold``: its comparison, for an Iceberg ``reader``.
+    """
 
     name: str
     reader: IcebergReader | None
@@ -53,7 +54,7 @@ class KeyedFollower:
 
 @dataclass(slots=True)
 class KeyedFollowers:
-    """Those of one sink; what is told of them is about ``told.findings`` and so on."""
+    """The keyed tables of one sink; findings about them go to ``told``."""
 
     settings: SinkSettings
     on_progress: OnProgress
@@ -67,23 +68,23 @@ class KeyedFollowers:
         return bool(self.settings.tables.routing.key_of(table))
 
     def changed_by(self, topic: str) -> bool:
-        """Whether records of the topic may go to a keyed table."""
+        """Return whether records of the topic may go to a keyed table."""
         return may_key(self.settings.tables.routing, topic)
 
     def takes(self, topic: str) -> set[str]:
-        """The keyed tables that records of a topic may go to, of those that are there."""
+        """Return the existing keyed tables that records of a topic may go to."""
         routing = self.settings.tables.routing
         return {name for name in self.tables if may_name(routing, topic, name)}
 
     def alone(self, topic: str) -> bool:
-        """Whether all records of the topic go to one keyed table."""
+        """Return whether all records of the topic go to one keyed table."""
         target = self.settings.tables.routing.named_by(topic)
         return target is not None and self.has(target.table)
 
     def examine(
         self, reader: TableReader, history: History, files: list[LiveFile], *, damaged: bool
     ) -> None:
-        """The table alone: its commits, its rows, its keys; which rows died is Iceberg's to say."""
+        """Examine the table alone: commits, rows and keys; only Iceberg shows which rows died."""
         name = history.table
         known = reader if isinstance(reader, IcebergReader) else None
         whole = known is not None and not damaged
@@ -206,7 +207,7 @@ class KeyedFollowers:
         return let_go + sum(fold.read.passed_over + fold.read.bad for fold in folds)
 
     def weigh(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
-        """What the comparisons came to. ``skipped``: records that the sink passed over."""
+        """Report the results of the comparisons. ``skipped``: records that the sink skipped."""
         for name, table in sorted(self.tables.items()):
             if table.fold is None:
                 self.told.unproven.append(f"{name}: {NOT_FOLDED}")
@@ -216,7 +217,7 @@ class KeyedFollowers:
                 self._say(name, weighed)
 
     def judged(self, partition: PartitionAudit) -> PartitionAudit:
-        """A partition with what the comparisons of its tables say of it."""
+        """Return the partition with the findings of its tables' comparisons."""
         at = TopicPartition(partition.topic, partition.partition)
         folds = [fold for name in self.takes(at.topic) if (fold := self.tables[name].fold)]
         folds = [fold for fold in folds if at in fold.read.offsets]
@@ -238,7 +239,7 @@ class KeyedFollowers:
 
 
 def _owed(record: CommitRecord, lead: str, table: KeyedFollower) -> bool:
-    """Whether the table lacks something that was decided (D6)."""
+    """Return whether the table lacks something that was decided (D6)."""
     paid = table.history.record
     owed = [debt for debt in record.debts if debt.table == table.name and debt.manifest]
     return any(paid is None or not paid.pays(debt, lead) for debt in owed)

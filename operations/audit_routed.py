@@ -1,4 +1,4 @@
-"""A sink of many tables, judged: the ledger's commits, and every table that they filled."""
+"""Audits a sink of many tables: the ledger's commits, and every table that they filled."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ Columns = tuple[str, str, str]
 
 
 class RoutedInquiry(Inquiry):
-    """As an audit of one table, whose rows are those of all tables together."""
+    """Audits like a single table whose rows are those of all tables together."""
 
     _out_of_sight = 0
-    """Rows that were decided for tables that are not there, or may not be read."""
+    """Rows decided for tables that are gone or may not be read."""
 
     _put_again: Mapping[TopicPartition, BitMap64] = MappingProxyType({})
-    """Offsets of the quarantine's records that their tables have been given back (I6)."""
+    """Offsets of the quarantine's records that were given back to their tables (I6)."""
 
     def __init__(
         self, settings: SinkSettings, reader: TableReader, on_progress: OnProgress
@@ -68,8 +68,8 @@ class RoutedInquiry(Inquiry):
         columns = self._settings.tables.record_columns.coordinates
         if columns is None:
             self._unproven.append(
-                "tables.record_columns names no topic, partition and offset: single records cannot "
-                "be told apart, only counts"
+                "tables.record_columns does not name topic, partition and offset: only counts can "
+                "be compared, not single records"
             )
         with every_table(self._settings, self._reader, self._history) as tables:
             self._scan_tables(tables, columns, seen, record)
@@ -107,19 +107,19 @@ class RoutedInquiry(Inquiry):
             )
 
     def _still_lapsed(self, record: CommitRecord) -> Sequence[Debt]:
-        """I6: a table's record says up to which transaction what lapsed was written again."""
+        """I6: leave out lapsed debts that a table's record says were written again."""
         done = self._reread
         return [
             d for d in record.lapsed if d.follower not in done or d.transaction > done[d.follower]
         ]
 
     def _tell_parked(self, record: CommitRecord) -> None:
-        """I1: that a table takes nothing is no fault of the sink's."""
+        """I1: report parked tables; that a table takes nothing is not a fault of the sink."""
         for parked in record.parked:
             self._remarks.append(f"{parked.table} is parked: {parked.why}")
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
-        """Which rows a table held that cannot be read, nobody can say; but how many they were."""
+        """Allow for rows in unreadable tables: nobody can say which they are, only how many."""
         missing = sum(partition.lost or 0 for partition in self._partitions)
         if missing and missing <= self._out_of_sight:
             self._unproven.append(f"{missing} records of the source are in no table that is there")
@@ -130,7 +130,7 @@ class RoutedInquiry(Inquiry):
     def _examine_follower(
         self, follower: FollowerReader, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
-        """The rows that it received or is owed, and whether that is all that there ever was."""
+        """Return the rows it received or is owed, and whether those are all there ever were."""
         reader = follower.reader
         history, files = reader.history(), reader.live_files()
         live, damaged = examine_live(reader, files, self._on_progress)
@@ -183,7 +183,7 @@ class RoutedInquiry(Inquiry):
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
     ) -> SourceEvidence:
-        """Topics of keyed tables are folded, others compared record by record."""
+        """Fold the topics of keyed tables, and compare the others record by record."""
         self._keyed.moved_past = passed_over(self._history, self._allowed)
         folded = {at: span for at, span in spans.items() if self._keyed.changed_by(at.topic)}
         others = {at: span for at, span in spans.items() if at not in folded}
@@ -278,7 +278,10 @@ class RoutedInquiry(Inquiry):
         *,
         keyed: bool,
     ) -> tuple[int, list[Finding]]:
-        """How many rows the table is owed (D7). Of a keyed one they may be replaced again."""
+        """Return how many rows the table is owed (D7).
+
+        Those of a keyed one may be replaced again.
+        """
         record, lead = self._history.record, self._history.uuid
         rows, findings = 0, list[Finding]()
         for debt in record.debts if record else ():
@@ -297,9 +300,9 @@ class RoutedInquiry(Inquiry):
 
 
 def examine_owed(reader: IcebergReader, debt: Debt, lead: str) -> list[Finding]:
-    """Whether the files of a debt are there, unless it was paid since ``reader`` read its table.
+    """Check that the files of a debt exist, unless it was paid since ``reader`` read its table.
 
-    A sink that runs strikes key files off as soon as they are paid (D7).
+    A running sink removes key files as soon as they are paid (D7).
     """
     missing = _examine_files(reader, debt)
     if not missing:
@@ -309,7 +312,7 @@ def examine_owed(reader: IcebergReader, debt: Debt, lead: str) -> list[Finding]:
 
 
 def _examine_files(reader: IcebergReader, debt: Debt) -> list[Finding]:
-    """Whether the files of a debt are there, with rows or with keys."""
+    """Check that the files of a debt exist, with rows or with keys."""
     io = reader.table.io
     try:
         paths = [file.file_path for file in drafted_files(io, debt.manifest)]
@@ -322,7 +325,7 @@ def _examine_files(reader: IcebergReader, debt: Debt) -> list[Finding]:
 def _examine_debt(
     reader: FollowerReader, manifest: str, columns: Columns | None, seen: TableRecords
 ) -> list[Finding]:
-    """Read the rows that are owed; without columns only whether the debt can be read."""
+    """Read the rows that are owed; without columns, check only that the debt can be read."""
     try:
         files = reader.drafted(manifest, columns or ())
         if columns:

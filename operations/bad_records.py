@@ -1,4 +1,4 @@
-"""Reads the last records that a sink has put into its quarantine, for people."""
+"""Reads the last records that a sink put into its quarantine, for people."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _COLUMNS = ("topic", "partition", "offset", "error_class", "message", "epoch", "
 
 
 def last_bad_records(settings: SinkSettings, lead: TableReader) -> tuple[BadRecord, ...]:
-    """Return some of the newest commit that brought any, the last first.
+    """Return some records of the newest commit that added any, the last first.
 
-    ``lead`` reads the sink's own table. Without ``quarantine.excerpts`` the reason is its class.
-    Raises ``HeadgateError``.
+    ``lead`` reads the sink's own table. Without ``quarantine.excerpts`` the reason is only its
+    class. Raises ``HeadgateError``.
     """
     name = settings.quarantine.table
     try:
@@ -82,7 +82,7 @@ def _rows(
 
 
 def newest_among(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[str, Any]]:
-    """Of a table that is not told by the files that were committed: what the rows say tells."""
+    """Select the newest rows by their own columns, for a table that cannot list committed files."""
     newest, found = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
     for row in rows:
         said = (row["epoch"] or 0, row["transaction"] or 0)
@@ -96,6 +96,6 @@ def newest_among(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[st
 
 
 def _reason(settings: SinkSettings, error_class: str | None, message: str | None) -> str:
-    """What others put into the quarantine may lack either."""
+    """Build the reason; rows that others put into the quarantine may lack either part."""
     said = [error_class or "", (message or "") if settings.quarantine.excerpts else ""]
     return settings.redacted(": ".join(filter(None, said)))[:_REASON_CHARACTERS_MAX]

@@ -1,4 +1,4 @@
-"""The question of ``headgate check`` about tables of routes that have a key: whether they can."""
+"""Checks for ``headgate check`` whether routed tables with a key can be filled."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from headgate.tables.iceberg.keyed.stored_key import key_text, refuse_other_key
 
 
 def check_keys(settings: SinkSettings) -> str:
-    """Say which tables of the topics have a key. Raises ``KeyUnfit`` and ``KeyChanged`` for one
-    that is there, and cannot be filled by it.
+    """List the topics' tables that have a key; if records name the tables, the existing ones.
 
-    Where records name tables these are the ones that are there.
+    Raises ``KeyUnfit`` and ``KeyChanged`` for an existing one that cannot be filled by it.
     """
     routing = settings.tables.routing
     with source_topics(settings) as topics:
@@ -37,7 +36,7 @@ def check_keys(settings: SinkSettings) -> str:
             names = {name for name in names if routing.key_of(name)}
             for name, table in loaded_tables(catalog, names).items():
                 _refuse(settings, name, table)
-    except TableMissing:  # there is no database of the catalog's yet, and so no table
+    except TableMissing:  # the catalog has no database yet, and so no table
         pass
     said = [f"{name} by {', '.join(routing.key_of(name))}" for name in sorted(names)]
     return "; ".join([*said, *_told(settings, telling)])

@@ -1,4 +1,4 @@
-"""Opens tables that follow the sink's own, of whatever kind, to look at them."""
+"""Opens tables that follow the sink's own, of any kind, for reading."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ from headgate.tables.iceberg.table import IcebergTable
 
 @dataclass(frozen=True, slots=True)
 class FollowerReader:
-    """A follower as it is now. ``drafted`` reads what it is owed, by a debt's manifest, with these
-    columns, and raises ``FileNotFoundError``."""
+    """A follower as it is now.
+
+    ``drafted`` reads what it is owed by a debt's manifest, with these columns. It raises
+    ``FileNotFoundError``.
+    """
 
     reader: TableReader
     drafted: Callable[[str, Sequence[str]], Iterator[FileRows]]
@@ -37,7 +40,7 @@ class FollowerReader:
 def opened_follower(
     settings: SinkSettings, lead: TableReader, name: str
 ) -> Iterator[FollowerReader]:
-    """``lead`` reads the sink's own table. Raises what loading a table raises."""
+    """Open a follower. ``lead`` reads the sink's own table. Raises what loading a table raises."""
     if kind := kind_of(settings, name):
         drafts = drafts_of(settings, name)
         with closing(kind.reader(wanted_follower(settings, name), settings.name)) as reader:
@@ -63,7 +66,7 @@ def catalog_of(settings: SinkSettings, lead: TableReader, name: str) -> Iterator
 
 
 def iceberg_follower(settings: SinkSettings, table: Table) -> FollowerReader:
-    """Return a table that was loaded."""
+    """Return a reader for a loaded table."""
     reader = IcebergReader(table, settings.name, settings.table.branch)
     return FollowerReader(reader, reader.drafted, table.schema().schema_id)
 
@@ -71,7 +74,7 @@ def iceberg_follower(settings: SinkSettings, table: Table) -> FollowerReader:
 def unpaid_debts(
     settings: SinkSettings, lead: TableReader, record: CommitRecord | None
 ) -> tuple[Debt, ...]:
-    """Return what the table owes its followers still, as far as they can be read (rule D7)."""
+    """Return what the table still owes its followers, as far as they can be read (rule D7)."""
     if record is None or not record.debts:
         return ()
     followers = dict[str, TableView]()

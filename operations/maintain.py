@@ -1,4 +1,4 @@
-"""Maintains a sink's tables once: compaction, expiry, orphans; of a live sink or a stopped one."""
+"""Maintains a sink's tables once: compaction, expiry, orphans; whether the sink runs or not."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def maintain(
     on_progress: OnProgress,
     ending: threading.Event | None = None,
 ) -> Iterator[Done]:
-    """Do the steps to these tables, or to all that the sink maintains; yield what came of each.
+    """Do the steps on these tables, or on all that the sink maintains; yield each result.
 
-    Raises ``MaintenanceUnfit`` for a table that is none of them, ``TableMissing``, ``Unreachable``.
+    Raises ``MaintenanceUnfit`` for a table that is not maintained, ``TableMissing``,
+    ``Unreachable``.
     """
     if not settings.apart:
         refuse_other_kind(settings)
@@ -77,9 +78,10 @@ def _do(one: Round, steps: Collection[str]) -> None:
 
 
 def behind_a_commit(settings: SinkSettings, catalog: Catalog, table: str) -> Callable[[], None]:
-    """What waits until a live sink has just committed: its next commit is an interval away then.
+    """Return a function that waits until a live sink has just committed.
 
-    Of a sink that has not committed for two intervals and time-outs nothing is expected.
+    Its next commit is then an interval away. A sink that has not committed for two intervals and
+    time-outs is not waited for.
     """
     tag = tag_name(settings.name, settings.table.branch)
     waits_s = (

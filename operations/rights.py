@@ -1,4 +1,4 @@
-"""Tells which rights each role needs on Kafka and on the catalog, as commands to paste. Pure."""
+"""Lists the rights that each role needs on Kafka and on the catalog, as commands to paste. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.sink.settings import SinkSettings
 
 
 class Role(StrEnum):
-    """Who uses a sink file: a participant, who steers the sink, or who looks at it."""
+    """Who uses a sink file: a participant, an operator, or a viewer."""
 
     SINK = "sink"
     OPERATOR = "operator"
@@ -21,7 +21,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Kafka's operations, in the brokers' lower-case words. ``commits``: the table."""
+    """Kafka's operations, in the brokers' lower-case words. ``commits``: to the table."""
 
     source: tuple[str, ...]
     control: tuple[str, ...]
@@ -75,7 +75,7 @@ def _acl(principal: str, operations: tuple[str, ...], kind: str, name: str) -> s
 
 
 def _spelt(operation: str) -> str:
-    """``describe_configs`` as kafka-acls spells it."""
+    """Spell ``describe_configs`` as kafka-acls does."""
     return "".join(part.capitalize() for part in operation.split("_"))
 
 

@@ -37,7 +37,7 @@ _FORM = (
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """One partition's next offset, from what the table says now to what is wanted."""
+    """One partition's next offset, from the table's value to the wanted one."""
 
     partition: TopicPartition
     begin: int
@@ -55,7 +55,7 @@ class OffsetMove:
 
 @dataclass(frozen=True, slots=True)
 class OffsetPlan:
-    """What is to be done, on the table as it was read; nothing is changed by making one."""
+    """What to do to the table as it was read; a plan changes nothing."""
 
     view: TableView
     record: CommitRecord
@@ -63,12 +63,12 @@ class OffsetPlan:
 
 
 def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
-    """What the assignments would do: ``topic/0=17``, ``topic/0=earliest``, ``topic=TIME``.
+    """Plan the assignments: ``topic/0=17``, ``topic/0=earliest``, ``topic=TIME``.
 
-    By a time it goes on from the first record with that timestamp or a later one.
+    By a time, it continues from the first record with that timestamp or a later one.
 
-    Raises ``ConfigurationError`` for what cannot be meant, and while participants are alive;
-    ``RetryLater`` when table or source do not answer; ``StopSink`` when the table is not in order.
+    Raises ``ConfigurationError`` for an invalid request, and while participants are alive;
+    ``RetryLater`` if table or source do not answer; ``StopSink`` if the table is not in order.
     """
     parsed = [_parsed(text) for text in wanted]
     if not parsed:
@@ -102,9 +102,9 @@ def _refuse_added(
 
 
 def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
-    """One commit, on the table as it was when the plan was made.
+    """Commit once, on the table as it was when the plan was made.
 
-    Raises ``RetryLater`` when it was refused, or when nobody knows whether it landed.
+    Raises ``RetryLater`` if it was refused, or if it is unknown whether it landed.
     """
     moved = {move.partition: move.end for move in plan.moves}
     offsets = Offsets({**plan.record.offsets, **moved})
@@ -123,7 +123,7 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """``partition``: ``None`` for all of the topic. ``place``: a number, a word or a time."""
+    """``partition``: ``None`` for the whole topic. ``place``: a number, a word or a time."""
 
     topic: str
     partition: int | None
@@ -144,7 +144,7 @@ def _parsed(text: str) -> _Wanted:
 
 
 def _time_ms(place: str) -> int | None:
-    """A time with a zone, in epoch milliseconds."""
+    """Return a time with a zone as epoch milliseconds."""
     try:
         return None if place.isdecimal() else timestamp_ms(place)
     except ConfigurationError:
@@ -156,7 +156,7 @@ def _expanded(
     described: Mapping[str, TopicState],
     offsets_at: Callable[[int], Offsets],
 ) -> Mapping[TopicPartition, str]:
-    """Every partition that is meant, with a number or a word. What is named later counts."""
+    """Return every partition that is meant, with a number or a word. The last one named counts."""
     found: dict[TopicPartition, str] = {}
     for each in wanted:
         topic = described.get(each.topic)
@@ -186,8 +186,10 @@ def require_stopped(settings: SinkSettings) -> None:
 
 
 def stored(settings: SinkSettings, view: TableView) -> CommitRecord:
-    """Return the record that a person's claim may follow. Raises as ``intact``, and where a
-    rollback of many tables has not ended (D10)."""
+    """Return the record that a person's claim may follow.
+
+    Raises as ``intact``, and if a rollback of many tables has not ended (D10).
+    """
     record = intact(settings, view)
     refuse_unfinished(record, settings.name)
     return record

@@ -1,4 +1,4 @@
-"""Opens the catalog of a sink, by whichever library the sink file names."""
+"""Opens a sink's catalog with the library that the sink file names."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def open_catalog(
     of: CatalogSettings | None = None,
     looking: bool = False,
 ) -> Catalog:
-    """Return the catalog, for its opener to close; for ``looking`` a database stays as it is.
+    """Return the catalog, which the caller closes; with ``looking``, a database is left unchanged.
 
-    ``of``: another one than that of the sink's table. Raises what ``load_catalog`` raises, and
-    ``ConfigurationError`` where Spark's JVM is needed and does not start.
+    ``of``: another catalog than that of the sink's table. Raises what ``load_catalog`` raises, and
+    ``ConfigurationError`` if Spark's JVM is needed and does not start.
     """
     catalog = of or settings.catalog
     if catalog.backend is Backend.PYICEBERG:
@@ -36,7 +36,7 @@ def open_catalog(
 
 
 def spark_options(settings: SinkSettings) -> SparkOptions:
-    """How the sink file wants Spark."""
+    """Return the Spark options of the sink file."""
     from headgate.data.spark.session import SparkOptions
 
     spark = settings.spark

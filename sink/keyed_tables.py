@@ -1,4 +1,4 @@
-"""What a sink file says of a keyed table: whether it can be (rules U1, U12)."""
+"""Checks a sink file's settings for keyed tables (rules U1, U12)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from headgate.sink.settings import SinkSettings
 
 _ENCLOSED = frozenset({"connect-json", "avro-registry", "protobuf-registry"})
-"""Formats that write a schema, or its number, beside each key: its bytes are not the key's text."""
+"""Formats that put a schema, or its id, next to each key: the bytes are not the key's text."""
 
 
 def check_keyed(settings: SinkSettings) -> None:
-    """Raises ``KeyUnfit`` for what does not go together with a key of a table."""
+    """Raises ``KeyUnfit`` for settings that do not go together with a table's key."""
     changes = settings.changes
     if changes.index_memory_bytes < 1:
         raise KeyUnfit("changes.index_memory_bytes is below 1", "leave it out for 4 GiB")
@@ -46,7 +46,7 @@ def check_keyed(settings: SinkSettings) -> None:
         _check_table(settings, settings.table)
         if settings.quarantine.tombstones is not Disposal.FAIL:
             raise KeyUnfit(
-                "quarantine.tombstones is set beside table.key",
+                "quarantine.tombstones is set together with table.key",
                 "changes.tombstones says what a record without a value does",
             )
 
@@ -107,7 +107,7 @@ def _check_table(settings: SinkSettings, table: TableSettings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeysByRoute:
-    """``RoutedKeys`` of a sink's routes."""
+    """Implements ``RoutedKeys`` for a sink's routes."""
 
     routing: Routing
 
@@ -133,7 +133,7 @@ def added_to_keyed(
 
 
 def _refuse_changes(changes: ChangesSettings) -> None:
-    """What says how records change rows says nothing without a key."""
+    """Refuse settings of row changes without a key, because they would have no effect."""
     for each in fields(changes):
         if getattr(changes, each.name) != each.default:
             raise KeyUnfit(
@@ -143,7 +143,7 @@ def _refuse_changes(changes: ChangesSettings) -> None:
 
 
 def _check_envelope(settings: SinkSettings, table: TableSettings) -> None:
-    """The row is found inside of the record, and the key of the row before beside it."""
+    """Check that the row can be found inside the record, and its former key next to it."""
     envelope, wanted = settings.changes.envelope, settings.format
     made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
     if envelope is not Envelope.PLAIN and FROM not in getattr(made, "rules", ()):
@@ -156,7 +156,7 @@ def _check_envelope(settings: SinkSettings, table: TableSettings) -> None:
         if column.name in table.key and column.default is not None:
             raise KeyUnfit(
                 f"the column {column.name!r} of the key has a default",
-                "a record that lacks its key names no row; leave the default out",
+                "a record that lacks its key identifies no row; leave the default out",
             )
 
 
@@ -165,7 +165,7 @@ def _check_coordinates(settings: SinkSettings, table: TableSettings) -> None:
     section = "tables" if settings.tables else "table"
     if not (places.partition and places.offset):
         raise KeyUnfit(
-            "table.key is set, but no column says which record a row is of",
+            "table.key is set, but no column says which record a row comes from",
             f"set {section}.record_columns.partition and .offset",
         )
     several = bool(settings.tables) or len(topics) > 1 or any(t.startswith("^") for t in topics)
@@ -179,21 +179,21 @@ def _check_coordinates(settings: SinkSettings, table: TableSettings) -> None:
         if column.name and wanted.get(column.name, column.type) != column.type:
             raise KeyUnfit(
                 f"table.key is set, and the column {column.name!r} is of type {column.type}",
-                f"a keyed table has {wanted[column.name]} there",
+                f"a keyed table needs {wanted[column.name]} there",
             )
 
 
 def _check_policies(settings: SinkSettings, table: TableSettings) -> None:
-    """Name each setting that keyed tables do not have."""
+    """Name each setting that keyed tables do not support."""
     schema = table.schema
     if settings.transform:
         raise KeyUnfit(
-            "table.key is set beside a transform",
+            "table.key is set together with a transform",
             "a keyed table takes records as they are; remove [transform], or the key",
         )
     if table.shared_with:
         raise KeyUnfit(
-            "table.key is set beside table.shared_with",
+            "table.key is set together with table.shared_with",
             "a keyed table is filled by one sink; give each sink a table of its own",
         )
     watched = schema.unknown_fields is not UnknownFields.IGNORE
@@ -221,7 +221,7 @@ def _check_policies(settings: SinkSettings, table: TableSettings) -> None:
 
 
 def _check_message_keys(settings: SinkSettings, table: TableSettings) -> None:
-    """A tombstone is known by its message's key, of which something has to say how it is read."""
+    """Require a key format: a tombstone is recognized by its message's key."""
     changes = settings.changes.of(table.key)
     if changes is None or changes.tombstones is not Tombstones.DELETE:
         return
@@ -230,12 +230,12 @@ def _check_message_keys(settings: SinkSettings, table: TableSettings) -> None:
         return
     if len(table.key) > 1:
         raise KeyUnfit(
-            "table.key has several columns, and nothing says how keys of messages are read",
+            "table.key has several columns, and nothing says how message keys are read",
             'set format.key_type, for example "json"; or changes.tombstones = "fail"',
         )
     if values.type in _ENCLOSED and own not in table.key:
         raise KeyUnfit(
-            f"nothing says whether the keys of {values.type} records are written as their values",
+            f"nothing says whether the keys of {values.type} records are encoded like their values",
             f'set format.key_type: "{values.type}" with its key_options; or "string" where a key '
             "is nothing but its text",
         )

@@ -1,4 +1,4 @@
-"""``OpenedTables`` of any kind that is no Iceberg: a table, and what follows it."""
+"""Implements ``OpenedTables`` for all kinds but Iceberg: a table, and its followers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from headgate.tables.layouts import schema_of
 
 
 def ready_kind(settings: SinkSettings, kind: TableKind, stack: ExitStack) -> KindTables:
-    """Make the tables that may be made; ``stack`` closes what the quarantine needs.
+    """Create the tables if that is allowed; ``stack`` closes what the quarantine needs.
 
-    Raises where the table cannot take the records.
+    Raises if the table cannot take the records.
     """
     wanted = wanted_table(settings)
     try:
@@ -52,7 +52,7 @@ def ready_kind(settings: SinkSettings, kind: TableKind, stack: ExitStack) -> Kin
 
 
 def refuse_layout(layout: Layout, settings: SinkSettings) -> None:
-    """Raise ``TableChanged`` or ``KeyUnfit`` where records could never become files of it."""
+    """Raise ``TableChanged`` or ``KeyUnfit`` if records could never become files of the layout."""
     schema = schema_of(layout.columns)
     refuse_schema(schema, settings)
     key_ids(schema, settings.table.key)
@@ -60,7 +60,7 @@ def refuse_layout(layout: Layout, settings: SinkSettings) -> None:
 
 
 class KindTables:
-    """The table of the sink, and what follows it. ``aside``: a quarantine of another kind."""
+    """The table of the sink, and its followers. ``aside``: a quarantine of another kind."""
 
     def __init__(
         self, settings: SinkSettings, kind: TableKind, aside: IcebergAside | None = None
@@ -112,6 +112,6 @@ class KindTables:
             aside.maintain(settings, gates, opening, maintained)
         sources = MakingTopics(topics, maker) if maker else topics
         coordinated = Coordinated(as_lead(table, self._kind), followers, sources)
-        if isinstance(table, StampingTable) and not settings.tables:  # no file is a ledger's
+        if isinstance(table, StampingTable) and not settings.tables:  # a ledger has no files
             return replace(coordinated, stamp=table.stamp)
         return coordinated

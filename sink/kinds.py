@@ -1,8 +1,8 @@
-"""Kinds of tables by name: Iceberg, ours beside it, and those that other packages register.
+"""Finds kinds of tables by name: Iceberg, headgate's other kinds, and kinds of other packages.
 
-A package offers a kind by an entry point of the group ``headgate.tables``: its name is what the
-sink file says (``table.type``), its object a callable without arguments that returns a
-``TableKind``.
+A package offers a kind through an entry point in the group ``headgate.tables``. The entry point's
+name is the value of ``table.type`` in the sink file; its object is a callable without arguments
+that returns a ``TableKind``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OURS = {
     "delta": ("headgate.tables.delta.kind", "DeltaKind"),
     "hudi": ("headgate.tables.hudi.kind", "HudiKind"),
 }
-"""Module and class: each kind is imported when a sink names it, and not by every command."""
+"""Module and class: a kind is imported when a sink names it, not by every command."""
 
 _ICEBERG = Traits(Guarantee.EXACTLY_ONCE, frozenset(Capability))
 
@@ -62,13 +62,13 @@ def kind_of(settings: SinkSettings, table: str) -> TableKind | None:
 
 
 def traits_of(settings: SinkSettings) -> Traits:
-    """Return what tables of the sink's kind promise and can do. Raises ``KindUnknown``."""
+    """Return what tables of the sink's kind guarantee and support. Raises ``KindUnknown``."""
     kind = other_kind(settings)
     return _ICEBERG if kind is None else Traits(kind.guarantee, kind.capabilities)
 
 
 def weaker(settings: SinkSettings) -> str | None:
-    """Say what tables of the sink's kind promise where that is less than exactly once."""
+    """Describe the guarantee of the sink's kind if it is less than exactly once."""
     guarantee = traits_of(settings).guarantee
     if guarantee is Guarantee.EXACTLY_ONCE:
         return None
@@ -76,7 +76,7 @@ def weaker(settings: SinkSettings) -> str | None:
 
 
 def kind_names() -> list[str]:
-    """Return all names that ``table.type`` can have, sorted."""
+    """Return all values that ``table.type`` accepts, sorted."""
     registered = (point.name for point in entry_points(group=ENTRY_POINT_GROUP))
     return sorted({ICEBERG, *_OURS, *registered})
 
@@ -87,7 +87,7 @@ def _kind(name: str, said_by: str) -> TableKind:
         known = kind_names()
         raise KindUnknown(
             f"{said_by} cannot be {name!r}",
-            f"known are: {', '.join(known)}{nearest(name, known)}",
+            f"known kinds: {', '.join(known)}{nearest(name, known)}",
         )
     return factory()
 
@@ -106,7 +106,7 @@ def _registered(name: str) -> KindFactory | None:
 
 
 def wanted_table(settings: SinkSettings) -> WantedTable:
-    """Return what the sink file says of its table. Raises ``ConfigurationError``."""
+    """Return what the sink file declares about its table. Raises ``ConfigurationError``."""
     try:
         wanted = _declared(settings, settings.table)
     except ConfigurationError as error:
@@ -117,11 +117,11 @@ def wanted_table(settings: SinkSettings) -> WantedTable:
 
 
 def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
-    """Return what the quarantine is, or a table that routes name, which is not to be made."""
+    """Return the quarantine's declaration, or that of a routed table that must not be created."""
     if name == settings.quarantine.table:
         return wanted_quarantine(settings)
     tables = settings.tables
-    assert tables, "a sink of one table has no other follower"
+    assert tables, "a sink with one table has no other follower"
     section = section_of(tables, name)
     return replace(
         _wanted(settings, name, tables.location_of(name)),
@@ -135,9 +135,9 @@ def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
 def wanted_made(
     settings: SinkSettings, table: TableSettings, raw: str, inferred: Struct
 ) -> WantedTable:
-    """Return a routed table as it is to be made: records have shown the ``inferred`` columns.
+    """Return a routed table to create; ``inferred`` are the columns that records have shown.
 
-    ``raw`` is the name that a route made its name of. Raises ``ConfigurationError``.
+    ``raw`` is the name before the route turned it into a table name. Raises ``ConfigurationError``.
     """
     wanted = _declared(settings, table)
     taken = {column.name.lower() for column in wanted.columns.fields}
@@ -153,7 +153,7 @@ def wanted_made(
 
 
 def wanted_quarantine(settings: SinkSettings) -> WantedTable:
-    """Return what the quarantine is where it is of the table's kind."""
+    """Return the quarantine's declaration if it is of the table's kind."""
     aside, tables = settings.quarantine, settings.tables
     beside = f"{settings.table.location.rstrip('/')}_quarantine"
     default = tables.location_of(aside.table) if tables else beside
@@ -180,7 +180,7 @@ def _declared(settings: SinkSettings, table: TableSettings) -> WantedTable:
 
 
 def _wanted(settings: SinkSettings, name: str, location: str) -> WantedTable:
-    """What holds for all tables of a sink."""
+    """Return what applies to all tables of a sink."""
     return WantedTable(
         name,
         location,
@@ -191,7 +191,7 @@ def _wanted(settings: SinkSettings, name: str, location: str) -> WantedTable:
 
 
 def _lead_properties(settings: SinkSettings) -> Mapping[str, str]:
-    """What the file says of the table that decides, or of all tables beside it."""
+    """Return the file's properties for the lead, or for all tables next to it."""
     tables = settings.tables
     return tables.create.properties if tables else settings.table.properties
 
@@ -201,9 +201,9 @@ def _row_key(key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
 
 
 def check_kind(settings: SinkSettings) -> None:
-    """Raise for what the kind of table does not do, or promises less than the sink file accepts.
+    """Refuse what the kind does not support, and a guarantee weaker than the sink file accepts.
 
-    The errors are ``KindUnknown``, ``KindLacks``, ``GuaranteeTooWeak``, ``ConfigurationError``.
+    Raises ``KindUnknown``, ``KindLacks``, ``GuaranteeTooWeak`` or ``ConfigurationError``.
     """
     _check_type_aside(settings)
     kind = other_kind(settings)
@@ -212,7 +212,7 @@ def check_kind(settings: SinkSettings) -> None:
     for capability, setting in _asked(settings):
         if capability is None or capability not in kind.capabilities:
             raise KindLacks(
-                f"{setting}: tables of kind {settings.table.type} do not have that",
+                f"{setting}: tables of kind {settings.table.type} do not support that",
                 "leave it out, or fill an Iceberg table",
             )
     if (promised := weaker(settings)) and not settings.table.accept_duplicates:
@@ -236,7 +236,7 @@ def _any_evolves(tables: TablesSettings) -> bool:
 
 
 def _check_places(settings: SinkSettings) -> None:
-    """Tables without a catalog are found by what their names become."""
+    """Check that tables without a catalog can be found from their names."""
     location = settings.tables.create.location
     if not location.endswith("/{table}") or location.count("{table}") > 1:
         raise TablesUnfit(
@@ -305,9 +305,9 @@ def _refuse_aside(settings: SinkSettings, kind: TableKind) -> None:
 
 
 def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
-    """The settings that ask for more than rows appended to one table, and what each needs.
+    """Return the settings that go beyond appending to one table, each with the capability it needs.
 
-    Without a capability they are Iceberg's own.
+    Without a capability, only Iceberg supports it.
     """
     table, tables, catalog = settings.table, settings.tables, settings.catalog
     evolves = table.schema.unknown_fields is UnknownFields.EVOLVE

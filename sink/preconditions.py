@@ -1,6 +1,6 @@
-"""What ``headgate check`` and every start ask before anything is created; each refusal is named.
+"""Checks what ``headgate check`` and every start require before anything is created.
 
-Nothing here writes. What needs brokers is asked by ``assembly``.
+Each refusal is named. Nothing here writes. ``assembly`` checks what needs brokers.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _PARTS = {
 
 
 def refuse_place(location: str) -> None:
-    """Raises where no file could be written: nobody knows the scheme, or the folder is not one."""
+    """Raises if no file could be written: the scheme is unknown, or the folder is not one."""
     scheme, separator, _ = location.partition("://")  # a REST server's warehouse may be any name
     if separator and scheme not in SCHEMA_TO_FILE_IO:
         raise ConfigurationError(
-            f"nothing can be written to a {scheme} address",
+            f"headgate cannot write to a {scheme} address",
             f"warehouse and table.location may begin with {', '.join(SCHEMA_TO_FILE_IO)}",
         )
     folder = local_path(location)
@@ -61,13 +61,13 @@ def refuse_place(location: str) -> None:
         if not nearest.is_dir() or not writable(nearest):
             raise MissingRights(
                 f"files cannot be written under {place}: {nearest} "
-                f"{'may not be written' if nearest.is_dir() else 'is no folder'}",
+                f"{'may not be written' if nearest.is_dir() else 'is not a folder'}",
                 "grant write access, or choose another location",
             )
 
 
 def refuse_table(table: Table, settings: SinkSettings) -> None:
-    """Raises ``TableChanged`` or ``KeyUnfit`` where records could never become files of it."""
+    """Raises ``TableChanged`` or ``KeyUnfit`` if records could never become files of the table."""
     identifier = settings.table.identifier
     refuse_signing(identifier, table.io.properties)
     refuse_schema(table.schema(), settings)
@@ -79,7 +79,7 @@ def refuse_table(table: Table, settings: SinkSettings) -> None:
 
 
 def refuse_schema(schema: Schema, settings: SinkSettings) -> None:
-    """Raises ``TableChanged`` where the columns cannot take what the sink file says of them."""
+    """Raises ``TableChanged`` if the columns cannot take what the sink file declares for them."""
     identifier = settings.table.identifier
     refuse_columns(schema, settings)
     columns = schema_to_pyarrow(schema)
@@ -101,7 +101,7 @@ def _refuse_struct(identifier: str, column: pa.Field) -> None:
         raise TableChanged(
             f"column {column.name!r} of {identifier} is {column.type}, which cannot hold parts of "
             "the records",
-            f"make it a struct with fields out of {', '.join(RECORD_PARTS)}",
+            f"make it a struct with fields from {', '.join(RECORD_PARTS)}",
         )
     for field in fields:
         inside = field.with_name(f"{column.name}.{field.name}")
@@ -120,7 +120,7 @@ def _refuse_part(identifier: str, part: str, column: pa.Field) -> None:
 
 
 def refuse_columns(schema: Schema, settings: SinkSettings) -> None:
-    """Raises ``TableChanged`` unless every declared column is there with the declared type."""
+    """Raises ``TableChanged`` unless every declared column exists with the declared type."""
     identifier = settings.table.identifier
     there = {field.name: field.field_type for field in schema.fields}
     for field in parse_columns(declared(settings.table).columns):
@@ -165,7 +165,7 @@ def _takes(kind: IcebergType) -> tuple[str, ...]:
 
 
 def _without_ids(kind: IcebergType) -> str:
-    """As text without the ids of nested fields, which only the table knows."""
+    """Return the type as text, without the ids of nested fields, which only the table knows."""
     return re.sub(r"\b\d+: ", "", str(kind))
 
 
@@ -174,12 +174,12 @@ def _within(path: str, *folders: str) -> bool:
 
 
 def future_location(settings: SinkSettings) -> str:
-    """Where a table that is not there yet would be; empty: the catalog chooses."""
+    """Return where a missing table would be created; empty if the catalog chooses."""
     return settings.table.location or settings.catalog.properties.get("warehouse", "")
 
 
 def writable(path: Path) -> bool:
-    """By the effective user: that is who would write."""
+    """Check with the effective user, who is the one that would write."""
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         return False
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

@@ -1,4 +1,4 @@
-"""What becomes of records that cannot be rows, and the table that keeps them."""
+"""Defines what happens to records that cannot become rows, and the table that keeps them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.sink.table_settings import about
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineSettings:
-    """Records that become no rows: what is done with them, and how many of them are borne."""
+    """Records that cannot become rows: what to do with them, and how many to tolerate."""
 
     policy: Disposal = field(
         default=Disposal.FAIL,
@@ -27,13 +27,13 @@ class QuarantineSettings:
     table: str = field(
         default="",
         metadata=about(
-            "The quarantine table, made when missing; empty: the table's name with _quarantine."
+            "The quarantine table, created if missing; empty: the table's name with _quarantine."
         ),
     )
     location: str = field(
         default="",
         metadata=about(
-            "Location of the quarantine; a table of a kind without a catalog is found by it. "
+            "Location of the quarantine; a kind of table without a catalog is found by it. "
             "Empty: the catalog's choice, or table.location with _quarantine."
         ),
     )
@@ -50,39 +50,40 @@ class QuarantineSettings:
     dead_letter_topic: str = field(
         default="",
         metadata=about(
-            "Topic to which what came into the quarantine is also sent, at least once, after the "
-            "commit; it must exist. Empty: none."
+            "Topic that also receives every quarantined record, at least once, after the commit; "
+            "it must exist. Empty: none."
         ),
     )
     per_thousand_max: int = field(
         default=100,
         metadata=about(
-            "The sink stops when more of a thousand records could not be converted.", "records"
+            "The sink stops when more than this many per thousand could not be converted.",
+            "records",
         ),
     )
     sample_records_min: int = field(
         default=1_000,
-        metadata=about("So many records at least are counted for that rate.", "records"),
+        metadata=about("Minimum number of records for that rate.", "records"),
     )
     excerpts: bool = field(
         default=True,
         metadata=about(
-            "Whether the errors that name a bad record (HG-207, HG-211) show how its value begins "
-            "and what was wrong in it; false: only where it is, and the column."
+            "Whether the errors that name a bad record (HG-207, HG-211) show how "
+            "its value begins and what was wrong; false: only its position and column."
         ),
     )
     records_max: int = field(
         default=0,
         metadata=about(
-            "The sink stops when more records of one transaction could not be converted; 0: no "
-            "limit on their number.",
+            "The sink stops when more than this many records of one transaction could not be "
+            "converted; 0: no limit.",
             "records",
         ),
     )
 
     @property
     def keeps(self) -> bool:
-        """Whether there is a quarantine table."""
+        """Return whether there is a quarantine table."""
         return Disposal.QUARANTINE in (self.policy, self.tombstones)
 
     @property
@@ -92,7 +93,7 @@ class QuarantineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedQuarantine(QuarantineSettings):
-    """Takes unmatched records too, whatever becomes of bad ones."""
+    """Also takes unmatched records, whatever happens to bad ones."""
 
     @property
     def keeps(self) -> bool:

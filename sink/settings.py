@@ -1,8 +1,7 @@
-"""Everything a person may tell a sink, as frozen values; the reference page is made from here.
+"""Defines all settings of a sink as frozen values; the reference page is generated from here.
 
-Every key carries its unit and a sentence. Sections of a sink file are the fields of
-``SinkSettings``. Building one checks it whole (``validation.py``): a ``SinkSettings`` that exists
-is coherent.
+Every key carries its unit and a sentence. The sections of a sink file are the fields of
+``SinkSettings``. Building one checks it as a whole (``validation.py``).
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from headgate.sink.validation import check_sink
 
 
 class GroupProtocol(StrEnum):
-    """How the consumer group hands out partitions."""
+    """How the consumer group assigns partitions."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
 
 
 class WriterKind(StrEnum):
-    """Who turns offset ranges into data files: Spark jobs, or threads of this process."""
+    """What turns offset ranges into data files: Spark jobs, or threads of this process."""
 
     SPARK = "spark"
     IN_PROCESS = "in-process"
@@ -46,12 +45,12 @@ class WriterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """The topics to read, and the consumer group that shares their partitions out."""
+    """The topics to read, and the consumer group that shares their partitions."""
 
     topics: tuple[str, ...] = field(
         metadata=about(
-            "Source topics; whoever owns partition 0 of the first one runs the coordinator. "
-            "The later ones may be patterns, beginning with ^."
+            "Source topics; the owner of partition 0 of the first one runs the coordinator. The "
+            "others may be patterns that begin with ^."
         )
     )
     group_id: str = field(
@@ -64,19 +63,19 @@ class SourceSettings:
     start_at: str = field(
         default="earliest",
         metadata=about(
-            "Where the very first start begins: earliest, latest, an RFC 3339 time with its zone, "
-            "or epoch milliseconds. Later starts begin where the table says."
+            "Where the very first start begins reading: earliest, latest, an RFC 3339 time with "
+            "its zone, or epoch milliseconds. Later starts continue from the table."
         ),
     )
 
     @property
     def start_at_ms(self) -> int | None:
-        """``start_at`` as epoch milliseconds; ``None`` when it is earliest or latest."""
+        """Return ``start_at`` as epoch milliseconds; ``None`` for earliest or latest."""
         return None if self.start_at in ("earliest", "latest") else timestamp_ms(self.start_at)
 
 
 def timestamp_ms(text: str) -> int:
-    """RFC 3339 with a zone, or epoch milliseconds. Raises ``ConfigurationError``."""
+    """Parse RFC 3339 with a zone, or epoch milliseconds. Raises ``ConfigurationError``."""
     if text.isdecimal():
         return int(text)
     try:
@@ -93,11 +92,11 @@ def timestamp_ms(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
-    """The control topic: one partition, and any number of sinks may share it."""
+    """The control topic. It has one partition, and any number of sinks may share it."""
 
     topic: str = field(
         default="headgate-control",
-        metadata=about("Topic on which coordinator and participants talk; made when missing."),
+        metadata=about("Topic of coordinator and participants; created if missing."),
     )
     key: Secret = field(
         default_factory=Secret,
@@ -108,7 +107,7 @@ class ControlSettings:
     )
     accepted_key: Secret = field(
         default_factory=Secret,
-        metadata=about("A second one, accepted while keys are exchanged (docs/security.md)."),
+        metadata=about("A second key, accepted while keys are rotated (docs/security.md)."),
     )
 
     @property
@@ -118,7 +117,7 @@ class ControlSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSettings:
-    """What the bytes of a record's value and key are; docs/formats.md describes each format."""
+    """How the bytes of values and keys are encoded; docs/formats.md describes each format."""
 
     type: str = field(
         default="json",
@@ -129,23 +128,23 @@ class FormatSettings:
     )
     options: Properties = field(
         default_factory=Properties,
-        metadata=about("Options of the format, and of all: case-insensitive (false or true)."),
+        metadata=about("Options of the format. Every format has case-insensitive (false or true)."),
     )
     key_type: str = field(
         default="",
         metadata=about(
-            "Format of the keys, when table.record_columns.key or table.key is set; empty: string "
-            "for a text column, bytes for any other; of table.key docs/changes.md tells."
+            "Format of the keys, if table.record_columns.key or table.key is set; empty: string "
+            "for a text column, bytes for any other; for table.key see docs/changes.md."
         ),
     )
     key_options: Properties = field(
-        default_factory=Properties, metadata=about("Options of the keys' format.")
+        default_factory=Properties, metadata=about("Options of the key format.")
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformSettings:
-    """What becomes of records between decoding and writing; docs/transforms.md has the rules."""
+    """What happens to records between decoding and writing; docs/transforms.md has the rules."""
 
     sql: str = field(
         default="",
@@ -164,7 +163,7 @@ class TransformSettings:
     columns: tuple[ColumnSettings, ...] = field(
         default=(),
         metadata=about(
-            "Columns into which values are decoded, as table.columns are written; none: the "
+            "Columns into which values are decoded, written like table.columns; none: the "
             "table's own."
         ),
     )
@@ -175,36 +174,36 @@ class TransformSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """Who writes the data files."""
+    """What writes the data files."""
 
     writer: WriterKind = field(
         default=WriterKind.SPARK,
-        metadata=about("Write by Spark jobs, or inside the participant's process without Spark."),
+        metadata=about("Write with Spark jobs, or inside the participant's process without Spark."),
     )
     master: str = field(
         default="",
-        metadata=about("Spark master; empty: what spark-submit says, else local[*]."),
+        metadata=about("Spark master; empty: as given by spark-submit, else local[*]."),
     )
     remote: str = field(
         default="", metadata=about("Spark Connect address (sc://...), instead of a master.")
     )
     app_name: str = field(
-        default="", metadata=about("Name in Spark's pages; empty: headgate-NAME.")
+        default="", metadata=about("Application name in Spark's UI; empty: headgate-NAME.")
     )
     distribution: Distribution = field(
         default=Distribution.TABLE,
         metadata=about(
             "How Spark brings a batch's rows together before they are written: none, hash (all "
-            "rows of a table partition to one task), range (also sorted by the table's order), or "
-            "table: as its property write.distribution-mode says, else none."
+            "rows of a table partition to one task), range (also sorted by the table's order), "
+            "or table: by the table property write.distribution-mode, else none."
         ),
     )
     parallelism: int = field(
         default=0,
-        metadata=about("Tasks of a batch; 0: as many as Spark or this machine has cores.", "tasks"),
+        metadata=about("Tasks per batch; 0: one per core of Spark or of this machine.", "tasks"),
     )
     conf: Properties = field(
-        default_factory=Properties, metadata=about("Further Spark configuration.")
+        default_factory=Properties, metadata=about("More Spark configuration.")
     )
 
     @property
@@ -214,9 +213,9 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """One sink: these topics into this table, or those. ``kafka`` holds librdkafka's own keys.
+    """One sink: its topics, and the table or tables they fill.
 
-    With ``tables`` the ledger is the ``table`` that leads.
+    ``kafka`` holds librdkafka's own keys. With ``tables``, the ledger is the ``table`` that leads.
     """
 
     name: SinkName = field(
@@ -224,7 +223,7 @@ class SinkSettings:
     )
     source: SourceSettings = field(metadata=about("The topics to read."))
     kafka: Properties = field(
-        metadata=about("Client settings in librdkafka's names, by an allow-list.")
+        metadata=about("Client settings in librdkafka's names, limited to an allow-list.")
     )
     control: ControlSettings = field(
         default_factory=ControlSettings, metadata=about("The control topic.")
@@ -233,23 +232,23 @@ class SinkSettings:
         default_factory=CatalogSettings, metadata=about("The Iceberg catalog.")
     )
     table: TableSettings = field(
-        default=NO_TABLE, metadata=about("The table to fill, unless [tables] says of many.")
+        default=NO_TABLE, metadata=about("The table to fill, unless [tables] declares many.")
     )
     tables: TablesSettings = field(
-        default_factory=TablesSettings, metadata=about("Many tables to fill: docs/tables.md.")
+        default_factory=TablesSettings, metadata=about("Many tables to fill; see docs/tables.md.")
     )
     changes: ChangesSettings = field(
-        default_factory=ChangesSettings, metadata=about("What records do to a keyed table's rows.")
+        default_factory=ChangesSettings, metadata=about("How records change a keyed table's rows.")
     )
     format: FormatSettings = field(
         default_factory=FormatSettings, metadata=about("How values and keys are decoded.")
     )
     quarantine: QuarantineSettings = field(
-        default_factory=QuarantineSettings, metadata=about("What becomes of bad records.")
+        default_factory=QuarantineSettings, metadata=about("What happens to bad records.")
     )
     transform: TransformSettings = field(
         default_factory=TransformSettings,
-        metadata=about("What becomes of records before they are written."),
+        metadata=about("What happens to records before they are written."),
     )
     coordinator: CoordinatorSettings = field(
         default_factory=CoordinatorSettings, metadata=about("When and how commits are made.")
@@ -258,11 +257,11 @@ class SinkSettings:
         default_factory=ParticipantSettings, metadata=about("How batches are read and written.")
     )
     spark: SparkSettings = field(
-        default_factory=SparkSettings, metadata=about("Who writes the data files.")
+        default_factory=SparkSettings, metadata=about("What writes the data files.")
     )
     maintenance: MaintenanceSettings = field(
         default_factory=MaintenanceSettings,
-        metadata=about("Upkeep of the tables: docs/maintenance.md."),
+        metadata=about("Maintenance of the tables; see docs/maintenance.md."),
     )
     telemetry: TelemetrySettings = field(
         default_factory=TelemetrySettings, metadata=about("Metrics; docs/metrics.md lists them.")
@@ -286,7 +285,7 @@ class SinkSettings:
 
     @property
     def limits(self) -> BadRecordLimits:
-        """What a coordinator bears: a claim that these settings cannot produce is refused."""
+        """Return what a coordinator tolerates: it refuses a claim beyond these settings."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
         passes = bool(self.transform) or (self.keyed and self.changes.skips)
@@ -304,12 +303,12 @@ class SinkSettings:
 
     @property
     def keyed(self) -> bool:
-        """Whether records replace and delete rows of some table."""
+        """Return whether records replace and delete rows of some table."""
         return bool(self.table.key) or self.tables.keyed
 
     @property
     def wire(self) -> Wire:
-        """How this sink's events are written, and which are believed."""
+        """Return how this sink's events are written, and which ones are trusted."""
         return Wire(self.name, self.control.keys)
 
     @property
@@ -318,12 +317,12 @@ class SinkSettings:
         return self.source.topics[0]
 
     def redacted(self, text: str) -> str:
-        """A text from a foreign library, without any secret of this sink."""
+        """Mask this sink's secrets in a text from a foreign library."""
         return self.redaction(text)
 
     @property
     def redaction(self) -> Redaction:
-        """What masks the secrets of this sink."""
+        """Return the mask for this sink's secrets."""
         catalogs = (self.catalog.properties, self.quarantine.catalog.properties)
         some = (self.kafka, *catalogs, self.spark.conf, self.telemetry.otlp_headers)
         formats = (self.format.options, self.format.key_options)

@@ -1,4 +1,4 @@
-"""A proxy that delays every request, and tells which there were, one after the other or at once."""
+"""Provides a proxy that delays and records requests, sequential or concurrent."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def discard(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
         try:
             io.delete(file.path)
         except OSError as error:
-            log.warning("%s stays behind, unused: %s", file.path, error)
+            log.warning("%s is left behind, unused: %s", file.path, error)
 
 
 def _owner(plan: WriterPlan, file: WrittenFile) -> WriterPlan:

@@ -188,7 +188,9 @@ def check_route(route: Route, where: str) -> None:
             try:
                 known |= set(_pattern(text).groupindex)
             except re.error as error:
-                raise RouteUnfit(f"{where}: {name} is no pattern: {error}", "mend it") from None
+                raise RouteUnfit(
+                    f"{where}: {name} is not a valid pattern: {error}", "mend it"
+                ) from None
     unknown = sorted(set(_PLACEHOLDER.findall(route.to)) - known)
     if unknown:
         raise RouteUnfit(

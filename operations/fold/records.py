@@ -1,5 +1,6 @@
-"""The records of the source as changes, read by the sink's own code; and the table's rows beside
-them, both by slices of their keys: what a fold of the source is made of.
+"""Reads the source's records as changes, with the sink's own code, and the table's rows.
+
+Both are split into slices by the hash of their keys: the material of a fold.
 """
 
 from __future__ import annotations
@@ -47,9 +48,11 @@ WAITING_BYTES_MAX = SLICE_BYTES
 
 @dataclass(slots=True)
 class ReadRecords:
-    """Which offsets hold records, by partition, and which of those are the fold's ``own``;
-    and how many of these change nothing: ``passed_over`` by the envelope or the policy for
-    tombstones, ``bad`` by their contents."""
+    """Which offsets hold records, by partition, and which of these are the fold's ``own``.
+
+    Of its own ones so many change nothing: ``passed_over``, skipped by the envelope or the policy
+    for tombstones; ``bad``, by their contents.
+    """
 
     offsets: dict[TopicPartition, BitMap64] = field(default_factory=dict)
     own: dict[TopicPartition, BitMap64] = field(default_factory=dict)
@@ -70,7 +73,7 @@ class Fold:
 
     @property
     def columns(self) -> pa.Schema:
-        """The table's; any of them may be null, since a record that deletes has none."""
+        """Return the table's columns; any may be null, since a deleting record has no row."""
         return pa.schema([each.with_nullable(nullable=True) for each in self.plan.arrow_schema()])
 
     @property
@@ -81,11 +84,11 @@ class Fold:
         return Slices(self.folder, name, self.schema, self.slicing)
 
     def words(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
-        """The hash of a key, of which ``columns`` have the types of the table's."""
+        """Hash the keys, whose ``columns`` have the table's types."""
         return [pa.array(word) for word in self.hashed([_plain(each) for each in columns])]
 
     def source(self, at: TopicPartition) -> int:
-        """The number of a partition; by the topic only where the table has a column for it."""
+        """Return a partition's number; the topic counts only if the table has a column for it."""
         with_topic = "topic" in self.plan.source.record_columns
         return self.sources.number(at.topic if with_topic else "", at.partition)
 
@@ -95,7 +98,7 @@ def fold_batch(
     ranges: Mapping[TopicPartition, OffsetRange],
     topic_ids: Mapping[str, TopicId],
 ) -> Batch:
-    """The ranges as a batch that is read, and never written."""
+    """Return the ranges as a batch that is read and never written."""
     first = TransactionId(Epoch(0), TransactionNumber(0))
     return Batch(1, first, start, ranges, 1, topic_ids)
 
@@ -112,7 +115,7 @@ def fold_source(
     """Read the ``chunks`` of a batch, and close them, into slices of each fold. ``left_out``:
     offsets that never were changes.
 
-    Raises what reading a batch raises, and ``Unreachable`` where there is no room for them.
+    Raises what reading a batch raises, and ``Unreachable`` if there is no room for them.
     """
     sifting = _Sifting(batch, left_out)
     readings = [
@@ -230,7 +233,7 @@ class _SourceReading:
             )
 
     def _with_values(self, chunk: Chunk) -> Chunk:
-        """Where a record without a value deletes nothing it is passed over."""
+        """Skip records without a value if they delete nothing."""
         if self._deleting or not chunk.values.array.null_count:
             return chunk
         there = np.asarray(chunk.values.array.is_valid())

@@ -1,4 +1,7 @@
-"""Lists every metric of headgate: a closed table, from which docs/metrics.md is checked. Pure."""
+"""Lists every metric of headgate: a closed table, against which docs/metrics.md is checked.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """One metric. Every series of it bears ``sink`` and these ``labels``."""
+    """One metric. Each of its series carries ``sink`` and these ``labels``."""
 
     kind: Kind
     labels: tuple[str, ...]
@@ -185,4 +188,4 @@ _OF_SINK: Mapping[str, Instrument] = {
 
 INSTRUMENTS: Mapping[str, Instrument] = {**_OF_PROCESS, **_OF_SINK}
 OF_COORDINATOR = frozenset(_OF_SINK)
-"""Told by the process that coordinates. Take their maximum by sink."""
+"""Reported by the process that coordinates. Take their maximum by sink."""

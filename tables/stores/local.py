@@ -1,4 +1,4 @@
-"""Which locations of tables are folders of this machine."""
+"""Tells which locations of tables are folders of this machine."""
 
 from __future__ import annotations
 

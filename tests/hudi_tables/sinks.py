@@ -1,4 +1,4 @@
-"""A sink whose table is Hudi, in processes of its own."""
+"""Runs a sink whose table is Hudi, in separate processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks whose tables are Hudi: killed, resumed, among others who write."""
+"""Sinks whose tables are Hudi: killed, resumed, among other writers."""
 
 from __future__ import annotations
 

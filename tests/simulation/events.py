@@ -1,4 +1,4 @@
-"""What befalls a world from outside: producers, other writers, operators, the group, outages."""
+"""Generates a world's external events: producers, writers, operators, the group, outages."""
 
 from __future__ import annotations
 

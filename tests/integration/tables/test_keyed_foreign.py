@@ -1,4 +1,4 @@
-"""Point 2: what others do to a keyed table, between a commit's keys and its call and around it.
+"""Point 2: other writers change a keyed table between a commit's keys and its call.
 
 Spark changes, compacts and upgrades the table by Iceberg's own code of two versions. What is there
 then is compared value by value with a dictionary, as both of them, DuckDB and pyiceberg read it.

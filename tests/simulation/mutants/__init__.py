@@ -1,4 +1,4 @@
-"""Every rule of PROTOCOL.md, taken away or falsified: what the proofs must notice.
+"""Falsifies or removes every rule of PROTOCOL.md: the proofs must notice.
 
 A mutant replaces functions of the product (or, for rules of the table, of the catalog) where they
 are used. ``noticed.json`` says which seed or which small world notices it, and as what.

@@ -1,4 +1,4 @@
-"""Choose anew which seeds notice the mutants: ``python tests/simulation/mutants/choose.py [NAME]``.
+"""Chooses which seeds notice the mutants: ``python tests/simulation/mutants/choose.py [NAME]``.
 
 To be run when the simulation has changed, so that other things happen under the same seeds. Those
 chosen before are kept where they still notice. Of several seeds the quickest is taken, and a

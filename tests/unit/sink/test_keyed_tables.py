@@ -107,7 +107,7 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
         (lambda: settings("id", schema=SchemaSettings(incompatible=LEAVE_OUT)), "incompatible"),
         (lambda: settings("id", quarantine=QuarantineSettings(tombstones=SKIP)), "tombstones"),
         (lambda: settings("id", spark=SparkSettings(distribution=HASH)), "distribution"),
-        (lambda: settings("id", "zone"), "how keys of messages are read"),
+        (lambda: settings("id", "zone"), "how message keys are read"),
         (
             lambda: settings("zone", format=values_of("connect-json")),
             "keys of connect-json records",
@@ -185,7 +185,7 @@ def test_u1_tables_of_routes_have_keys_by_their_names() -> None:
     [
         (lambda: routed(replace(KEYED, key=("tip",))), "'lake.*not required"),
         (lambda: routed(KEYED, places=PLACES), "several topics may"),
-        (lambda: routed(KEYED, places=RecordColumns(topic="t")), "which record a row is of"),
+        (lambda: routed(KEYED, places=RecordColumns(topic="t")), "which record a row comes from"),
         (lambda: routed(KEYED, shared_with=("other",)), "shared_with"),
         (
             lambda: routed(
@@ -203,7 +203,7 @@ def test_u1_tables_of_routes_have_keys_by_their_names() -> None:
             ),
             "keep-offsets",
         ),
-        (lambda: routed(replace(KEYED, key=("id", "zone"))), "how keys of messages are read"),
+        (lambda: routed(replace(KEYED, key=("id", "zone"))), "how message keys are read"),
         (lambda: routed(KEYED, changes=DEBEZIUM, format=FormatSettings(type="csv")), "csv have no"),
         (lambda: routed(PLAIN, changes=DEBEZIUM), "table.key is not"),
     ],

@@ -407,21 +407,21 @@ def test_point_5_hg135_a_sink_of_many_tables_has_no_other(folder: Any, kind: str
     ],
 )
 def test_point_3_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> None:
-    with pytest.raises(KindLacks, match="tables of kind delta do not have that"):
+    with pytest.raises(KindLacks, match="tables of kind delta do not support that"):
         delta(table, more)
 
 
 @pytest.mark.parametrize(
     ("table", "more", "said"),
     [
-        ('branch = "audit"', COLUMN, "kind hudi do not have that"),
-        ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"', "kind hudi do not have that"),
+        ('branch = "audit"', COLUMN, "kind hudi do not support that"),
+        ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"', "kind hudi do not support that"),
         (
             "",
             f'{COLUMN}[quarantine]\npolicy = "quarantine"\ndead_letter_topic = "dead"',
-            "kind hudi do not have that",
+            "kind hudi do not support that",
         ),
-        ("", f"{COLUMN}[maintenance]\ncompact = true", "kind hudi do not have that"),
+        ("", f"{COLUMN}[maintenance]\ncompact = true", "kind hudi do not support that"),
         ("", f"{COLUMN}[spark]", r"spark\.writer"),
     ],
 )
