@@ -36,7 +36,7 @@ class PutsUnconditional(CatalogRefused):
 
 
 class LogUnreadable(StopSink):
-    """A table's log is not a log of its kind: a file of it is cut off, or missing."""
+    """A table's log is not a log of its kind: a file of it is cut off, empty, or missing."""
 
     code = "HG-256"
 

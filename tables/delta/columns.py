@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type, digits
@@ -32,6 +33,11 @@ _BOUNDED = ("string", "long", "int", "float", "double", "date", "timestamptz", "
 _MEANING = ("delta.generationExpression", "delta.identity.", "delta.invariants")
 """Field metadata that a writer would have to compute or to check."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAYS_TOLD = range(-719_162, 2_932_897)
+_DAY_US = 86_400_000_000
+_MOMENTS_TOLD = range(_DAYS_TOLD.start * _DAY_US, _DAYS_TOLD.stop * _DAY_US)
+TOLD = {"date": _DAYS_TOLD, "timestamptz": _MOMENTS_TOLD, "timestamp": _MOMENTS_TOLD}
+"""Of which days and moments Delta has a text: years have four digits, and begin at 1."""
 
 
 def columns_from_delta(table: str, schema: str) -> Struct:
@@ -88,12 +94,12 @@ def partition_value(kind: Type, value: Any) -> str | None:
         case "timestamp":
             return _moment(value, " ")
         case _:
-            return str(value)
+            return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
 def bound(kind: Type, value: Any) -> Any:
-    """Return a minimum or maximum as in statistics; ``None`` for types without."""
-    if kind not in _BOUNDED:
+    """Return a minimum or maximum as in statistics; ``None`` for types and values without."""
+    if kind not in _BOUNDED or (kind in TOLD and value not in TOLD[kind]):
         return None
     match kind:
         case "date" | "timestamptz" | "timestamp":

@@ -19,6 +19,7 @@ from headgate.control_protocol.table_kinds import Layout, WantedTable, layout_nu
 from headgate.tables.delta.columns import columns_from_delta, may_partition
 from headgate.tables.delta.log import Log, log_unreadable
 from headgate.tables.delta.places import storage_options
+from headgate.tables.delta.years import held_years
 from headgate.tables.stores.files import on_s3, open_files
 from headgate.tables.stores.local import local_path
 
@@ -131,12 +132,14 @@ def layout_id_of_parts(schema: str, partition_by: tuple[str, ...]) -> int:
 
 
 def layout_of(place: DeltaPlace, table: DeltaTable) -> Layout:
+    columns, partition_by = columns_of(place.name, table), partitions_of(table)
     return Layout(
         uuid=str(table.metadata().id),
         layout_id=layout_id_of(table),
-        columns=columns_of(place.name, table),
+        columns=columns,
         location=place.location,
-        partition_by=partitions_of(table),
+        partition_by=partition_by,
+        values=held_years({name: columns[name].type for name in partition_by}),
         storage=place.storage,
         properties=table.metadata().configuration,
     )

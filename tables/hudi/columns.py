@@ -37,6 +37,9 @@ _LOGICAL = {
 _SPARK = {"timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
 """Types that have another name in Spark."""
 
+_MEANING = ("_hoodie_is_deleted", "_hoodie_operation")
+"""Columns that Hudi heeds where a table has them: a row may say in them that it is none."""
+
 _INSIDE = "columns"
 """Nested types are named within this namespace: no column has the name of another's type."""
 
@@ -46,7 +49,7 @@ _OURS_LOGICAL = {logical: ours for ours, (_, logical) in _LOGICAL.items()}
 
 def avro_of(name: str, columns: Struct, comments: Mapping[str, str]) -> str:
     """Return a new table's Avro schema. Raises ``ConfigurationError`` naming the column."""
-    if own := next((each.name for each in columns.fields if each.name in COLUMNS), None):
+    if own := _own(columns, (*COLUMNS, *_MEANING)):
         raise ConfigurationError(f"{own} is a column of Hudi's own", "name it otherwise")
     fields = [_field(column, (), comments.get(column.name)) for column in columns.fields]
     return json.dumps({"type": "record", "name": name, "namespace": "hoodie", "fields": fields})
@@ -56,6 +59,20 @@ def columns_of(table: str, schema: str) -> Struct:
     """Return a table's columns. Raises ``TableUnfit`` for those that no file of ours can hold."""
     fields = json.loads(schema)["fields"]
     return Struct(tuple(_column(table, each) for each in fields if each["name"] not in COLUMNS))
+
+
+def refuse_taken(table: str, columns: Struct) -> None:
+    """Raise ``TableUnfit`` for a column by which Hudi would take rows for others."""
+    if own := _own(columns, _MEANING):
+        raise TableUnfit(
+            f"Hudi table {table} has a column {own}, by which Hudi tells rows that go",
+            "fill a table without it; rows go by table.key and the records of the topic",
+        )
+
+
+def _own(columns: Struct, names: Sequence[str]) -> str | None:
+    """Spark does not tell capitals from small letters."""
+    return next((each.name for each in columns.fields if each.name.lower() in names), None)
 
 
 def spark_columns(columns: Sequence[Column]) -> str:

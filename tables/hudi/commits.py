@@ -33,6 +33,7 @@ from headgate.tables.hudi.java import HudiJava, Instant, Statistics
 from headgate.tables.hudi.jvm import said
 from headgate.tables.hudi.places import HudiPlace, TableConfig
 from headgate.tables.hudi.reservations import Kept, Reservations
+from headgate.tables.hudi.timeline_files import unread
 
 _LOOKED_AT = 20
 """How many of the newest commits are searched for other sinks."""
@@ -76,9 +77,7 @@ class HudiCommits:
         except HeadgateError:
             raise
         except Exception as error:
-            raise Unreachable(
-                f"Hudi table {self._place.name} cannot be read: {said(error)}"
-            ) from error
+            raise unread(self._place, error) from error
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         base = attempt.base

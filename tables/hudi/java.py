@@ -15,16 +15,15 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.tables.hudi.base_files import file_id_of
 from headgate.tables.hudi.creation import tell_time_in_utc
 from headgate.tables.hudi.jvm import ended, hook, open_spark, said, session_of
+from headgate.tables.hudi.metadata_table import METADATA_TABLE, ghosts, merged
 from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.timeline_files import read_commit
 
 _COMMITS = ("commit", "deltacommit")
 _KNOWN_MAX = 256
 """How many completed instants are cached; these never change."""
 
-_METADATA_TABLE = ".hoodie/metadata"
-_METADATA_PROPERTIES = f"{_METADATA_TABLE}/.hoodie/hoodie.properties"
-_METADATA_TABLES_OWN = "0000"
-"""The prefix of instants that created the metadata table."""
+_METADATA_PROPERTIES = f"{METADATA_TABLE}/.hoodie/hoodie.properties"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,28 +163,11 @@ class HudiJava:
         return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
 
     def ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
-        """H8: return instants in the metadata table that the data's timeline does not know.
-
-        They come from writers that continued after losing their lock. Of those before the timeline,
-        only the condemned can be told from archived ones.
-        """
-        if next(self._place.folder.sizes([_METADATA_PROPERTIES])) is None:
+        """H8: as ``metadata_table.ghosts``."""
+        written = self._metadata_timeline()
+        if written is None:
             return frozenset()
-        timeline = meta.getActiveTimeline()
-        if timeline.empty():
-            return frozenset()
-        first = str(timeline.firstInstant().get().requestedTime())
-        known = {str(i.requestedTime()) for i in timeline.getInstants()}
-        written = self._meta_of(f"{self._place.base_path}/{_METADATA_TABLE}").getActiveTimeline()
-        found = (i for i in written.filterCompletedInstants().getInstants())
-        names = (str(i.requestedTime()) for i in found if str(i.getAction()) == "deltacommit")
-        return frozenset(
-            name
-            for name in names
-            if (name >= first or name in condemned)
-            and name not in known
-            and not name.startswith(_METADATA_TABLES_OWN)
-        )
+        return ghosts(meta.getActiveTimeline(), written, condemned)
 
     # ------------------------------------------------------------------------------------- writing
 
@@ -235,8 +217,14 @@ class HudiJava:
             meta = self.meta()
             if self.landed(meta, instant) is not None or not condemn(meta):
                 return
+            written = self._metadata_timeline()
+            if unmade := written is not None and merged(written, instant):
+                self._unmake_metadata_table(meta)
+                meta = self.meta()
             if instant not in self.pending(meta):
                 self._begin(meta, instant)
+        if unmade:
+            self.close()  # the write client has the metadata table open
         self._roll_back(instant)
 
     def rolling_back(self, meta: Any, instant: str) -> bool:
@@ -286,6 +274,12 @@ class HudiJava:
         hadoop = self._spark._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
         return self._hudi.hadoop.fs.HadoopFSUtils.getStorageConf(hadoop)
 
+    def _metadata_timeline(self) -> Any:
+        """The metadata table's; ``None`` where there is none."""
+        if next(self._place.folder.sizes([_METADATA_PROPERTIES])) is None:
+            return None
+        return self._meta_of(f"{self._place.base_path}/{METADATA_TABLE}").getActiveTimeline()
+
     def _meta_of(self, folder: str) -> Any:
         builder = self._hudi.common.table.HoodieTableMetaClient.builder()
         return builder.setConf(self._conf()).setBasePath(folder).build()
@@ -305,7 +299,7 @@ class HudiJava:
 
     def _completed(self, timeline: Any, instant: Any) -> Instant:
         replaces = str(instant.getAction()) not in _COMMITS  # by clustering, not by a sink
-        metadata = None if replaces else timeline.readCommitMetadata(instant)
+        metadata = None if replaces else read_commit(self._place, timeline, instant)
         return Instant(
             requested=str(instant.requestedTime()),
             completed=int(instant.getCompletionTime()),
@@ -326,6 +320,14 @@ class HudiJava:
 
     def _roll_back(self, instant: str) -> None:
         self._writer().rollback(instant)
+
+    def _unmake_metadata_table(self, meta: Any) -> None:
+        """Whoever writes next makes it anew of the folders, as Hudi does it.
+
+        A rollback that was begun, and cannot be made, would hold up everybody's commits.
+        """
+        engine = self._hudi.common.engine.HoodieLocalEngineContext(self._conf())
+        self._hudi.metadata.HoodieTableMetadataUtil.deleteMetadataTable(meta, engine, False)  # noqa: FBT003
 
     def _settings(self) -> Mapping[str, str]:
         return self._place.settings

@@ -37,6 +37,10 @@ _S3_HINT = (
     '/path/to/hadoop-aws-3.3.4.jar,/path/to/aws-java-sdk-bundle-1.12.262.jar"'
 )
 
+_FIRST = "org.apache.hudi.metadata.HoodieMetadataPayload"
+"""Hudi 1.2.0 knows the metadata table's schema again only where this class is made before any file
+of it is read: else no commit of the process succeeds (ArrayIndexOutOfBoundsException)."""
+
 _OPENING = threading.Lock()
 """Payments have their own threads: two that find the JVM dead would start one each."""
 
@@ -64,7 +68,7 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
         raise HudiMissing(
             f"Hudi's bundle is for Spark 3.5, and PySpark here is {pyspark.__version__}", _HINT
         )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs with a trace is raised, too
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _forget_dead(SparkContext)
@@ -74,7 +78,7 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
         with ThreadPoolExecutor(1) as aside:
             context = aside.submit(SparkContext.getOrCreate, wanted).result()
         context.setLogLevel("OFF")
-        _loaded(context, "org.apache.hudi.client.SparkRDDWriteClient")
+        _loaded(context, "org.apache.hudi.client.SparkRDDWriteClient", _FIRST)
     except Exception as error:
         raise HudiMissing(f"Spark did not start with Hudi: {said(error)}", _HINT) from error
     return context
@@ -144,4 +148,4 @@ def _let_reach(context: Any, store: Mapping[str, str], conf: Mapping[str, str]) 
 def _loaded(context: Any, *classes: str) -> None:
     loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # noqa: SLF001
     for name in classes:
-        loader.loadClass(name)
+        context._jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003, SLF001 - as above

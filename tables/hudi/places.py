@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import ConfigurationError, TableMissing, U
 from headgate.control_protocol.kind_errors import HudiUnsafe, PutsUnconditional, TableUnfit
 from headgate.control_protocol.table_kinds import Layout, RowKey, WantedTable, layout_number
 from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiDressing
-from headgate.tables.hudi.columns import columns_of
+from headgate.tables.hudi.columns import columns_of, refuse_taken
 from headgate.tables.hudi.keys import (
     HIVE_STYLE,
     URL_ENCODED,
@@ -41,6 +41,9 @@ _KEPT = f"{AUX}/properties.json"
 _PROPERTIES = ("hoodie.properties", "hoodie.properties.backup")
 _TRIES = 40
 _PAUSE_S = 0.05
+_LINE = re.compile(r"[ \t\f]*(?![#!])((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)")
+"""A key ends at the first space, ``=`` or ``:`` that has no backslash before it."""
+_CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\\n[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _NAMED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _KEY_GENERATORS = {"SimpleKeyGenerator", "NonpartitionedKeyGenerator"}
@@ -176,7 +179,11 @@ class HudiPlace:
                 if text and text.endswith("\n") and _NAME in (found := properties_of(text)):
                     return found
             time.sleep(_PAUSE_S)
-        raise Unreachable(f"the properties of Hudi table {self.name} are not whole")
+        raise Unreachable(
+            f"the properties of Hudi table {self.name} are not whole: "
+            f"{self.location}/.hoodie/{_PROPERTIES[0]}",
+            "if nobody is writing them, restore the file, from hoodie.properties.backup or another",
+        )
 
     def _text(self, name: str) -> str | None:
         try:
@@ -214,6 +221,7 @@ class HudiPlace:
             hive_style=found.get(HIVE_STYLE, "false") == "true",
             url_encoded=found.get(URL_ENCODED, "false") == "true",
         )
+        refuse_taken(self.name, columns)
         self._refuse_columns(columns, dressing, keys)
         if self.key:
             self._refuse_key(found, columns, partitions)
@@ -309,19 +317,9 @@ class HudiPlace:
 
 
 def properties_of(text: str) -> dict[str, str]:
-    """Read Java's properties as Hudi writes them: one per line."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.strip() and not line.startswith(("#", "!")):
-            key, value = _halves(line)
-            found[_plain(key)] = _plain(value)
-    return found
-
-
-def _halves(line: str) -> tuple[str, str]:
-    """Split a line at its first equals sign that has no backslash before it."""
-    end = next((at for at, c in enumerate(line) if c == "=" and line[at - 1] != "\\"), len(line))
-    return line[:end], line[end + 1 :]
+    """Read Java's properties, as Hudi writes them or people edit them."""
+    found = (_LINE.match(line) for line in _CONTINUED.sub(r"\1", text).splitlines())
+    return {_plain(line[1]): _plain(line[2]) for line in found if line and line[1]}
 
 
 def _plain(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -74,7 +74,7 @@ class HudiReader:
         return [
             LiveFile(
                 path=self._address(each.path),
-                records=0 if size is None else self._records(each.path),
+                records=self._records_if_whole(each, size),
                 size_bytes=each.size,
                 parquet=True,
                 deletes=False,
@@ -134,6 +134,12 @@ class HudiReader:
         rows, size = int(self._java.rows().count()), sum(each.size for each in self._slices)
         path = self._place.location
         return LiveFile(path, rows, size, parquet=False, deletes=False, added_by=0)
+
+    def _records_if_whole(self, live: Slice, size: int | None) -> int:
+        """What is wrong with a file is found by who examines it."""
+        with suppress(ValueError):
+            return self._records(live.path) if size == live.size else 0
+        return 0
 
     def _records(self, name: str) -> int:
         with pq.ParquetFile(self._place.folder.source(name)) as file:

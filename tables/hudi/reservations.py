@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from headgate.control_protocol.filled_tables import filled_of, filled_property
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import LogUnreadable
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, encode
 from headgate.tables.hudi.base_files import MARKERS, NOTE, NOTED, instant_of
@@ -116,10 +117,13 @@ class Reservations:
         self._folder.remove([n for n in notes if instant_of(n.removesuffix(NOTE)) < oldest])
 
     def keep(self, newest: Kept) -> None:
-        self._put(self._newest, newest)
+        """Unless a later commit is kept: whoever slept behind its own may be late."""
+        known = self.kept()
+        if known is None or known.tag < newest.tag:
+            self._put(self._newest, newest)
 
     def kept(self) -> Kept | None:
-        """Raises ``RecordUnreadable``, ``OSError``, ``ValueError``."""
+        """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
         return self._read(self._newest)
 
     def announce(self, coming: Kept) -> None:
@@ -139,6 +143,13 @@ class Reservations:
             told = json.loads(self._folder.read(name))
         except FileNotFoundError:
             return None
+        except ValueError as error:
+            raise LogUnreadable(
+                f"a copy of the record of sink {self._sink} is damaged: "
+                f"{self._folder.location}/{name}: {error}",
+                "restore it from a backup; or remove it, if the table was not restored to an older "
+                "state: the table's timeline has the record",
+            ) from error
         said = told["record"]
         record, filled = decode(self._sink, said), filled_of(self._sink, said)
         return Kept(told["instant"], told["tag"], record, filled) if record else None

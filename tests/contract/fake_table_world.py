@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Lock
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
-from headgate.control_protocol.ports import Lead
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Lead
 from headgate.control_protocol.record_codec import marker_property
 from headgate.control_protocol.testing import CommitFault, FakeCatalog, FakeTable, SourceRecord
 
@@ -16,12 +17,13 @@ class FakeWorld:
 
     def __init__(self, _folder: Path) -> None:
         self._catalog = FakeCatalog()
+        self._one_call = Lock()
 
     def rename(self, table: str) -> None:
         self._catalog.table = table
 
     def open(self, sink: str = "sink", branch: str = "main") -> Lead:
-        return FakeTable(self._catalog, SinkName(sink), branch)
+        return _OneCallAtATime(self._catalog, SinkName(sink), branch, self._one_call)
 
     def file(self, number: int) -> WrittenFile:
         record = SourceRecord(TopicId("id-of-trips"), "trips", 0, number)
@@ -63,3 +65,15 @@ class FakeWorld:
 
     def close(self) -> None:
         pass
+
+
+class _OneCallAtATime(FakeTable):
+    """The fake catalog is of one thread; calls to a server come in some order, too."""
+
+    def __init__(self, catalog: FakeCatalog, sink: SinkName, branch: str, one_call: Lock) -> None:
+        super().__init__(catalog, sink, branch)
+        self._one_call = one_call
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        with self._one_call:
+            return super().commit(attempt)

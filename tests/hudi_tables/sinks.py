@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ class HudiSink:
         self._producer.flush(30)
         self.spoiled += count
 
-    def change(self, ids: range, zone: str | None) -> None:
+    def change(self, ids: Iterable[int], zone: str | None) -> None:
         """A row for each id; without a zone its row goes."""
         for number in ids:
             value = None if zone is None else json.dumps({"id": number, "zone": zone}).encode()
@@ -102,7 +102,9 @@ class HudiSink:
     def start(self) -> subprocess.Popen[bytes]:
         log = self._stack.enter_context((self._home / "run.log").open("ab"))
         command = [str(Path(sys.executable).with_name("headgate")), "run", str(self.file)]
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._home)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=self._home, start_new_session=True
+        )
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         return process

@@ -378,6 +378,32 @@ def test_point_2_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: 
     assert world.numbers() == []
 
 
+def test_point_2_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
+    make: MakeWorld,
+) -> None:
+    """H8: Hudi rolls it back no more, and its pending rollback would hold up everybody."""
+    world = make(properties=ARCHIVED_SOON)
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    landed(commit(table, view, record(1, 1, 3), file))
+    for path in world.timeline(f"{instant_of(file.path)}*"):
+        path.unlink()
+    (world.folder / AUX / "sink" / "newest.json").unlink()
+    world.append_foreign(7)
+    world.append_foreign(8)
+    java = HudiJava(world.place, world.place.config().schema)
+    assert java.ghosts(java.meta()) == {instant_of(file.path)}
+
+    claimed(world.open(), epoch=2)
+    assert not java.ghosts(java.meta())
+    for number in range(9, 30):
+        world.append_foreign(number)
+        if java.passed(java.meta(), instant_of(file.path)):
+            break
+    assert java.passed(java.meta(), instant_of(file.path))
+    assert world.numbers() == list(range(7, number + 1))
+
+
 def test_point_2_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     """H9: a zombie's commit landed between Hudi's last look and its completed file."""
     table = world.open()

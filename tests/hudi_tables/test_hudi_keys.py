@@ -27,6 +27,7 @@ from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keyed import HudiKeyedTable
 from headgate.tables.hudi.keyed_java import HudiKeyedJava
 from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.places import AUX
 from headgate.tables.hudi.reader import HudiReader
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -359,6 +360,31 @@ def test_point_2_a_key_that_goes_while_a_compaction_is_planned_stays_gone(make: 
     assert names(world) == {2: "newest", 3: "c"} == names_by_hudi_rs(world)
 
 
+def test_point_2_a_clustering_that_others_have_planned_holds_upserts_up_until_it_is_made(
+    make: Make,
+) -> None:
+    world = make()
+    table, view = three(world)
+    clustering(world, "schedule")
+    view = table.read()
+    file = world.stage(rows((1, "new", 0, 5)))
+    held_up = commit(table, view, record(1, 2, 6), file)
+    assert isinstance(held_up, Unknown), held_up
+    assert "clustering" in held_up.reason
+    assert names(world) == {1: "a", 2: "b", 3: "c"}
+    clustering(world, "execute")
+    view = table.read()
+    landed(commit(table, view, record(1, 2, 6), file))
+    assert names(world) == {1: "new", 2: "b", 3: "c"} == names_by_hudi_rs(world)
+    assert not left(world)
+
+
+def clustering(world: HudiWorld, step: str) -> None:
+    told = ",".join(f"{key}={value}" for key, value in world.place.settings.items())
+    call = f"call run_clustering(op => '{step}', path => '{world.folder}', options => '{told}')"
+    world.spark.sql(call).collect()
+
+
 def compaction(world: HudiWorld, step: str) -> None:
     settings = {**world.place.settings, "hoodie.compact.inline.max.delta.commits": "1"}
     told = ",".join(f"{key}={value}" for key, value in settings.items())
@@ -410,6 +436,6 @@ def test_point_2_keys_of_a_table_that_others_cut_otherwise_are_not_put_there_twi
             continue
         with pytest.raises(HudiUnsafe, match="keys would be there twice"):
             commit(table, view, record(1, 1, 40), file)
-        (world.place.aux / "buckets").unlink()
+        world.place.folder.remove([f"{AUX}/buckets"])
     found = spark.read.format("hudi").load(str(tmp_path / "trips")).select("name").collect()
     assert [row.name for row in found] == ["ours"] * 40

@@ -10,10 +10,11 @@ from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused, Unknown
+from headgate.control_protocol.testing.contract.races import RaceContract
 from headgate.control_protocol.testing.contract.world import World, claimed, commit, landed, record
 
 
-class CoreContract:
+class CoreContract(RaceContract):
     """The tests take a fixture ``world``, a ``World``."""
 
     def test_an_untouched_table_is_fresh(self, world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,6 +75,33 @@ def test_point_3_years_have_four_digits() -> None:
     assert partition_value("timestamp", year_1 + 7) == "0001-01-01 00:00:00.000007"
     assert bound("timestamp", year_1) == "0001-01-01T00:00:00.000000"
     assert partition_value("date", -719_162) == "0001-01-01"
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit"), [("timestamptz", 86_400_000_000), ("timestamp", 86_400_000_000), ("date", 1)]
+)
+def test_point_3_days_that_delta_has_no_text_for_bound_nothing(kind: str, unit: int) -> None:
+    year_1, year_10_000 = -719_162 * unit, 2_932_897 * unit
+    assert bound(kind, year_1 - 1) is bound(kind, year_10_000) is None
+    assert str(bound(kind, year_1)).startswith("0001-01-01")
+    assert str(bound(kind, year_10_000 - 1)).startswith("9999-12-31")
+
+
+def test_point_3_folders_of_such_days_are_of_bad_records(tmp_path: Path) -> None:
+    day, at = Field("day", PrimitiveType("date")), Field("at", PrimitiveType("timestamp"))
+    columns = Schema([Field("id", PrimitiveType("long")), day, at])
+    DeltaTable.create(tmp_path, columns, partition_by=["day", "at"])
+    values = DeltaKind().layout(WantedTable("db.t", str(tmp_path))).values
+    assert values is not None
+    days = pa.array([0, None, 2_932_897, 0], pa.date32())
+    moments = pa.array([0, None, 0, -(2**62)], pa.timestamp("us", "UTC"))
+    unfit = values.unfit(pa.record_batch({"day": days, "at": moments}))
+    assert {row: why.partition(":")[0] for row, why in unfit.items()} == {2: "day", 3: "at"}
+
+
+def test_point_3_a_decimal_is_told_digit_by_digit() -> None:
+    assert partition_value("decimal(20, 10)", Decimal("0E-10")) == "0.0000000000"
+    assert partition_value("decimal(38, 0)", Decimal("1E+30")) == "1" + 30 * "0"
 
 
 def filled(folder: Path, *fields: Field, **properties: str) -> WantedTable:

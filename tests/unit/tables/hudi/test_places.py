@@ -9,11 +9,14 @@ import pytest
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
+from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import HudiUnsafe, KindLacks, TableUnfit
 from headgate.control_protocol.table_kinds import RowKey, WantedTable
+from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.columns import avro_of, changed, columns_of
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import AUX, HudiPlace, properties_of
+from headgate.tables.hudi.reservations import Kept, Reservations
 from headgate.tables.hudi.settings import KEY, PROVIDER, write_settings
 
 COLUMNS = Struct(
@@ -54,6 +57,49 @@ def table(folder: Path, **properties: str) -> HudiPlace:
 def test_point_2_properties_are_read_as_java_writes_them() -> None:
     text = "#a comment\n!another\na.b=c\\:d\\=e\\\\f\nspace\\ in=\\u0141\nempty=\n"
     assert properties_of(text) == {"a.b": "c:d=e\\f", "space in": "Ł", "empty": ""}
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("a.b = c d ", "a.b", "c d "),
+        ("  a.b\t:\tc", "a.b", "c"),
+        ("a.b c=d", "a.b", "c=d"),
+        ("a.b==c", "a.b", "=c"),
+        ("a\\ b\\\\ = c", "a b\\", "c"),
+        ("a.b = c,\\\n    d", "a.b", "c,d"),
+        ("a.b = c\\\\\\\nd", "a.b", "c\\d"),
+        ("a.b", "a.b", ""),
+    ],
+)
+def test_point_2_properties_that_somebody_has_edited_are_read_as_java_reads_them(
+    line: str, key: str, value: str
+) -> None:
+    text = f"  # a = comment\n\nbefore=1\n{line}\nbehind=2\n"
+    assert properties_of(text) == {"before": "1", key: value, "behind": "2"}
+
+
+@pytest.mark.parametrize("name", ["_hoodie_is_deleted", "_Hoodie_Operation"])
+def test_point_2_columns_by_which_hudi_tells_rows_that_go_are_refused(
+    tmp_path: Path, name: str
+) -> None:
+    columns = Struct((*COLUMNS.fields, Column(name, "boolean", required=False)))
+    with pytest.raises(ConfigurationError, match=name):
+        avro_of("trips", columns, {})
+    form = json.loads(avro_of("trips", COLUMNS, {}))
+    form["fields"].append({"name": name, "type": "boolean"})
+    place = table(tmp_path, hoodie__table__create__schema=json.dumps(form).replace(":", "\\:"))
+    with pytest.raises(TableUnfit, match=name):
+        place.config()
+
+
+def test_point_2_who_slept_behind_its_commit_does_not_take_a_later_one_back(tmp_path: Path) -> None:
+    """A restore to the earlier one would not be seen."""
+    kept = Reservations(table(tmp_path), SinkName("sink"))
+    earlier, later = (Kept(f"2026112412000000{tag}", tag, record(1, tag)) for tag in (1, 2))
+    kept.keep(later)
+    kept.keep(earlier)
+    assert kept.kept() == later
 
 
 def test_point_2_columns_come_back_as_they_were_declared() -> None:

@@ -1,0 +1,35 @@
+"""Days and moments of which a Delta table, partitioned by them, has no text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.tables.delta.columns import TOLD
+
+
+@dataclass(frozen=True, slots=True)
+class HeldYears:
+    """``HeldValues``. ``kinds``: the types of columns that the table is partitioned by."""
+
+    kinds: Mapping[str, str]
+
+    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+        found: dict[int, str] = {}
+        for name, kind in self.kinds.items():
+            values = rows.column(name).cast(pa.int32() if kind == "date" else pa.int64())
+            told = TOLD[kind]
+            outside = pc.or_(pc.less(values, told.start), pc.greater_equal(values, told.stop))
+            why = f"{name}: no folder of a Delta table is of a year before 1 or beyond 9999"
+            found |= dict.fromkeys(pc.indices_nonzero(outside).to_pylist(), why)
+        return found
+
+
+def held_years(kinds: Mapping[str, Any]) -> HeldYears | None:
+    """Return what checks columns of these types, if any needs it."""
+    found = {name: kind for name, kind in kinds.items() if kind in TOLD}
+    return HeldYears(found) if found else None

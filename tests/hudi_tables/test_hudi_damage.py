@@ -1,0 +1,113 @@
+"""Hudi tables that somebody has damaged by hand: what each command says, and that nothing of it is
+hidden or made worse."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hudi_tables.test_hudi_sink import started
+
+from headgate.operations.cli import main
+
+pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
+
+COMMANDS = ("status", "check", "audit")
+WELL = (0, 0, 0)
+FOUND = (0, 0, 1)
+"""Status and check read no files of rows: the audit does."""
+STOPPED = (1, 1, 1)
+"""And so does ``run``."""
+LATER = (3, 3, 3)
+"""It may be whole in a moment: a sink tries again."""
+
+
+def newest(table: Path) -> Path:
+    return max((table / ".hoodie" / "timeline").glob("*_*.commit"))
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def spread(table: Path) -> None:
+    path = table / ".hoodie" / "hoodie.properties"
+    path.write_text(re.sub(r"^([^#=\n]+)=", r"\1 = ", path.read_text(), flags=re.MULTILINE))
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def base_file(table: Path) -> Path:
+    return next(table.glob("zone=a/*.parquet"))
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], tuple[int, int, int], str]] = {
+    "a base file is gone": (lambda t: base_file(t).unlink(), FOUND, "file-missing"),
+    "a base file is cut off": (lambda t: cut_off(base_file(t)), FOUND, "file-size"),
+    "a base file is zeroed": (lambda t: zeroed(base_file(t)), FOUND, "file-unreadable"),
+    "the metadata table is gone": (
+        lambda t: shutil.rmtree(t / HOODIE / "metadata"),
+        WELL,
+        "none lost",
+    ),
+    "the sink's own files are gone": (
+        lambda t: shutil.rmtree(t / HOODIE / ".aux"),
+        WELL,
+        "none lost",
+    ),
+    "properties are edited": (spread, WELL, "none lost"),
+    "properties are cut off": (
+        lambda t: cut_off(t / HOODIE / "hoodie.properties"),
+        LATER,
+        "restore the file",
+    ),
+    "the newest commit is cut off": (lambda t: cut_off(newest(t)), STOPPED, "HG-256"),
+    "the newest commit is empty": (lambda t: newest(t).write_bytes(b""), STOPPED, "HG-256"),
+    "the timeline is gone": (lambda t: shutil.rmtree(t / HOODIE / "timeline"), STOPPED, "HG-256"),
+    "the copy of the record is cut off": (lambda t: cut_off(t / RECORD), STOPPED, "HG-256"),
+    "the newest commit is gone": (lambda t: newest(t).unlink(), STOPPED, "HG-201"),
+    "properties are gone": (
+        lambda t: (t / HOODIE / "hoodie.properties").unlink(),
+        STOPPED,
+        "HG-202",
+    ),
+}
+HOODIE = ".hoodie"
+RECORD = ".hoodie/.aux/headgate/sink/newest.json"
+
+
+@pytest.mark.timeout(3_000)
+def test_point_2_what_is_damaged_is_named_and_stops_the_sink_or_costs_nothing(
+    tmp_path: Path, bundle: Path, lock: dict[str, str]
+) -> None:
+    kept = tmp_path / "kept"
+    with started(tmp_path, bundle, lock) as sink:
+        for number in (1, 2):
+            sink.produce(100)
+            if number == 1:
+                process = sink.start()
+            sink.waits_for(100 * number)
+        process.terminate()
+        assert process.wait(120) == 0, sink.said()[-4000:]
+        shutil.copytree(sink.location, kept)
+        for name, (damage, codes, said) in DAMAGE.items():
+            shutil.rmtree(sink.location)
+            shutil.copytree(kept, sink.location)
+            damage(sink.location)
+            done = [CliRunner().invoke(main, [each, str(sink.file)]) for each in COMMANDS]
+            told = "".join(each.output for each in done)
+            assert tuple(each.exit_code for each in done) == codes, (name, told)
+            assert {type(each.exception) for each in done} <= {SystemExit, type(None)}, name
+            assert said in told, (name, told)
+        process = sink.start()  # of the last one; the others stop in the same way
+        assert process.wait(120) == 1
+        assert "headgate: HG-202" in sink.said()
