@@ -197,7 +197,8 @@ class Folding:
             plan = replace(plan, source=source, tables=tables)
             more["shares"] = shares(source, batch)
         left_out = self._source.left_out
-        self._read = fold_source(folds, batch, left_out, on_progress, chunks(plan, batch), **more)
+        every = chunks(plan, batch)
+        self._read = fold_source(folds, batch, left_out, on_progress, chunks=every, **more)
 
     def compared(self, number: int) -> FoldEvidence:
         """Raises as ``TableReader.scan``, and ``Unreachable`` as ``read``."""

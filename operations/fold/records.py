@@ -108,8 +108,8 @@ def fold_source(
     batch: Batch,
     left_out: Mapping[TopicPartition, BitMap64],
     on_progress: Callable[[int], None],
-    chunks: Generator[Chunk, None, None],
     *,
+    chunks: Generator[Chunk, None, None],
     shares: Shares = lambda chunk: [(0, chunk)],
 ) -> list[tuple[Slices, ReadRecords]]:
     """Read the ``chunks`` of a batch, and close them, into slices of each fold. ``left_out``:
