@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 def test_point_1_faults_and_an_eager_foreign_writer_lose_and_double_nothing(
     tmp_path: Path, bundle: Path, spark: Any, server: ZooKeeper, seed: int
 ) -> None:
-    hold(tmp_path, bundle, spark, server, seed, seconds=60)
+    hold(tmp_path, bundle, spark, server, seed, seconds=240)
 
 
 def hold(
